@@ -1,0 +1,39 @@
+# Two commands matter: `make lab` to learn, `make test` to check. `make help` lists the rest.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help lab test check notebooks bench venv chromium clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+lab: venv  ## open JupyterLab on the lessons
+	$(BIN)/jupyter lab lessons/00_start_here.ipynb
+
+test: venv chromium  ## run everything that CI runs
+	$(BIN)/python tools/run_tests.py
+
+check: venv  ## report every exercise in exercises/: correct, not yet, not started
+	$(BIN)/python -m ddplab check exercises
+
+notebooks: venv  ## execute lessons and solutions, regenerate exercises
+	$(BIN)/python tools/run_notebooks.py
+	$(BIN)/python tools/make_exercises.py
+
+bench: venv  ## measure the launcher beside its peers
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/launch.py
+
+venv: .venv/installed  ## make .venv and install everything
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("ddplab needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@
+
+chromium:
+	@tools/get_chromium
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .pytest_cache .ruff_cache *.egg-info
