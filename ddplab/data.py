@@ -1,7 +1,7 @@
-"""The data that the lessons share: real digits that ship with the package, and random tensors for claims about them.
+"""The data that the lessons share: real digits that ship with the package, and random tensors.
 
-The digits are "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI Machine Learning
-Repository, https://doi.org/10.24432/C50P49), licensed CC BY 4.0. Nothing is downloaded.
+The digits are "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI Machine
+Learning Repository, https://doi.org/10.24432/C50P49), licensed CC BY 4.0. Nothing is downloaded.
 """
 
 from importlib.resources import files
@@ -16,8 +16,8 @@ TRAIN = 1437  # the other 360 of the 1,797 images are the test set
 def digits(train: bool = True) -> TensorDataset:
     """The handwritten digits, as a dataset that a DataLoader or a DistributedSampler takes as it is.
 
-    `train=True` gives 1,437 images, `train=False` the other 360. The file holds the images already shuffled, so the
-    split is the same everywhere and no random number is drawn.
+    `train=True` gives 1,437 images, `train=False` the other 360. The file holds the images already shuffled,
+    so the split is the same everywhere and no random number is drawn.
 
     Returns a `TensorDataset` of
         x: float32, (n, 1, 8, 8), between 0 and 1

@@ -26,8 +26,8 @@ class CNN(nn.Module):
     """Two convolutions, each followed by a pooling that halves the image, then one linear layer.
 
     x: float32 (batch, 1, 8, 8) -> logits: float32 (batch, classes). With the defaults, 6,090 parameters.
-    `batch_norm=True` puts a BatchNorm after each convolution. Such a model's output for one image depends on the
-    rest of its batch, and it carries buffers (running mean and variance) that no optimiser updates.
+    `batch_norm=True` puts a BatchNorm after each convolution. Such a model's output for one image depends
+    on the rest of its batch, and it carries buffers (running mean and variance) that no optimiser updates.
     """
 
     def __init__(self, channels: int = 16, classes: int = 10, batch_norm: bool = False):
@@ -44,6 +44,9 @@ class CNN(nn.Module):
 
 
 def convolution(inputs: int, outputs: int, batch_norm: bool) -> list[nn.Module]:
-    """3x3 convolution, BatchNorm if asked, ReLU, 2x2 pooling: (batch, inputs, s, s) -> (batch, outputs, s/2, s/2)."""
+    """3x3 convolution, BatchNorm if asked, ReLU, 2x2 pooling.
+
+    (batch, inputs, side, side) -> (batch, outputs, side / 2, side / 2)
+    """
     norm = [nn.BatchNorm2d(outputs)] if batch_norm else []
     return [nn.Conv2d(inputs, outputs, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(2)]

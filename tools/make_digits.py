@@ -1,11 +1,12 @@
 """How `ddplab/digits.npz` was made. Run once by a maintainer; learners never need it.
 
-The numbers are those of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI Machine
-Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0), in the copy that scikit-learn carries: 1,797 images
-of 8x8 pixels, each 0 to 16. The only change is the order: the images are shuffled once, so that the first 1,437 rows
-can be the training set and the last 360 the test set, on every machine and with every version of torch.
+The numbers are those of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI
+Machine Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0), in the copy that scikit-learn
+carries: 1,797 images of 8x8 pixels, each 0 to 16. The only change is the order: the images are shuffled
+once, so that the first 1,437 rows can be the training set and the last 360 the test set, on every machine
+and with every version of torch. Use a virtual environment of its own:
 
-    python -m venv elsewhere && elsewhere/bin/pip install scikit-learn && elsewhere/bin/python tools/make_digits.py
+    pip install scikit-learn && python tools/make_digits.py
 """
 
 from pathlib import Path

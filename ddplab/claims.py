@@ -1,0 +1,178 @@
+"""Claim boxes: a piece of folklore, the learner's prediction, and the verdict that a cell has measured."""
+
+import html
+import re
+from dataclasses import dataclass, field
+from string import ascii_lowercase
+from typing import Any
+
+# A verdict is a word and a symbol first; the colour only repeats it. The variables follow JupyterLab's theme.
+VERDICTS = {
+    "true": ("✓", "var(--jp-success-color1, #2e7d32)"),
+    "true if": ("◐", "var(--jp-info-color1, #0277bd)"),
+    "misleading": ("≈", "var(--jp-warn-color1, #b26a00)"),
+    "false": ("✗", "var(--jp-error-color1, #c62828)"),
+}
+
+
+@dataclass
+class Prediction:
+    """A question with its options, and the option the learner chose: `choice`, None until there is one."""
+
+    question: str
+    options: tuple[str, ...]
+    choice: str | None = None
+    _cell: int | None = field(default=None, repr=False, compare=False)  # the cell that has shown it already
+
+    def __str__(self) -> str:
+        options = [
+            f"  ({letter}) {text}" for letter, text in zip(ascii_lowercase, self.options, strict=False)
+        ]
+        return "\n".join([f"Predict: {self.question}", *options])
+
+    def _ipython_display_(self) -> None:
+        if (
+            self._cell is None or self._cell != _current_cell()
+        ):  # as the last line of its own cell: shown once
+            _show(self)
+
+
+@dataclass
+class Claim:
+    """What `claim` returns. A notebook shows it as a box, everything else as four lines of text."""
+
+    text: str
+    verdict: str
+    because: str
+    measured: str
+    row: int | None = None
+    predicted: str = ""  # one sentence about the learner's own prediction, or nothing
+
+    @property
+    def _heading(self) -> str:
+        return "Claim" if self.row is None else f"Claim {self.row}"
+
+    @property
+    def _verdict(self) -> str:
+        return self.verdict + " …" if self.verdict == "true if" else self.verdict
+
+    def __str__(self) -> str:
+        rows = [
+            (self._heading, f"“{self.text}”"),
+            ("Verdict", f"{VERDICTS[self.verdict][0]} {self._verdict}: {self.because}"),
+            ("Measured", self.measured),
+            ("You", self.predicted),
+        ]
+        return "\n".join(f"{name:<10}{text}" for name, text in rows if text)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        symbol, colour = VERDICTS[self.verdict]
+        muted = "color:var(--jp-ui-font-color2, #616161)"
+        you = f'<div style="margin-top:6px">{_inline(self.predicted)}</div>' if self.predicted else ""
+        return (
+            f'<div role="note" aria-label="{html.escape(f"{self._heading}: {self._verdict}")}" style="'
+            f"border:1px solid var(--jp-border-color1, #bdbdbd);border-left:6px solid {colour};"
+            "padding:10px 14px;margin:8px 0;max-width:46em;line-height:1.5;"
+            'color:var(--jp-ui-font-color1, #212121);background:var(--jp-layout-color1, #ffffff)">'
+            f'<div style="{muted}">{self._heading}</div>'
+            f"<div>“{_inline(self.text)}”</div>"
+            f'<div style="margin-top:6px"><strong><span style="color:{colour}">{symbol}</span> '
+            f"{self._verdict}</strong>: {_inline(self.because)}</div>"
+            f'<div style="margin-top:6px"><span style="{muted}">Measured:</span> '
+            f"{_inline(self.measured)}</div>"
+            f"{you}</div>"
+        )
+
+
+def claim(
+    text: str,
+    *,
+    verdict: str,
+    because: str,
+    measured: Any,
+    holds: bool,
+    row: int | None = None,
+    prediction: Prediction | None = None,
+    answer: str | None = None,
+) -> Claim:
+    """A claim, its verdict and the number just measured. Let it be the last line of its cell.
+
+    text: the claim in our own words.            verdict: "true", "true if", "misleading" or "false".
+    because: one sentence.                       measured: the number, formatted so that it is stable.
+    holds: what the cell has just shown to be so; when it is False the verdict is not what this machine
+        measured, and `AssertionError` says so.
+    row: its number in the table of claims.
+    prediction, answer: what `predict` returned, and which of its options turned out right. When the learner
+        has chosen one, the box says whether it matched. Without a choice it says nothing.
+
+    `because`, `text` and `measured` may mark code with backticks. Raises ValueError for an unknown verdict,
+    or an `answer` that is not among the prediction's options.
+    """
+    if verdict not in VERDICTS:
+        raise ValueError(f"verdict is {verdict!r}; it must be one of {', '.join(map(repr, VERDICTS))}")
+    if not holds:
+        raise AssertionError(
+            f"the verdict “{verdict}” on “{text}” is not what this machine measured ({measured}). "
+            "If nothing in the cells above was changed, please report it."
+        )
+    return Claim(text, verdict, because, str(measured), row, _compare(prediction, answer))
+
+
+def predict(question: str, *options: str) -> Prediction:
+    """Ask before the cell that settles it: radio buttons in a live notebook, text elsewhere.
+
+    The chosen option is in `.choice` of the Prediction that comes back; pass that to `claim`.
+    Raises ValueError with fewer than two options, or the same one twice.
+    """
+    if len(options) < 2 or len(set(options)) < len(options):
+        raise ValueError(f"predict needs two or more different options, got {list(options)}")
+    prediction = Prediction(question, options, _cell=_current_cell())
+    _show(prediction)
+    return prediction
+
+
+def _compare(prediction: Prediction | None, answer: str | None) -> str:
+    if prediction is None:
+        return ""
+    if answer not in prediction.options:
+        raise ValueError(f"answer is {answer!r}; the options were {', '.join(map(repr, prediction.options))}")
+    if prediction.choice is None:
+        return ""
+    if prediction.choice == answer:
+        return f"You predicted “{answer}”, and so it is."
+    return f"You predicted “{prediction.choice}”. It turned out “{answer}”."
+
+
+def _show(prediction: Prediction) -> None:
+    """Display a prediction: radio buttons where someone can press them, text where no one can."""
+    from ddplab.panel import live
+
+    if not live():
+        print(prediction)
+        return
+    import ipywidgets
+    from IPython.display import display
+
+    buttons = ipywidgets.RadioButtons(
+        options=prediction.options, value=prediction.choice, layout=ipywidgets.Layout(width="auto")
+    )
+    buttons.observe(lambda change: setattr(prediction, "choice", change["new"]), names="value")
+    question = ipywidgets.HTML(f"<strong>Predict:</strong> {_inline(prediction.question)}")
+    box = ipywidgets.VBox([question, buttons])
+    # Where the widget is gone (a saved file, a forge) the text stands in for it.
+    display({**box._repr_mimebundle_(), "text/plain": str(prediction)}, raw=True)
+
+
+def _current_cell() -> int | None:
+    """A number that differs from cell to cell, or None outside IPython."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return None if shell is None else shell.execution_count
+
+
+def _inline(text: str) -> str:
+    """Text for HTML, with `code` between backticks."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

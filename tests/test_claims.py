@@ -1,0 +1,162 @@
+"""Claim boxes and predictions: what they show, where, and when they refuse."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import ddplab.panel
+from ddplab.claims import VERDICTS, Claim, claim, predict
+
+FALSE = {
+    "verdict": "false",
+    "because": "both runs draw the same data",
+    "measured": "largest difference 0",
+    "holds": True,
+}
+
+
+@pytest.fixture
+def live(monkeypatch):
+    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+
+
+@pytest.fixture
+def not_live(monkeypatch):
+    monkeypatch.setattr(ddplab.panel, "live", lambda: False)
+
+
+def radio_buttons(prediction, monkeypatch):
+    """Show a prediction as a notebook does; return the radio buttons and what was displayed."""
+    import IPython.display
+    import ipywidgets
+
+    made, shown = [], []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw=False: shown.append(data))
+    original = ipywidgets.RadioButtons
+    monkeypatch.setattr(ipywidgets, "RadioButtons", lambda **kw: made.append(original(**kw)) or made[-1])
+    result = prediction()
+    return made[0], shown[0], result
+
+
+def test_text_is_stable_and_names_everything():
+    box = claim("One GPU fails and two converge", row=1, **FALSE)
+    assert (
+        str(box)
+        == repr(box)
+        == (
+            "Claim 1   “One GPU fails and two converge”\n"
+            "Verdict   ✗ false: both runs draw the same data\n"
+            "Measured  largest difference 0"
+        )
+    )
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_html_gives_the_verdict_by_word_and_symbol(verdict):
+    page = claim("x", **{**FALSE, "verdict": verdict})._repr_html_()
+    words = re.sub("<[^>]*>", "", page)
+    assert f"{VERDICTS[verdict][0]} {verdict}" in words
+
+
+def test_verdict_symbols_differ():
+    assert len({symbol for symbol, _ in VERDICTS.values()}) == 4
+
+
+def test_html_follows_the_theme():
+    page = claim("x", row=3, **FALSE)._repr_html_()
+    colours = re.findall(r"(?:color|background|solid):? ?([^;\"]+)", page)
+    assert colours and all(colour.startswith("var(--jp-") for colour in colours), colours
+    assert all(re.fullmatch(r"var\(--jp-[\w-]+, #[0-9a-f]{6}\)", colour) for colour in colours), (
+        "a fallback each"
+    )
+
+
+def test_html_escapes_and_marks_code():
+    page = claim("`a < b` & c", **FALSE)._repr_html_()
+    assert "<code>a &lt; b</code> &amp; c" in page
+
+
+def test_a_verdict_that_does_not_hold_raises():
+    with pytest.raises(AssertionError, match=r"“false” on “x” is not what this machine measured \(0\.3\)"):
+        claim("x", **{**FALSE, "measured": 0.3, "holds": False})
+
+
+def test_a_tensor_may_say_whether_it_holds():
+    torch = pytest.importorskip("torch")
+    assert claim("x", **{**FALSE, "holds": torch.tensor(True)})
+    with pytest.raises(AssertionError):
+        claim("x", **{**FALSE, "holds": torch.tensor(False)})
+
+
+def test_an_unknown_verdict_is_refused():
+    with pytest.raises(
+        ValueError, match="'wrong'; it must be one of 'true', 'true if', 'misleading', 'false'"
+    ):
+        claim("x", **{**FALSE, "verdict": "wrong"})
+
+
+def test_predict_is_text_where_nobody_can_press(not_live, capsys):
+    prediction = predict("Who fails first?", "rank 0", "rank 1")
+    assert capsys.readouterr().out == "Predict: Who fails first?\n  (a) rank 0\n  (b) rank 1\n"
+    assert prediction.choice is None
+
+
+def test_an_unset_prediction_adds_nothing(not_live):
+    prediction = predict("Who?", "rank 0", "rank 1")
+    box = claim("x", prediction=prediction, answer="rank 0", **FALSE)
+    assert str(box) == str(claim("x", **FALSE)) and box._repr_html_() == claim("x", **FALSE)._repr_html_()
+
+
+def test_radio_buttons_carry_the_choice_to_the_claim(live, monkeypatch):
+    buttons, _, prediction = radio_buttons(lambda: predict("Who?", "rank 0", "rank 1"), monkeypatch)
+    assert buttons.value is None and prediction.choice is None
+    buttons.value = "rank 1"
+    assert prediction.choice == "rank 1"
+    wrong = claim("x", prediction=prediction, answer="rank 0", **FALSE)
+    assert "You predicted “rank 1”. It turned out “rank 0”." in str(wrong)
+    assert "You predicted “rank 1”. It turned out “rank 0”." in wrong._repr_html_()
+    assert "and so it is" in str(claim("x", prediction=prediction, answer="rank 1", **FALSE))
+
+
+def test_the_text_stands_in_where_the_widget_is_gone(live, monkeypatch):
+    _, shown, prediction = radio_buttons(lambda: predict("Who?", "rank 0", "rank 1"), monkeypatch)
+    assert "application/vnd.jupyter.widget-view+json" in shown and shown["text/plain"] == str(prediction)
+
+
+def test_an_answer_must_be_an_option(not_live):
+    prediction = predict("Who?", "rank 0", "rank 1")
+    with pytest.raises(ValueError, match="'rank 2'; the options were 'rank 0', 'rank 1'"):
+        claim("x", prediction=prediction, answer="rank 2", **FALSE)
+
+
+@pytest.mark.parametrize("options", [(), ("one",), ("same", "same")])
+def test_predict_needs_two_different_options(options, not_live):
+    with pytest.raises(ValueError, match="two or more different options"):
+        predict("Who?", *options)
+
+
+def test_in_a_cell_a_prediction_is_shown_once(not_live, capsys):
+    from IPython.testing.globalipapp import get_ipython, start_ipython
+
+    shell = start_ipython() or get_ipython()
+    shell.run_cell(
+        "from ddplab.claims import predict; predict('Who?', 'rank 0', 'rank 1')", store_history=True
+    )
+    assert capsys.readouterr().out.count("Predict: Who?") == 1
+    shell.run_cell("p = predict('Who?', 'rank 0', 'rank 1')", store_history=True)
+    capsys.readouterr()
+    shell.run_cell("p", store_history=True)
+    assert capsys.readouterr().out.count("Predict: Who?") == 1, (
+        "asked for again in a later cell, it is shown again"
+    )
+
+
+def test_claims_import_neither_widgets_nor_torch():
+    code = "import sys, importlib.util as u; s = u.spec_from_file_location('c', sys.argv[1]);"
+    code += "m = u.module_from_spec(s); sys.modules['c'] = m; s.loader.exec_module(m);"
+    code += "print([n for n in ('ipywidgets', 'torch', 'matplotlib', 'IPython') if n in sys.modules])"
+    path = sys.modules[Claim.__module__].__file__
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
