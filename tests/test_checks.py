@@ -1,0 +1,254 @@
+"""Exercise checks: the four states, what counts as blank, and every registered check against its answers."""
+
+import importlib
+import json
+import random
+from pathlib import Path
+
+import cloudpickle
+import numpy
+import pytest
+import torch
+
+from ddplab import checks, launch
+from ddplab.checks import CannotCheck, NotFilledIn, NotYet, check, exercise, judge
+
+LESSONS = sorted(path.stem for path in Path(checks.__file__).parent.glob("lesson_*.py"))
+for name in LESSONS:
+    importlib.import_module(f"ddplab.checks.{name}")
+REGISTERED = sorted(checks.EXERCISES)
+
+
+def answers_to(id):
+    name = f"answers.lesson_{id[:2]}"
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError:
+        pytest.fail(f"exercise {id} has no answers: write tests/{name.replace('.', '/')}.py")
+    cloudpickle.register_pickle_by_value(module)  # as for a function defined in a cell
+    if id not in module.ANSWERS:
+        pytest.fail(f"exercise {id} has no entry in tests/{name.replace('.', '/')}.py")
+    return module.ANSWERS[id]
+
+
+def verdict_on(id, answer):
+    return judge(id, *answer) if isinstance(answer, tuple) else judge(id, answer)
+
+
+@pytest.mark.parametrize("id", REGISTERED)
+def test_every_exercise_has_its_answers_and_three_mistakes(id):
+    entry = answers_to(id)
+    assert {"correct", "blank", "wrong"} <= entry.keys()
+    assert len(entry["wrong"]) >= 3, f"exercise {id} has fewer than three wrong answers"
+    for _, words in entry["wrong"]:
+        assert words, f"exercise {id}: name the words that the message must contain"
+
+
+@pytest.mark.parametrize("id", REGISTERED)
+def test_the_solution_is_correct_and_the_blank_is_blank(id):
+    entry = answers_to(id)
+    correct = verdict_on(id, entry["correct"])
+    assert correct.state in (checks.CORRECT, checks.CANNOT_CHECK), str(correct)
+    blank = verdict_on(id, entry["blank"])
+    assert blank.state == checks.BLANK, str(blank)
+
+
+@pytest.mark.parametrize("id", REGISTERED)
+def test_each_mistake_is_named(id):
+    for answer, words in answers_to(id)["wrong"]:
+        verdict = verdict_on(id, answer)
+        if verdict.state == checks.CANNOT_CHECK:
+            continue
+        assert verdict.state == checks.NOT_YET, str(verdict)
+        missing = [word for word in words if word not in verdict.message]
+        assert not missing, f"{getattr(answer, '__name__', answer)!r}: {missing} not in: {verdict.message}"
+
+
+def test_no_answer_is_left_without_its_exercise():
+    for path in Path(__file__).parent.glob("answers/lesson_*.py"):
+        extra = importlib.import_module(f"answers.{path.stem}").ANSWERS.keys() - set(REGISTERED)
+        assert not extra, f"{path.name} answers exercises that do not exist: {sorted(extra)}"
+
+
+@pytest.mark.parametrize("id", REGISTERED)
+def test_ids_belong_to_their_lesson_and_titles_stand_alone(id):
+    found = checks.EXERCISES[id]
+    assert found.judge.__module__ == f"ddplab.checks.lesson_{id[:2]}"
+    assert found.title and found.title[-1] not in ".!"
+
+
+# The machinery, with exercises of its own.
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Register exercises that end with the test."""
+    monkeypatch.setattr(checks, "EXERCISES", dict(checks.EXERCISES))
+
+    def register(function, **options):
+        exercise("99.1", "A test", **options)(function)
+        return lambda *answers, **named: judge("99.1", *answers, **named)
+
+    return register
+
+
+def test_the_four_states_print_one_stable_block_each(made, capsys):
+    def judged(answer):
+        if answer == "wrong":
+            raise NotYet("2 and 2 is not 5", hint="Count again.")
+        if answer == "far":
+            raise CannotCheck("there is no GPU here")
+        print("not shown")
+
+    made(judged)
+    for answer in ("right", "wrong", "far", ...):
+        assert check("99.1", answer) is None
+    assert capsys.readouterr().out == (
+        "exercise 99.1, A test: correct\n"
+        "exercise 99.1, A test: not yet: 2 and 2 is not 5\n"
+        "  hint: Count again.\n"
+        "exercise 99.1, A test: cannot check here: there is no GPU here\n"
+        "exercise 99.1, A test: not filled in yet\n"
+    )
+
+
+def unfinished():
+    raise NotImplementedError("your code here")
+
+
+@pytest.mark.parametrize("answer", [..., [1, ...], {"a": ...}, (1, [...])], ids=repr)
+def test_an_ellipsis_anywhere_is_blank(made, answer):
+    assert made(lambda answer: None)(answer).state == checks.BLANK
+
+
+def test_none_is_blank_only_where_the_exercise_says_so(made):
+    assert made(lambda answer: None)(None).state == checks.CORRECT
+    assert made(lambda answer: None, none_is_blank=True)(None).state == checks.BLANK
+
+
+def test_unfinished_code_is_blank_in_the_kernel_and_in_a_rank(made):
+    assert made(lambda answer: answer())(unfinished).state == checks.BLANK
+    in_a_rank = made(lambda answer: launch(answer, quiet=True))
+    cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
+    assert in_a_rank(unfinished).state == checks.BLANK
+    assert made(lambda answer: (_ for _ in ()).throw(NotFilledIn))(1).state == checks.BLANK
+
+
+def test_torchs_own_not_implemented_is_a_mistake(made):
+    verdict = made(lambda model: model(torch.zeros(1)))(torch.nn.Module())
+    assert verdict.state == checks.NOT_YET and "missing the required" in verdict.message
+
+
+def test_a_lazy_answer_may_not_exist_yet(made):
+    ask = made(lambda answer: None, lazy=True)
+    assert ask(lambda: not_there).state == checks.BLANK  # noqa: F821
+    assert ask(lambda: 3).state == checks.CORRECT
+    assert ask(lambda: ...).state == checks.BLANK
+
+
+def test_a_misspelt_name_inside_an_answer_is_a_mistake(made):
+    verdict = made(lambda answer: answer())(lambda: not_there)  # noqa: F821
+    assert verdict.state == checks.NOT_YET and "NameError: name 'not_there' is not defined" in verdict.message
+
+
+def test_an_exception_is_told_with_its_place(made):
+    def learner():
+        return 1 / 0
+
+    verdict = made(lambda answer: answer())(learner)
+    line = learner.__code__.co_firstlineno + 1
+    assert (
+        verdict.message
+        == f"your code raised ZeroDivisionError: division by zero (line {line} of learner: `return 1 / 0`)"
+    )
+
+
+def test_an_exception_in_a_rank_is_told_with_its_rank_and_place(made):
+    cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
+
+    def learner():
+        import torch.distributed as dist
+
+        return 1 / (1 - dist.get_rank())
+
+    verdict = made(lambda answer: launch(answer, quiet=True))(learner)
+    line = learner.__code__.co_firstlineno + 3
+    expected = f"your code, on rank 1, raised ZeroDivisionError: division by zero (line {line} of learner)"
+    assert verdict.message == expected
+
+
+def test_a_hang_is_told(made):
+    def learner():
+        import torch.distributed as dist
+
+        if dist.get_rank() == 0:
+            dist.barrier()
+        else:
+            import time
+
+            time.sleep(60)
+
+    verdict = made(lambda answer: launch(answer, quiet=True, timeout=2))(learner)
+    assert verdict.state == checks.NOT_YET and "your ranks never finished" in verdict.message
+
+
+def test_a_check_that_stumbles_itself_does_not_blame_the_learners_code(made):
+    judged = eval(
+        compile("lambda answer: answer + 1", checks.__file__, "eval")
+    )  # as if written in ddplab.checks
+    verdict = made(judged)("three")
+    assert (
+        verdict.state == checks.NOT_YET and "could not use your answer, it met TypeError" in verdict.message
+    )
+
+
+def test_sys_exit_is_told(made):
+    assert "sys.exit(3)" in made(lambda answer: answer())(lambda: exit(3)).message
+
+
+def test_an_interrupt_passes(made):
+    def judged(answer):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made(judged)(1)
+
+
+@pytest.mark.parametrize(("answers", "named"), [((), {}), ((1, 2), {}), ((), {"wrong": 1})])
+def test_a_call_with_the_wrong_arguments_says_how(made, answers, named):
+    verdict = made(lambda first: None)(*answers, **named)
+    assert verdict.state == checks.NOT_YET and verdict.hint == 'Call it as check("99.1", first).'
+
+
+@pytest.mark.parametrize("id", ["00.77", "98.1", "nonsense", 9.2])
+def test_an_unknown_id_says_so(id, capsys):
+    check(id, 1)
+    out = capsys.readouterr().out
+    assert out.startswith(f"exercise {id}: no such exercise: ") and "00.1" in out
+
+
+def test_the_random_state_is_left_alone(made):
+    def judged(answer):
+        torch.manual_seed(3), random.seed(3), numpy.random.seed(3)
+
+    torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
+    expected = torch.rand(3).tolist(), random.random(), numpy.random.rand()
+    torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
+    made(judged)(1)
+    assert (torch.rand(3).tolist(), random.random(), numpy.random.rand()) == expected
+
+
+def test_the_report_has_one_line_a_check(made, tmp_path, monkeypatch, capsys):
+    def judged(answer):
+        if not answer:
+            raise NotYet("wrong", hint="try")
+
+    made(judged)
+    monkeypatch.setenv("DDPLAB_REPORT", str(tmp_path / "report"))
+    check("99.1", True)
+    check("99.1", False)
+    lines = [json.loads(line) for line in (tmp_path / "report").read_text().splitlines()]
+    assert lines == [
+        {"id": "99.1", "title": "A test", "state": "correct", "message": "", "hint": ""},
+        {"id": "99.1", "title": "A test", "state": "not yet", "message": "wrong", "hint": "try"},
+    ]
