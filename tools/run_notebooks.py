@@ -1,0 +1,180 @@
+"""Execute lessons and solutions and store their outputs, so that running it twice changes no byte.
+
+    python tools/run_notebooks.py                     # every lesson and every solution
+    python tools/run_notebooks.py lessons/00_*.ipynb  # those named
+
+A cell that raises fails the run, unless it is tagged `raises-exception`; a cell with that tag that does not
+raise fails it too. Nothing is written for a notebook that failed.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import site
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+class NotebookError(Exception):
+    """A notebook cannot be stored: which cell, and why."""
+
+
+def execute(notebook: NotebookNode, folder: Path, timeout: int = 300) -> None:
+    """Run all cells in place, in a fresh kernel whose working directory is `folder`.
+
+    Raises NotebookError with the cell's source and traceback when an untagged cell raises, and when a cell that
+    is tagged `raises-exception` does not.
+    """
+    os.environ["DDPLAB_PANEL"] = "off"  # the kernel inherits it: text instead of widgets
+    client = NotebookClient(
+        notebook,
+        kernel_name="python3",
+        timeout=timeout,
+        record_timing=False,
+        store_widget_state=False,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    try:
+        client.execute()
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        raise NotebookError(str(error)) from None
+    for cell in code_cells(notebook):
+        raised = any(output.output_type == "error" for output in cell.outputs)
+        if "raises-exception" in tags(cell) and not raised:
+            raise NotebookError(f"this cell is tagged raises-exception and raises nothing:\n{cell.source}")
+
+
+def normalise(notebook: NotebookNode) -> None:
+    """Take out in place what differs from run to run or between machines and tells a reader nothing."""
+    notebook.metadata = nbformat.from_dict(METADATA)
+    identify(notebook)
+    for cell in notebook.cells:
+        cell.source = cell.source.rstrip()
+        kept = sorted(tags(cell))
+        cell.metadata = nbformat.from_dict({"tags": kept} if kept else {})
+    for cell in code_cells(notebook):
+        for output in cell.outputs:
+            if output.output_type == "error":
+                output.traceback = [shorten(line) for line in output.traceback]
+            if "data" in output:
+                output.data.pop(WIDGET_VIEW, None)
+            if "metadata" in output:
+                output.metadata.pop(WIDGET_VIEW, None)
+        cell.outputs = join_streams([output for output in cell.outputs if output.get("data") != {}])
+
+
+def join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Join what was printed between two displays into one stdout and one stderr: the cuts are chance."""
+    joined: list[NotebookNode] = []
+    streams: dict[str, NotebookNode] = {}
+    for output in outputs:
+        if output.output_type != "stream":
+            joined += [streams[name] for name in sorted(streams, reverse=True)]  # stdout before stderr
+            streams = {}
+            joined.append(output)
+        elif output.name in streams:
+            streams[output.name].text += output.text
+        else:
+            streams[output.name] = output
+    return joined + [streams[name] for name in sorted(streams, reverse=True)]
+
+
+def identify(notebook: NotebookNode) -> None:
+    """Keep cell ids; where one is missing or taken, derive it from the cell's source, not from chance."""
+    seen: set[str] = set()
+    for cell in notebook.cells:
+        name, n = cell.get("id") or "", 0
+        while not name or name in seen:
+            name = hashlib.sha1(f"{cell.source}{n}".encode()).hexdigest()[:8]
+            n += 1
+        cell.id = name
+        seen.add(name)
+
+
+def shorten(line: str) -> str:
+    """A piece of a traceback without this machine's folders. (nbval compares the error, not its traceback.)"""
+    home = str(Path.home())
+    folders = {
+        *site.getsitepackages(),
+        sysconfig.get_path("purelib"),
+        sysconfig.get_path("stdlib"),
+        str(ROOT),
+    }
+    for folder in sorted(folders, key=len, reverse=True):
+        for written in (folder, folder.replace(home, "~", 1)):
+            line = line.replace(written + os.sep, "")
+    return re.sub(r"/\S*/ipykernel_\d+/\d+\.py", "<cell>", line)
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def tags(cell: NotebookNode) -> list[str]:
+    return list(cell.metadata.get("tags", []))
+
+
+def read(path: Path) -> NotebookNode:
+    """Read a notebook without inventing anything: ids that are missing stay missing until `identify`."""
+    notebook = nbformat.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    notebook.nbformat, notebook.nbformat_minor = 4, 5  # the first minor version whose cells have ids
+    for cell in notebook.cells:
+        cell.source = cell.source if isinstance(cell.source, str) else "".join(cell.source)
+        cell.setdefault("metadata", NotebookNode())
+        if cell.cell_type == "code":
+            cell.setdefault("outputs", [])
+            cell.setdefault("execution_count", None)
+    identify(notebook)
+    return nbformat.reads(nbformat.writes(notebook), as_version=4)
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    nbformat.validate(notebook)
+    path.write_text(nbformat.writes(notebook).rstrip() + "\n", encoding="utf-8")
+
+
+def run(path: Path) -> None:
+    """Execute one notebook and store it. Raises NotebookError, and then leaves the file as it was."""
+    notebook = read(path)
+    execute(notebook, path.parent)
+    normalise(notebook)
+    write(notebook, path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "notebooks", nargs="*", type=Path, help="default: everything in lessons/ and solutions/"
+    )
+    found = parser.parse_args().notebooks
+    found = found or sorted(ROOT.glob("lessons/*.ipynb")) + sorted(ROOT.glob("solutions/*.ipynb"))
+    failed = 0
+    for path in found:
+        start = time.perf_counter()
+        try:
+            run(path.resolve())
+            print(f"{path}: stored ({time.perf_counter() - start:.1f} s)", flush=True)
+        except NotebookError as error:
+            failed += 1
+            print(f"{path}: FAILED\n{error}", file=sys.stderr, flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
