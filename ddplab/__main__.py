@@ -46,22 +46,26 @@ def notebooks_in(paths: list[Path]) -> list[Path]:
     return found
 
 
-def exercises_in(notebook: Path) -> list[str]:
-    """The ids of the exercises that a notebook's code cells check, in order."""
-    cells = [
-        cell
-        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-        if cell["cell_type"] == "code"
-    ]
-    source = "\n".join("".join(cell["source"]) for cell in cells)
-    ids = re.findall(r"""^[^#\n]*\bcheck\(\s*["']([^"']+)["']""", source, re.MULTILINE)
-    return list(dict.fromkeys(ids))
+def code_cells(notebook: Path) -> list[str]:
+    """The sources of a notebook's code cells, those that nbval counts."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
-def run(notebook: Path) -> tuple[dict[str, dict], list[str], str]:
+def exercises_in(sources: list[str]) -> dict[str, int]:
+    """The ids of the exercises that code cells check, in order, each with the number of its cell."""
+    found: dict[str, int] = {}
+    for n, source in enumerate(sources):
+        for id in re.findall(r"""^[^#\n]*\bcheck\(\s*["']([^"']+)["']""", source, re.MULTILINE):
+            found.setdefault(id, n)
+    return found
+
+
+def run(notebook: Path) -> tuple[dict[str, dict], dict[int, str], str]:
     """Run a notebook as it stands under nbval.
 
-    Returns the verdicts by id, one sentence for each cell that raised, and pytest's own output.
+    Returns the verdicts by id, what happened to each cell that did not end well by its number, and what pytest
+    printed last.
     """
     with tempfile.TemporaryDirectory() as folder:
         report, results = Path(folder, "report.jsonl"), Path(folder, "results.xml")
@@ -73,56 +77,62 @@ def run(notebook: Path) -> tuple[dict[str, dict], list[str], str]:
             f"--junitxml={results}",
             str(notebook),
         ]
-        done = subprocess.run(
-            command, env={**os.environ, "DDPLAB_REPORT": str(report)}, capture_output=True, text=True
-        )
+        environment = {**os.environ, "DDPLAB_REPORT": str(report)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
         verdicts = {verdict["id"]: verdict for verdict in map(json.loads, lines)}
-        return verdicts, failures(results), done.stdout + done.stderr
+        printed = (done.stderr + done.stdout).strip().splitlines() or ["pytest said nothing"]
+        return verdicts, failures(results), printed[-1]
 
 
-def failures(results: Path) -> list[str]:
-    """The cells that did not run to their end, from pytest's result file: "cell 4 raised NameError: …"."""
-    if not results.exists():
-        return []
-    found = []
-    for case in ElementTree.parse(results).iter("testcase"):
-        failure = case.find("failure") if case.find("failure") is not None else case.find("error")
-        if failure is None:
+def failures(results: Path) -> dict[int, str]:
+    """From pytest's result file, what happened to the cells that did not end well: {4: "raised NameError: …"}."""
+    found: dict[int, str] = {}
+    cases = ElementTree.parse(results).iter("testcase") if results.exists() else []
+    for case in cases:
+        number = re.fullmatch(r"Cell (\d+)", case.get("name", ""))
+        failure = next((child for child in case if child.tag in ("failure", "error")), None)
+        if failure is None or number is None:
             continue
-        text = re.sub(r"\x1b\[[\d;]*m|#x1B\[[\d;]*m", "", failure.text or "")
-        errors = re.findall(
-            r"^([A-Za-z_.]*(?:Error|Exception|Interrupt|Exit|Warning)\b.*)$", text, re.MULTILINE
-        )
-        timeout = "Timeout of" in text
-        what = "ran into the time limit" if timeout else f"raised {errors[-1]}" if errors else "did not run"
-        found.append(f"{case.get('name', 'a cell').replace('Cell', 'cell')} {what}")
+        text = re.sub(r"(?:\x1b|#x1B)\[[\d;]*m", "", failure.text or "")
+        errors = re.findall(r"^([A-Za-z_][\w.]*(?:: .*)?)$", text.partition("Traceback:")[2], re.MULTILINE)
+        if "Timeout of" in text:
+            found[int(number[1])] = "ran into the time limit"
+        elif "Kernel dead" in text:
+            found[int(number[1])] = "found the kernel dead"
+        else:
+            found[int(number[1])] = f"raised {errors[-1]}" if errors else "failed"
     return found
 
 
 def report_on(notebook: Path) -> tuple[list[Line], list[str]]:
-    """One line an exercise, in the notebook's order, and the cells that raised."""
-    ids = exercises_in(notebook)
+    """One line an exercise, in the notebook's order, and a sentence for each other cell that did not end well."""
+    sources = code_cells(notebook)
+    ids = exercises_in(sources)
     if not ids:
         return [], []
-    verdicts, raised, output = run(notebook)
-    lines = []
-    for id in ids:
+    verdicts, failed, printed = run(notebook)
+    sentences = {n: f"code cell {n + 1} (`{first_line(sources[n])}`) {what}" for n, what in failed.items()}
+    lines, told = [], set()
+    for id, cell in ids.items():
         known = checks.find(id)
         title = known.title if known else ""
         if id in verdicts:
             verdict = verdicts[id]
             lines.append(Line(id, title, STATES[verdict["state"]], verdict["message"], verdict["hint"]))
-        else:
-            why = raised[0] if raised else "nothing in the notebook reached its check"
-            if not raised and not verdicts:
-                why = (output.strip().splitlines() or ["pytest said nothing"])[-1]
-            lines.append(Line(id, title, "did not run", why))
-    return lines, raised
+            continue
+        before = [n for n in sentences if n <= cell][-2:]  # the cell that died, and the check that missed it
+        told.update(before)
+        lines.append(Line(id, title, "did not run", "; ".join(sentences[n] for n in before) or printed))
+    return lines, [sentence for n, sentence in sentences.items() if n not in told]
+
+
+def first_line(source: str) -> str:
+    return next((line.strip() for line in source.splitlines() if line.strip()), "")
 
 
 def check(paths: list[Path]) -> int:
-    """Print the report. Returns the exit status: 0 when every exercise is correct or cannot be checked here."""
+    """Print the report. Returns the exit status: 0 when no exercise is left to do, 2 without notebooks, else 1."""
     found = notebooks_in(paths)
     missing = [str(path) for path in [*paths, *found] if not path.exists()]
     if missing or not found:
@@ -131,11 +141,11 @@ def check(paths: list[Path]) -> int:
     everything: list[Line] = []
     for notebook in found:
         print(notebook, flush=True)
-        lines, raised = report_on(notebook)
+        lines, others = report_on(notebook)
         for line in lines or ["  no exercises"]:
             print(line)
-        for cell in raised:
-            print(f"  note: {cell}")
+        for sentence in others:
+            print(f"  note: {sentence}")
         everything += lines
     counts = {
         state: sum(line.state == state for line in everything) for state in dict.fromkeys(STATES.values())

@@ -10,7 +10,7 @@ What lies between a line `### BEGIN SOLUTION` and a line `### END SOLUTION` is t
 
 The same holds inside a `%%torchrun` or `%%writefile` cell. Tags on a solution's cell:
 
-- `exercise-raises`: in the exercise this cell meets the unfinished code: there it is tagged `raises-exception`;
+- `exercise-raises`: in the exercise this cell meets the unfinished code; it is tagged `raises-exception`;
 - `solution-only`: the cell is not in the exercise.
 """
 

@@ -38,8 +38,8 @@ class NotebookError(Exception):
 def execute(notebook: NotebookNode, folder: Path, timeout: int = 300) -> None:
     """Run all cells in place, in a fresh kernel whose working directory is `folder`.
 
-    Raises NotebookError with the cell's source and traceback when an untagged cell raises, and when a cell that
-    is tagged `raises-exception` does not.
+    Raises NotebookError with the cell's source and traceback when an untagged cell raises, and when a cell
+    that is tagged `raises-exception` does not.
     """
     os.environ["DDPLAB_PANEL"] = "off"  # the kernel inherits it: text instead of widgets
     client = NotebookClient(
@@ -108,7 +108,7 @@ def identify(notebook: NotebookNode) -> None:
 
 
 def shorten(line: str) -> str:
-    """A piece of a traceback without this machine's folders. (nbval compares the error, not its traceback.)"""
+    """A piece of a traceback without this machine's folders. (nbval compares the error only.)"""
     home = str(Path.home())
     folders = {
         *site.getsitepackages(),

@@ -1,0 +1,74 @@
+"""What nbval does not see in a stored notebook: one sentence for each thing that is wrong."""
+
+import re
+
+import nbformat
+from nbformat import NotebookNode
+
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+# Folders of the machine that ran it. A path in prose or in code is the author's own; an output's is the machine's.
+MACHINE_PATH = re.compile(r"(?<![\w.:/])(?:~|/(?:home|tmp|root|work|Users|var|opt|usr))/[\w.+-]+")
+
+
+def problems(notebook: NotebookNode, lesson: bool = False) -> list[str]:
+    """Everything wrong with a stored notebook. `lesson` adds the bounds on the length of a lesson's cells."""
+    found = []
+    try:
+        nbformat.validate(notebook)
+    except nbformat.ValidationError as error:
+        found.append(f"not a valid notebook: {str(error).splitlines()[0]}")
+    if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
+        found.append("its kernel is not python3")
+    if "widgets" in notebook.metadata:
+        found.append("it stores widget state")
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    counts = [cell.execution_count for cell in cells]
+    if counts != list(range(1, len(cells) + 1)):
+        found.append(f"its cells were not run once each, in order: {counts}")
+    for n, cell in enumerate(cells, 1):
+        found += [f"code cell {n}: {problem}" for problem in cell_problems(cell)]
+    return found + (length_problems(cells) if lesson else [])
+
+
+def cell_problems(cell: NotebookNode) -> list[str]:
+    found = []
+    if "execution" in cell.metadata:
+        found.append("it stores when it ran")
+    if length(cell) > 20:
+        found.append(f"it has {length(cell)} lines, more than 20")
+    for output in cell.outputs:
+        if WIDGET_VIEW in output.get("data", {}):
+            found.append("it stores a widget view")
+        if output.output_type == "error" and "raises-exception" not in cell.metadata.get("tags", []):
+            found.append(f"it raised {output.ename} and is not tagged raises-exception")
+        if path := MACHINE_PATH.search(text_of(output)):
+            found.append(f"an output names a folder of the machine that ran it: {path[0]}")
+    return found
+
+
+def length_problems(cells: list[NotebookNode]) -> list[str]:
+    """A lesson's cells are short: half of them at most 3 lines, nine in ten at most 10."""
+    found, lengths = [], [length(cell) for cell in cells]
+    for bound, share in ((3, 0.5), (10, 0.9)):
+        within = sum(n <= bound for n in lengths)
+        if within < share * len(lengths):
+            found.append(
+                f"{within} of its {len(lengths)} code cells have at most {bound} lines, below {share:.0%}"
+            )
+    return found
+
+
+def length(cell: NotebookNode) -> int:
+    return len([line for line in cell.source.splitlines() if line.strip()])
+
+
+def text_of(output: NotebookNode) -> str:
+    """An output's words; pictures and colour codes left out."""
+    if output.output_type == "error":
+        text = "\n".join([output.evalue, *output.traceback])
+    elif output.output_type == "stream":
+        text = output.text
+    else:
+        data = output.get("data", {})
+        text = "\n".join(str(data[mime]) for mime in data if mime.startswith("text/"))
+    return re.sub(r"\x1b\[[\d;]*m", "", text)

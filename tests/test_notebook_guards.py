@@ -1,0 +1,65 @@
+"""Every stored notebook was run, in order, and holds nothing of the machine that ran it."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from notebook_guards import problems, text_of
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("lessons", "solutions", "exercises")
+NOTEBOOKS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.ipynb"))]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_notebook_is_clean(path):
+    found = problems(nbformat.read(path, as_version=4), lesson=path.parent.name == "lessons")
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_title_says_what_it_is(path):
+    title = nbformat.read(path, as_version=4).cells[0].source
+    number = path.stem[:2]
+    start = {
+        "lessons": f"# {number} · ",
+        "solutions": f"# 📃 Solutions {number}",
+        "exercises": f"# 📝 Exercises {number}",
+    }
+    assert title.startswith(start[path.parent.name])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "solutions").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_every_solution_is_judged_correct(path):
+    states = verdicts(path)
+    assert states, "a solution checks nothing"
+    bad = [line for line in states if not line.endswith(": correct") and ": cannot check here: " not in line]
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "exercises").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_every_exercise_is_a_blank(path):
+    bad = [line for line in verdicts(path) if not line.endswith(": not filled in yet")]
+    assert not bad, "\n".join(bad)
+
+
+def test_every_lesson_with_checks_has_a_solution_and_an_exercise():
+    for path in sorted((ROOT / "ddplab" / "checks").glob("lesson_*.py")):
+        number = path.stem[-2:]
+        for folder in ("solutions", "exercises") if any((ROOT / "solutions").glob("*.ipynb")) else ():
+            assert list((ROOT / folder).glob(f"{number}_*.ipynb")), (
+                f"{folder}/ has nothing for lesson {number}"
+            )
+
+
+def verdicts(path: Path) -> list[str]:
+    """The verdicts that a notebook's stored outputs show."""
+    outputs = [
+        o
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+        for o in cell.outputs
+    ]
+    return [
+        line for output in outputs for line in text_of(output).splitlines() if line.startswith("exercise ")
+    ]
