@@ -1,0 +1,39 @@
+"""ddplab: the companion of a course on multi-GPU PyTorch. Real multi-process runs from a notebook cell."""
+
+import multiprocessing
+import os
+import sys
+
+from ddplab.checks import check
+from ddplab.claims import claim, predict
+from ddplab.devices import device, devices
+from ddplab.launch import IN_FORKSERVER, launch, warm_up
+from ddplab.magics import load_ipython_extension, torchrun
+from ddplab.run import RankError, RankTimeoutError, Run
+from ddplab.worker import cleanup, log
+
+__all__ = [
+    "RankError",
+    "RankTimeoutError",
+    "Run",
+    "check",
+    "claim",
+    "cleanup",
+    "device",
+    "devices",
+    "launch",
+    "load_ipython_extension",
+    "log",
+    "predict",
+    "torchrun",
+]
+
+# In a notebook or a script, not in a rank and not in the forkserver itself: let the forkserver import torch meanwhile.
+if (
+    multiprocessing.parent_process() is None
+    and not {"RANK", "DDPLAB_RUN_DIR"} & os.environ.keys()
+    and not IN_FORKSERVER
+):
+    warm_up()
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+    load_ipython_extension(_shell)

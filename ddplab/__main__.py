@@ -21,6 +21,7 @@ STATES = {  # what a check prints -> how a report over many exercises says it
     checks.UNKNOWN: "no such exercise",
 }
 FINE = {"correct", "cannot check here"}
+TIMEOUT = 300  # seconds a cell may take
 
 
 @dataclass
@@ -34,7 +35,8 @@ class Line:
     hint: str = ""
 
     def __str__(self) -> str:
-        first = f"  {self.id} {self.title}: {self.state}" + (f": {self.message}" if self.message else "")
+        name = f"{self.id} {self.title}".strip()
+        first = f"  {name}: {self.state}" + (f": {self.message}" if self.message else "")
         return f"{first}\n      hint: {self.hint}" if self.hint else first
 
 
@@ -64,8 +66,8 @@ def exercises_in(sources: list[str]) -> dict[str, int]:
 def run(notebook: Path) -> tuple[dict[str, dict], dict[int, str], str]:
     """Run a notebook as it stands under nbval.
 
-    Returns the verdicts by id, what happened to each cell that did not end well by its number, and what pytest
-    printed last.
+    Returns the verdicts by id, what happened to the cells that did not end well by their number, and the last
+    line that pytest printed.
     """
     with tempfile.TemporaryDirectory() as folder:
         report, results = Path(folder, "report.jsonl"), Path(folder, "results.xml")
@@ -73,7 +75,7 @@ def run(notebook: Path) -> tuple[dict[str, dict], dict[int, str], str]:
         command += [
             "-p",
             "no:cacheprovider",
-            "--nbval-cell-timeout=300",
+            f"--nbval-cell-timeout={TIMEOUT}",
             f"--junitxml={results}",
             str(notebook),
         ]
@@ -86,7 +88,7 @@ def run(notebook: Path) -> tuple[dict[str, dict], dict[int, str], str]:
 
 
 def failures(results: Path) -> dict[int, str]:
-    """From pytest's result file, what happened to the cells that did not end well: {4: "raised NameError: …"}."""
+    """From pytest's result file, the cells that did not end well: {4: "raised NameError: …"}."""
     found: dict[int, str] = {}
     cases = ElementTree.parse(results).iter("testcase") if results.exists() else []
     for case in cases:
@@ -97,7 +99,7 @@ def failures(results: Path) -> dict[int, str]:
         text = re.sub(r"(?:\x1b|#x1B)\[[\d;]*m", "", failure.text or "")
         errors = re.findall(r"^([A-Za-z_][\w.]*(?:: .*)?)$", text.partition("Traceback:")[2], re.MULTILINE)
         if "Timeout of" in text:
-            found[int(number[1])] = "ran into the time limit"
+            found[int(number[1])] = f"did not end within {TIMEOUT} s, or ended the kernel"
         elif "Kernel dead" in text:
             found[int(number[1])] = "found the kernel dead"
         else:
@@ -106,7 +108,7 @@ def failures(results: Path) -> dict[int, str]:
 
 
 def report_on(notebook: Path) -> tuple[list[Line], list[str]]:
-    """One line an exercise, in the notebook's order, and a sentence for each other cell that did not end well."""
+    """One line an exercise, in order, and a sentence for each other cell that did not end well."""
     sources = code_cells(notebook)
     ids = exercises_in(sources)
     if not ids:
@@ -132,9 +134,9 @@ def first_line(source: str) -> str:
 
 
 def check(paths: list[Path]) -> int:
-    """Print the report. Returns the exit status: 0 when no exercise is left to do, 2 without notebooks, else 1."""
+    """Print the report. Returns the exit status: 0 when nothing is left to do, 2 without notebooks, or 1."""
     found = notebooks_in(paths)
-    missing = [str(path) for path in [*paths, *found] if not path.exists()]
+    missing = [str(path) for path in found if not path.exists()]
     if missing or not found:
         print(f"no notebooks found in: {', '.join(missing or map(str, paths))}", file=sys.stderr)
         return 2

@@ -6,7 +6,7 @@ import nbformat
 from nbformat import NotebookNode
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-# Folders of the machine that ran it. A path in prose or in code is the author's own; an output's is the machine's.
+# Folders of the machine that ran it, looked for in outputs alone: a path in prose or code is the author's.
 MACHINE_PATH = re.compile(r"(?<![\w.:/])(?:~|/(?:home|tmp|root|work|Users|var|opt|usr))/[\w.+-]+")
 
 

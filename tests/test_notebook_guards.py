@@ -11,6 +11,11 @@ FOLDERS = ("lessons", "solutions", "exercises")
 NOTEBOOKS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.ipynb"))]
 
 
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_there_are_notebooks_to_guard(folder):
+    assert any(path.parent.name == folder for path in NOTEBOOKS)
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_notebook_is_clean(path):
     found = problems(nbformat.read(path, as_version=4), lesson=path.parent.name == "lessons")
@@ -46,7 +51,7 @@ def test_every_exercise_is_a_blank(path):
 def test_every_lesson_with_checks_has_a_solution_and_an_exercise():
     for path in sorted((ROOT / "ddplab" / "checks").glob("lesson_*.py")):
         number = path.stem[-2:]
-        for folder in ("solutions", "exercises") if any((ROOT / "solutions").glob("*.ipynb")) else ():
+        for folder in ("solutions", "exercises"):
             assert list((ROOT / folder).glob(f"{number}_*.ipynb")), (
                 f"{folder}/ has nothing for lesson {number}"
             )

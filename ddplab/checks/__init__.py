@@ -181,9 +181,10 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
     if isinstance(error, NotFilledIn):
         return BLANK, "", ""
 
-    rank_error = "RankError" in [
+    kinds = [
         kind.__name__ for kind in type(error).__mro__
-    ]  # by name: no launch is loaded here
+    ]  # by name, so that nothing is loaded to compare with
+    rank_error = "RankError" in kinds
     name = (getattr(error, "type_name", None) if rank_error else None) or type(error).__name__
     text = str((getattr(error, "reason", None) if rank_error else None) or error).strip()
     if name == "NotImplementedError" and (not text or BLANK_CODE in text):

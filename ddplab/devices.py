@@ -1,0 +1,91 @@
+"""What this machine has, and which device and backend each rank of a launch gets.
+
+Nothing here touches a GPU: counting devices leaves CUDA uninitialised, so a notebook stays free to launch ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a machine has: CPU cores this process may use, memory in GiB, and the names of its visible GPUs."""
+
+    cpu_cores: int
+    memory_gib: float
+    gpus: tuple[str, ...]
+
+    def __str__(self) -> str:
+        cores = f"{self.cpu_cores} CPU core{'s' * (self.cpu_cores != 1)}, {self.memory_gib:.0f} GiB of memory"
+        if not self.gpus:
+            return (
+                f"This machine: {cores}, no GPU.\n"
+                "Ranks run on the CPU and talk through gloo: the processes and the collectives are real, "
+                "the speed is not that of GPUs."
+            )
+        names = ", ".join(f"cuda:{i} {name}" for i, name in enumerate(self.gpus))
+        many = f"{len(self.gpus)} GPU{'s' * (len(self.gpus) != 1)}"
+        return (
+            f"This machine: {cores}, {many} ({names}).\n"
+            f"Up to {len(self.gpus)} rank{'s' * (len(self.gpus) != 1)}: one GPU each, through nccl. "
+            "More ranks than GPUs: on the CPU, through gloo."
+        )
+
+    __repr__ = __str__
+
+
+def cpu_cores() -> int:
+    """Return how many CPU cores this process may use (its affinity mask where the system has one)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def devices() -> Devices:
+    """Return what this machine has, as a `Devices`; printing it says what is real here."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    gpus = tuple(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    return Devices(cpu_cores(), memory, gpus)
+
+
+def device() -> torch.device:
+    """Return this rank's device: `cuda:<local rank>` where the machine has a GPU per rank, otherwise the CPU.
+
+    It reads LOCAL_RANK and LOCAL_WORLD_SIZE as torchrun sets them, so a script behaves the same in a cell and
+    in a terminal. `launch(..., device="cuda")` with fewer GPUs than ranks deals the GPUs out in turn.
+    Outside a rank it is the first GPU, or the CPU.
+    """
+    gpus = torch.cuda.device_count()
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    kind = os.environ.get("DDPLAB_DEVICE") or ("cuda" if gpus >= ranks else "cpu")
+    return (
+        torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % gpus)
+        if kind == "cuda"
+        else torch.device("cpu")
+    )
+
+
+def place(nproc_per_node: int, device: str | None, backend: str | None) -> tuple[str, str]:
+    """Choose the kind of device ("cpu" or "cuda") and the backend for a launch, or raise ValueError saying why not.
+
+    NCCL refuses two ranks on one GPU, so ranks that share a GPU use gloo, which also carries CUDA tensors
+    (https://docs.pytorch.org/docs/stable/distributed.html#backends).
+    """
+    gpus = torch.cuda.device_count()
+    if device not in (None, "cpu", "cuda"):
+        raise ValueError(f'device must be "cpu", "cuda" or None (let the machine decide), not {device!r}')
+    if backend not in (None, "gloo", "nccl"):
+        raise ValueError(f'backend must be "gloo", "nccl" or None (let the machine decide), not {backend!r}')
+    if device == "cuda" and gpus == 0:
+        raise ValueError(
+            'device="cuda" was asked for, but torch sees no GPU on this machine; leave device out'
+        )
+    kind = device or ("cuda" if gpus >= nproc_per_node and backend != "gloo" else "cpu")
+    if backend == "nccl" and (kind == "cpu" or gpus < nproc_per_node):
+        raise ValueError(
+            f'backend="nccl" needs one GPU per rank: {nproc_per_node} ranks were asked for and this machine has '
+            f'{gpus} GPU{"s" * (gpus != 1)}; leave backend out, or use backend="gloo"'
+        )
+    return kind, backend or ("nccl" if kind == "cuda" and gpus >= nproc_per_node else "gloo")

@@ -1,0 +1,456 @@
+"""Run: what came back from a launch, and the errors that say in a learner's terms why a run ended badly."""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import re
+import shutil
+import signal
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddplab.worker import load
+
+KEPT_OUTPUT = 1_000_000  # bytes of a rank's output held in memory; the whole is on disk while the run lives
+
+Frame = tuple[str, int, str]  # file, line, function
+
+
+class RankError(RuntimeError):
+    """A rank raised an exception or died. The message names the rank that failed first and the line of your code.
+
+    Attributes: `run` (results, metrics and output so far), `rank` (int, or None when no rank began), `type_name` and `reason` (the rank's
+    own exception: its class name and message), `traceback` (its whole traceback, as text).
+    In a notebook `import sys; sys.last_value` is the error a cell has raised.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        run: Run,
+        rank: int | None,
+        type_name: str = "",
+        reason: str = "",
+        traceback: str = "",
+    ):
+        super().__init__(message)
+        self.run, self.rank, self.type_name, self.reason, self.traceback = (
+            run,
+            rank,
+            type_name,
+            reason,
+            traceback,
+        )
+
+    def _render_traceback_(self) -> list[str]:  # IPython's hook: the message is the traceback
+        return [f"{type(self).__name__}: {self}"]
+
+
+class RankTimeoutError(RankError, TimeoutError):
+    """No rank made progress for `timeout` seconds. The message says where each of them was."""
+
+
+class Metrics(list):
+    """The rows that ranks logged, as dicts: `rank`, `step`, `time` (seconds since the launch) and the logged columns.
+
+    It is a list, so `pandas.DataFrame(run.metrics)` works.
+    """
+
+    def column(self, name: str, rank: int | None = None) -> list[Any]:
+        """Return the logged values of one column, in order; of one rank, or rank after rank.
+
+        Raises KeyError, naming the columns there are, when nothing of that name was logged.
+        """
+        found = [row[name] for row in self if name in row and rank in (None, row["rank"])]
+        if not found:
+            raise KeyError(f"nothing called {name!r} was logged{'' if rank is None else f' by rank {rank}'}; "
+                           f"there is: {', '.join(self.columns()) or 'nothing at all'}")  # fmt: skip
+        return found
+
+    def columns(self) -> list[str]:
+        """Return the names of the logged columns, in the order in which they first appeared."""
+        return [
+            name
+            for name in dict.fromkeys(name for row in self for name in row)
+            if name not in ("rank", "step", "time")
+        ]
+
+    def _repr_html_(self) -> str:
+        names = ["rank", "step", "time", *self.columns()]
+        shown = self if len(self) <= 20 else [*self[:10], *self[-10:]]
+        rows = ["".join(f"<td>{_short(row.get(name, ''))}</td>" for name in names) for row in shown]
+        more = f"<p>{len(self)} rows, the first and last ten shown</p>" if len(self) > 20 else ""
+        head = "".join(f"<th>{name}</th>" for name in names)
+        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>{more}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("<", "&lt;")
+
+
+class Run:
+    """What came back from `launch`, `%%torchrun` or `torchrun`.
+
+    Attributes:
+        results: list, one value per rank: what fn returned there, None where it did not (always None for scripts).
+        metrics: `Metrics`, one dict per `log(...)` call of any rank.
+        output: dict, rank → what it printed (at most the last million characters, and then says so).
+        state: "running", "finished", "failed", "timed out", "stopped" or "interrupted".
+        error: the `RankError` of a run that failed, or None.
+        nproc_per_node, nnodes, world_size: int. device ("cpu" or "cuda") and backend ("gloo", "nccl" or None).
+    """
+
+    def __init__(self, directory: str, world_size: int, device: str, backend: str | None, start: float):
+        self.directory, self.world_size, self.device, self.backend = directory, world_size, device, backend
+        self.nproc_per_node, self.nnodes = world_size, 1
+        self.state = "running"
+        self.error: RankError | None = None
+        self.results: list[Any] = [None] * world_size
+        self.metrics_so_far = Metrics()
+        self.stop_asked = threading.Event()
+        self.start = start
+        self.cell_names: dict[str, str] = {}  # script path → what to call it in a message
+        self._kept_output: dict[int, str] = {}
+        self._offsets = [0] * world_size
+        self._reading = threading.Lock()
+        self._ended = threading.Event()
+
+    def __repr__(self) -> str:
+        return f"Run({self.summary()}, results={_clip(repr(self.results), 200)})"
+
+    def summary(self) -> str:
+        """Return one stable line: how many ranks, where, and how the run stands."""
+        ranks = f"{self.world_size} rank{'s' * (self.world_size != 1)}"
+        nodes = f" of {self.nnodes} agents" if self.nnodes > 1 else ""
+        return f"{ranks}{nodes} on {self.device} ({self.backend or 'torchrun'}): {self.state}"
+
+    @property
+    def metrics(self) -> Metrics:
+        """The rows logged so far; complete once the run has ended."""
+        with self._reading:
+            for rank in range(self.world_size if os.path.isdir(self.directory) else 0):
+                self._read_rows(rank)
+        return self.metrics_so_far
+
+    def _read_rows(self, rank: int) -> None:
+        try:
+            with open(f"{self.directory}/{rank}.metrics", "rb") as file:
+                file.seek(self._offsets[rank])
+                whole = file.read()
+        except FileNotFoundError:
+            return
+        whole = whole[: whole.rfind(b"\n") + 1]
+        self._offsets[rank] += len(whole)
+        for line in whole.splitlines():
+            row = json.loads(line)
+            self.metrics_so_far.append({"rank": rank, **row, "time": round(row["time"] - self.start, 6)})
+
+    @property
+    def output(self) -> dict[int, str]:
+        """What each rank printed so far."""
+        return self._kept_output or {rank: self._read_output(rank) for rank in range(self.world_size)}
+
+    def _read_output(self, rank: int, limit: int = KEPT_OUTPUT) -> str:
+        try:
+            with open(f"{self.directory}/{rank}.output", "rb") as file:
+                left_out = max(0, os.fstat(file.fileno()).st_size - limit)
+                file.seek(left_out)
+                text = file.read(limit).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        # of a progress bar that redraws itself with \r, keep what a terminal would show
+        text = re.sub(r"[^\n]*\r(?=[^\n])", "", text.replace("\r\n", "\n"))
+        return f"[{left_out} bytes of earlier output were not kept]\n{text}" if left_out else text
+
+    def wait(self) -> Run:
+        """Wait until a run started with `wait=False` has ended. Returns the run; raises its RankError if it failed."""
+        try:
+            self._ended.wait()
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def stop(self) -> None:
+        """End every rank now. What came back before is kept; the state becomes "stopped"."""
+        self.stop_asked.set()
+        self._ended.wait(10)
+
+    def plot(self, *names: str) -> Any:
+        """Draw logged columns against the step, a line per rank (see `ddplab.plots.curves`)."""
+        from ddplab.plots import curves
+
+        return curves(self.metrics, *names)
+
+    # -------------------------------------------------------------- for the modules that follow a run
+
+    def read(self, rank: int, kind: str) -> dict[str, Any] | None:
+        """Return what a rank left in its "pid" or "error" file, or None."""
+        try:
+            return json.loads(Path(f"{self.directory}/{rank}.{kind}").read_text())
+        except FileNotFoundError:
+            return None
+
+    def has(self, rank: int, kind: str) -> bool:
+        return os.path.exists(f"{self.directory}/{rank}.{kind}")
+
+    def rank_state(self, rank: int) -> str:
+        """Return "starting", "running", "finished" or "failed", or how the run was ended."""
+        if self.has(rank, "result"):
+            return "finished"
+        if self.has(rank, "error"):
+            return "failed"
+        return ("running" if self.has(rank, "pid") else "starting") if self.state == "running" else "stopped"
+
+    def progress(self) -> list[int]:
+        """Return numbers that change when any rank logs, prints, starts, fails or finishes."""
+        sizes = []
+        for rank in range(self.world_size):
+            for kind in ("metrics", "output"):
+                try:
+                    sizes.append(os.stat(f"{self.directory}/{rank}.{kind}").st_size)
+                except FileNotFoundError:
+                    sizes.append(-1)
+            sizes += [self.has(rank, "result"), self.has(rank, "error"), self.has(rank, "pid")]
+        return sizes
+
+    def close(self) -> None:
+        """Bring everything home from the run's folder and delete it."""
+        for rank in range(self.world_size):
+            if self.has(rank, "result") and self.backend:  # a script returns nothing
+                self.results[rank] = load(f"{self.directory}/{rank}.result", torch.device("cpu"))
+        self.metrics  # noqa: B018  (reads the last rows)
+        self._kept_output = self.output
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self._ended.set()
+
+
+def _clip(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+# ------------------------------------------------------------------ which line of whose code
+
+_LIBRARIES = tuple(
+    os.path.realpath(folder) + os.sep
+    for folder in {
+        *(sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")),
+        os.path.dirname(torch.__path__[0]),
+        os.path.dirname(__file__),
+    }
+)
+
+
+def learners(frames: list[Frame]) -> list[Frame]:
+    """Return the frames that are the learner's own code: not Python's, not a library's, not ours."""
+    return [
+        f for f in frames if not f[0].startswith("<") and not os.path.realpath(f[0]).startswith(_LIBRARIES)
+    ]
+
+
+def place_of(frame: Frame, cell_names: dict[str, str]) -> str:
+    """Return how a learner would name a line: `Cell In[3], line 4, in train` or `train.py, line 4`."""
+    file, line, function = frame
+    name = cell_names.get(file)
+    if (
+        name is None
+        and "IPython" in sys.modules
+        and (shell := sys.modules["IPython"].get_ipython()) is not None
+    ):
+        label = shell.compile.format_code_name(file)
+        name = " ".join(label) if label else None
+    where = f"{name or os.path.basename(file)}, line {line}"
+    return where if function == "<module>" else f"{where}, in {function}"
+
+
+def source_of(frame: Frame) -> str:
+    """Return the text of a frame's line, stripped ("" when it is not to be had)."""
+    linecache.checkcache(frame[0])
+    return linecache.getline(frame[0], frame[1]).strip()
+
+
+def show(frames: list[Frame], cell_names: dict[str, str]) -> str:
+    """Return a traceback cut to the learner's code, the innermost line marked with an arrow."""
+    own = learners(frames)
+    lines = []
+    for number, frame in enumerate(own):
+        arrow = "--> " if number == len(own) - 1 else "    "
+        lines += [f"  {place_of(frame, cell_names)}", f"    {arrow}{source_of(frame)}"]
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------ who failed first
+
+# What a rank says when another rank has died under it. Such a rank is a victim, never the cause.
+_VICTIM = re.compile(
+    r"Connection (closed|reset) by peer|pair closure|Broken pipe|Socket closed|Socket Timeout|remote process exited"
+    r"|NCCL communicator was aborted|failed to recv|Failed to recv|recvValue failed|Connection was likely closed"
+)
+_HINTS = {
+    "initialize the default process group twice": "launch() has already initialised the process group; "
+    "leave your init_process_group() out, or use launch(..., init=False).",
+    "Default process group has not been initialized": "Call dist.init_process_group() first, or leave init=False out of launch().",
+    "daemonic processes are not allowed": "A data loader worker cannot start processes of its own.",
+}
+
+
+def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]) -> RankError:
+    """Build the error of a failed run.
+
+    Args:
+        exit_codes: rank → exit code as `multiprocessing` gives it (negative for a signal), None while it lives.
+        died_at: rank → when its death was seen, in nanoseconds since the epoch.
+
+    The rank to blame is the first that raised or died by itself. A rank that lost its connection, or that a library
+    aborted (SIGABRT) after another rank had raised, is a victim.
+    """
+    errors = {rank: error for rank in range(run.world_size) if (error := run.read(rank, "error")) is not None}
+    if errors:
+        newest = max(error["attempt"] for error in errors.values())
+        errors = {rank: error for rank, error in errors.items() if error["attempt"] == newest}
+    silent = {
+        rank: code
+        for rank, code in exit_codes.items()
+        if code is not None and rank not in errors and not (code == 0 and run.has(rank, "result"))
+    }
+    events = [(_is_victim(error), error["time_ns"], rank) for rank, error in errors.items()]
+    for rank, code in silent.items():  # only a library's abort can be another rank's doing
+        events.append((False, died_at.get(rank, 0) if code == -signal.SIGABRT else 0, rank))
+    if not events:
+        return RankError("no rank began, and none said why", run, None)
+    _, _, rank = min(events)
+    if rank in silent:
+        message = f"rank {rank} {_how_it_died(silent[rank])}, without a Python exception"
+        return RankError(f"{message}{_others(run, rank, {rank})}", run, rank)
+    error = errors[rank]
+    same = {r for r, e in errors.items() if _same(e, error)}
+    rank = min(same)
+    error = errors[rank]
+    reason = f": {error['message']}" if error["message"] else ""
+    message = f"rank {rank} raised {error['type']}{reason}\n{show(error['frames'], run.cell_names)}"
+    hint = next((f"\nhint: {hint}" for words, hint in _HINTS.items() if words in error["message"]), "")
+    return RankError(
+        f"{message}{hint}{_others(run, rank, same)}",
+        run,
+        rank,
+        error["type"],
+        error["message"],
+        error["text"],
+    )
+
+
+def _is_victim(error: dict[str, Any]) -> bool:
+    return bool(_VICTIM.search(error["message"]))
+
+
+def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return (a["type"], a["message"], a["frames"]) == (b["type"], b["message"], b["frames"])
+
+
+def _how_it_died(code: int) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        why = " (often the machine ran out of memory)" if -code == signal.SIGKILL else ""
+        return f"was killed by {name}{why}"
+    if code == 0:
+        return "left with exit status 0 before it had returned (os._exit, or a library that ends the process)"
+    return f"left with exit status {code}"
+
+
+def _others(run: Run, blamed: int, same: set[int]) -> str:
+    """One line for each other rank. Ranks that the failure brought down are "stopped", however they went."""
+    lines = []
+    for rank in range(run.world_size):
+        if rank == blamed:
+            continue
+        state = (
+            "raised the same"
+            if rank in same
+            else "had finished"
+            if run.has(rank, "result")
+            else "was stopped"
+        )
+        lines.append(f"\nrank {rank} {state}")
+    return "".join(lines)
+
+
+# ------------------------------------------------------------------ where everybody waits
+
+_COLLECTIVES = {
+    "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single", "barrier",
+    "batch_isend_irecv", "broadcast", "broadcast_object_list", "gather", "gather_object", "init_process_group",
+    "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+    "scatter_object_list", "send", "destroy_process_group",
+}  # fmt: skip
+
+
+def parse_stacks(text: str, thread: int) -> list[Frame]:
+    """Return the main thread's frames, outermost first, from what faulthandler last wrote."""
+    frames: dict[int, list[Frame]] = {}
+    for line in text.splitlines():
+        if header := re.match(r"(?:Current thread|Thread) (0x[0-9a-f]+)", line):
+            current = frames[int(header[1], 16)] = []
+        elif frame := re.match(r'  File "(.*)", line (\d+) in (.*)', line):
+            current.insert(0, (frame[1], int(frame[2]), frame[3]))
+    return frames.get(thread, [])
+
+
+def waits_in(frames: list[Frame]) -> str | None:
+    """Return the name of the collective that a stack is inside of, or None."""
+    for file, _, function in reversed(frames):
+        if file.endswith("torch/distributed/distributed_c10d.py") and function in _COLLECTIVES:
+            return function
+        if file.endswith("torch/autograd/graph.py") and function == "_engine_run_backward":
+            return "backward"
+        if file.endswith("torch/nn/parallel/distributed.py"):
+            return "the construction of DDP" if function == "__init__" else "the forward pass of DDP"
+    return None
+
+
+def hang(run: Run, seconds: float, stacks: Callable[[int], list[Frame]]) -> RankTimeoutError:
+    """Build the error of a run without progress: where each rank waits, and which rank never came."""
+    lines, waiting, missing = [], {}, []
+    for rank in range(run.world_size):
+        frames = stacks(rank)
+        own = learners(frames)
+        collective = waits_in(frames)
+        where = f" at {place_of(own[-1], run.cell_names)}\n    --> {source_of(own[-1])}" if own else ""
+        if run.has(rank, "result"):
+            missing.append(rank)
+            lines.append(f"rank {rank} has returned")
+        elif collective:
+            waiting[rank] = collective
+            lines.append(f"rank {rank} waits in {collective}{where}")
+        else:
+            missing.append(rank)
+            lines.append(f"rank {rank} is not in a collective: it is{where or ' not in your code'}")
+    if waiting and missing:
+        names = " and ".join(dict.fromkeys(waiting.values()))
+        verdict = f"{_ranks(waiting)} in {names} for {_ranks(missing)}, which never came"
+    elif len(set(waiting.values())) > 1:
+        verdict = "the ranks wait in different collectives, each for the others"
+    else:
+        verdict = "all ranks are in the same place" if waiting else "no rank is in a collective"
+    return RankTimeoutError(
+        f"no rank logged, printed or finished anything for {seconds:g} s: {verdict}\n" + "\n".join(lines)
+        + "\nIf this work needs longer, launch it with a larger timeout (in seconds), or timeout=None.",
+        run, missing[0] if waiting and missing else None,
+    )  # fmt: skip
+
+
+def _ranks(ranks: Any) -> str:
+    numbers = list(ranks)
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}" + (" waits" if isinstance(ranks, dict) else "")
+    listed = ", ".join(map(str, numbers[:-1])) + f" and {numbers[-1]}"
+    return f"ranks {listed}" + (" wait" if isinstance(ranks, dict) else "")

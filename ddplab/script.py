@@ -1,0 +1,87 @@
+"""The two processes of a `%%torchrun` cell that are not the learner's: torchrun's agent, and the start of each rank.
+
+    notebook ──> agent: torchrun itself, torch.distributed.run.main ──> python -m ddplab.script SCRIPT.py  (one a rank)
+
+Each rank prepares the files that `worker` describes and then runs SCRIPT.py as `python SCRIPT.py` would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import NoReturn
+
+from ddplab import worker
+
+
+def agent() -> None:
+    """Be torchrun: `sys.argv` holds this agent's number and then torchrun's own arguments."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import main
+
+    directory, node = os.environ["DDPLAB_RUN_DIR"], sys.argv[1]
+    notebook_is_gone = threading.Event()
+
+    def end_with_notebook() -> None:
+        while os.read(0, 1):  # nobody writes; the pipe ends when the notebook's kernel does
+            pass
+        notebook_is_gone.set()
+        os.kill(os.getpid(), signal.SIGTERM)  # torchrun ends its ranks on SIGTERM
+
+    threading.Thread(target=end_with_notebook, daemon=True).start()
+    try:
+        main(sys.argv[2:])
+    except ChildFailedError as error:
+        codes = {rank: it.exitcode for rank, it in error.failures.items()}
+        worker.write(f"{directory}/agent{node}.log.failures", json.dumps(codes))
+        sys.exit(1)
+    finally:
+        if notebook_is_gone.is_set():
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def rank() -> None:
+    """Run `sys.argv[1]` as the script of one rank; what ends it is reported and then goes its usual way."""
+    directory, number, script = os.environ["DDPLAB_RUN_DIR"], int(os.environ["RANK"]), sys.argv[1]
+    for kind in ("result", "error"):  # of an attempt before a restart
+        Path(f"{directory}/{number}.{kind}").unlink(missing_ok=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_agent, args=(os.getppid(),), daemon=True).start()
+    if "DDPLAB_KEEP_OUTPUT" not in os.environ:
+        worker.redirect_output(directory, number)
+    worker.introduce(directory, number)
+    sys.argv = sys.argv[1:]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:
+        if error.code:
+            _fail(error, directory, number)
+    except BaseException as error:
+        _fail(error, directory, number)
+    worker.write(f"{directory}/{number}.result", "")
+
+
+def _fail(error: BaseException, directory: str, number: int) -> NoReturn:
+    worker.report(error, directory, number)  # the notebook shows it
+    if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        traceback.print_exception(error)  # unless a restart makes good what went wrong
+    worker.leave(1)
+
+
+def _end_with_agent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    rank()

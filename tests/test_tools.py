@@ -1,0 +1,348 @@
+"""The notebook tools and the learner's own CI, on small notebooks of their own."""
+
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from notebook_guards import problems
+
+from ddplab import __main__ as cli
+
+ROOT = Path(__file__).parent.parent
+
+
+def load(name):
+    if str(ROOT / "tools") not in sys.path:
+        sys.path.insert(0, str(ROOT / "tools"))
+    return importlib.import_module(name)
+
+
+run_notebooks, make_exercises = load("run_notebooks"), load("make_exercises")
+
+SOLUTION = """\
+def greet():
+    ### BEGIN SOLUTION
+    rank = dist.get_rank()
+    return f"rank {rank} of {dist.get_world_size()}"
+    ### END SOLUTION
+"""
+
+
+def code(source, *tags, **metadata):
+    return new_code_cell(source, metadata={"tags": list(tags), **metadata} if tags or metadata else metadata)
+
+
+def solution_notebook(*cells):
+    return new_notebook(
+        cells=[
+            new_markdown_cell("# 📃 Solutions 00 · A test"),
+            code("import torch.distributed as dist\n\nfrom ddplab import check"),
+            code(SOLUTION),
+            code('check("00.1", greet)'),
+            *cells,
+        ]
+    )
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A course of one solution: the folder, with `solutions/` and `exercises/`."""
+    (tmp_path / "solutions").mkdir()
+    (tmp_path / "exercises").mkdir()
+    nbformat.write(solution_notebook(), tmp_path / "solutions" / "00_test.ipynb")
+    return tmp_path
+
+
+def drift(course):
+    return make_exercises.drift(course / "solutions", course / "exercises")
+
+
+# Blanks
+
+
+def test_a_block_in_a_function_raises():
+    assert make_exercises.blank(SOLUTION) == 'def greet():\n    raise NotImplementedError("your code here")'
+
+
+def test_a_block_at_the_margin_is_a_comment():
+    source = "answer = ...\n### BEGIN SOLUTION\nanswer = 3\n### END SOLUTION\nprint(answer)"
+    assert make_exercises.blank(source) == "answer = ...\n# your code here\nprint(answer)"
+
+
+def test_blocks_in_a_script_cell_follow_the_same_rule():
+    source = "%%torchrun\ndef main():\n    ### BEGIN SOLUTION\n    pass\n    ### END SOLUTION\nmain()\n"
+    blank = make_exercises.blank(source)
+    assert blank.splitlines()[2] == '    raise NotImplementedError("your code here")' and blank.endswith(
+        "main()"
+    )
+
+
+def test_several_blocks_keep_what_is_between_them():
+    source = "### BEGIN SOLUTION\na = 1\n### END SOLUTION\nb = 2\n### BEGIN SOLUTION\nc = 3\n### END SOLUTION"
+    assert make_exercises.blank(source) == "# your code here\nb = 2\n# your code here"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("### BEGIN SOLUTION\nx = 1", "without ### END"),
+        ("x = 1\n### END SOLUTION", "without ### BEGIN"),
+        ("### BEGIN SOLUTION\n### BEGIN SOLUTION\n### END SOLUTION", "a second"),
+        ("## begin solution\nx = 1", "not spelt like"),
+    ],
+)
+def test_markers_that_do_not_pair_are_refused(source, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        make_exercises.blank(source)
+
+
+def test_tags_and_title_of_an_exercise():
+    notebook = solution_notebook(
+        code("greet()", "exercise-raises"),
+        code("1", "nbval-ignore-output", "raises-exception"),
+        code("secret = 1", "solution-only"),
+        new_markdown_cell("Why this works", metadata={"tags": ["solution-only"]}),
+    )
+    made = make_exercises.exercise_from(notebook)
+    assert made.cells[0].source == "# 📝 Exercises 00 · A test"
+    assert [cell.metadata.get("tags", []) for cell in made.cells[4:]] == [
+        ["raises-exception"],
+        ["nbval-ignore-output", "raises-exception"],
+    ]
+    assert [cell.id for cell in made.cells] == [cell.id for cell in notebook.cells[:6]]
+    assert "BEGIN SOLUTION" in notebook.cells[2].source, "the solution itself is left alone"
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([new_markdown_cell("# Something"), code(SOLUTION)], "the first cell of a solution is its title"),
+        ([new_markdown_cell("# 📃 Solutions 00"), code("x = 1")], "nothing in it is marked"),
+        ([new_markdown_cell("# 📃 Solutions 00"), code("### END SOLUTION")], "cell 2: ### END"),
+    ],
+)
+def test_a_solution_that_is_none_is_refused(cells, words):
+    with pytest.raises(run_notebooks.NotebookError, match=words):
+        make_exercises.exercise_from(new_notebook(cells=cells))
+
+
+# Making and drift
+
+
+def test_made_exercises_are_executed_clean_idempotent_and_without_drift(course):
+    path = course / "exercises" / "00_test.ipynb"
+    make_exercises.make(course / "solutions" / "00_test.ipynb", course / "exercises")
+    first = path.read_bytes()
+    made = nbformat.read(path, as_version=4)
+    assert made.cells[3].outputs[0].text == "exercise 00.1, Every rank says who it is: not filled in yet\n"
+    assert problems(made) == [] and drift(course) == []
+    make_exercises.make(course / "solutions" / "00_test.ipynb", course / "exercises")
+    assert path.read_bytes() == first
+
+
+def test_drift_is_found_and_named(course):
+    made = make_exercises.exercise_from(solution_notebook())
+    path = course / "exercises" / "00_test.ipynb"
+    assert drift(course) == ["exercises/00_test.ipynb is missing"]
+
+    solution = run_notebooks.read(course / "solutions" / "00_test.ipynb")
+    made = make_exercises.exercise_from(solution)
+    nbformat.write(made, path)
+    assert drift(course) == []
+    for change in (
+        lambda nb: nb.cells[2].update(source=nb.cells[2].source + "  # edited by hand"),
+        lambda nb: nb.cells[2].metadata.update(tags=["raises-exception"]),
+        lambda nb: nb.metadata.update(authors=[]),
+        lambda nb: nb.cells.pop(),
+    ):
+        edited = nbformat.read(path, as_version=4)
+        change(edited)
+        nbformat.write(edited, path)
+        assert drift(course) == ["exercises/00_test.ipynb is not what solutions/00_test.ipynb gives"]
+        nbformat.write(made, path)
+
+    edited = nbformat.read(path, as_version=4)
+    edited.cells[3].outputs = [new_output("stream", text="x")]
+    nbformat.write(edited, path)
+    assert drift(course) == [], "outputs are nbval's to compare"
+
+    nbformat.write(made, course / "exercises" / "07_stray.ipynb")
+    assert drift(course) == ["exercises/07_stray.ipynb has no solution"]
+
+
+def test_the_exercises_here_are_what_the_solutions_give():
+    done = subprocess.run(
+        [sys.executable, "tools/make_exercises.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# Running
+
+
+def test_a_run_stores_the_same_bytes_twice(tmp_path):
+    path = tmp_path / "a.ipynb"
+    cells = [
+        code(
+            "import sys\nfor n in range(3):\n    print(n, flush=True)\n    print(-n, file=sys.stderr, flush=True)"
+        ),
+        code("import ipywidgets\nprint('a')\ndisplay(ipywidgets.IntSlider())\nprint('b')"),
+        code("import torch\ntorch.nn.Linear(2, 3)(torch.zeros(4))", "raises-exception", collapsed=True),
+        code(
+            "%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])", "nbval-ignore-output"
+        ),
+    ]
+    nbformat.write(new_notebook(cells=cells, metadata={"widgets": {}, "language_info": {"name": "x"}}), path)
+    run_notebooks.run(path)
+    first = path.read_bytes()
+    stored = nbformat.read(path, as_version=4)
+    assert problems(stored) == []
+    assert stored.metadata == run_notebooks.METADATA
+    streams, slider, error, _ = (cell.outputs for cell in stored.cells)
+    assert [(output.name, output.text) for output in streams] == [
+        ("stdout", "0\n1\n2\n"),
+        ("stderr", "0\n-1\n-2\n"),
+    ]
+    assert [output.output_type for output in slider] == ["stream", "display_data", "stream"]
+    assert error[0].ename == "RuntimeError" and "torch/nn/modules/linear.py" in error[0].traceback[-2]
+    assert "collapsed" not in stored.cells[2].metadata
+    run_notebooks.run(path)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (code("x = 1\nx / 0"), ["x / 0", "ZeroDivisionError"]),
+        (code("x = 1", "raises-exception"), ["x = 1", "raises nothing"]),
+    ],
+    ids=["raises", "does not raise"],
+)
+def test_a_failing_cell_fails_the_run_and_writes_nothing(tmp_path, cell, words):
+    path = tmp_path / "a.ipynb"
+    nbformat.write(new_notebook(cells=[cell]), path)
+    before = path.read_bytes()
+    command = [sys.executable, "tools/run_notebooks.py", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and all(word in done.stderr for word in words)
+    assert path.read_bytes() == before
+
+
+def test_ids_that_are_missing_are_made_from_the_source(tmp_path):
+    raw = {"nbformat": 4, "nbformat_minor": 4, "metadata": {}}
+    cell = {"cell_type": "code", "source": ["x = 1"], "metadata": {}, "outputs": [], "execution_count": None}
+    (tmp_path / "a.ipynb").write_text(json.dumps({**raw, "cells": [cell, cell]}))
+    first, second = (run_notebooks.read(tmp_path / "a.ipynb") for _ in range(2))
+    assert first == second and first.cells[0].id != first.cells[1].id
+
+
+# The guards bite
+
+
+def clean():
+    cell = new_code_cell("print(1)", execution_count=1, outputs=[new_output("stream", text="1\n")])
+    return new_notebook(cells=[cell], metadata=dict(run_notebooks.METADATA))
+
+
+def test_a_clean_notebook_has_no_problem():
+    assert problems(clean(), lesson=True) == []
+
+
+def put_output(notebook, *arguments, **fields):
+    notebook.cells[0].outputs = [new_output(*arguments, **fields)]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda nb: nb.cells[0].update(execution_count=None), "not run once each"),
+        (lambda nb: nb.cells[0].update(execution_count=7), "not run once each"),
+        (lambda nb: nb.cells[0].metadata.update(execution={"iopub.status.busy": "now"}), "when it ran"),
+        (lambda nb: nb.metadata.update(widgets={}), "widget state"),
+        (lambda nb: nb.metadata.update(kernelspec={"name": "mine", "display_name": "m"}), "not python3"),
+        (lambda nb: nb.cells[0].update(surprise=1), "not a valid notebook"),
+        (
+            lambda nb: put_output(nb, "error", ename="ValueError", evalue="x", traceback=[]),
+            "raised ValueError",
+        ),
+        (lambda nb: put_output(nb, "display_data", {run_notebooks.WIDGET_VIEW: {}}), "widget view"),
+        (lambda nb: put_output(nb, "stream", text="see /home/ada/x.py"), "/home/ada"),
+        (lambda nb: put_output(nb, "stream", text="File \x1b[32m/tmp/x.py"), "/tmp/x.py"),
+        (lambda nb: put_output(nb, "display_data", {"text/html": "<p>~/course</p>"}), "~/course"),
+        (lambda nb: nb.cells[0].update(source="\n".join(["x = 1"] * 21)), "more than 20"),
+        (lambda nb: nb.cells[0].update(source="\n".join(["x = 1"] * 11)), "at most 10 lines, below 90%"),
+        (lambda nb: nb.cells[0].update(source="\n".join(["x = 1"] * 4)), "at most 3 lines, below 50%"),
+    ],
+)
+def test_each_fault_is_named(spoil, words):
+    notebook = clean()
+    spoil(notebook)
+    found = problems(notebook, lesson=True)
+    assert any(words in problem for problem in found), found
+
+
+# The learner's own CI
+
+SETUP = "import torch.distributed as dist\n\nfrom ddplab import check"
+RIGHT = 'def greet():\n    return f"rank {dist.get_rank()} of {dist.get_world_size()}"'
+CHECK = 'check("00.1", greet)'
+
+
+def learners_ci(tmp_path, capsys, *sources):
+    (tmp_path / "exercises").mkdir(exist_ok=True)
+    nbformat.write(
+        new_notebook(cells=[code(source) for source in sources]), tmp_path / "exercises" / "a.ipynb"
+    )
+    status = cli.main(["check", str(tmp_path / "exercises")])
+    return status, capsys.readouterr().out.split("a.ipynb\n", 1)[1]
+
+
+def test_correct_exits_0(tmp_path, capsys):
+    status, report = learners_ci(tmp_path, capsys, SETUP, RIGHT, CHECK, "mine = 1 / 0")
+    assert status == 0
+    assert report == (
+        "  00.1 Every rank says who it is: correct\n"
+        "  note: code cell 4 (`mine = 1 / 0`) raised ZeroDivisionError: division by zero\n"
+        "1 correct\n"
+    )
+
+
+def test_wrong_and_blank_are_told_apart(tmp_path, capsys):
+    wrong = RIGHT.replace("{dist.get_world_size()}", "2")
+    status, report = learners_ci(tmp_path, capsys, SETUP, wrong, CHECK)
+    assert status == 1
+    assert "00.1 Every rank says who it is: not yet: on three ranks, rank 0 said 'rank 0 of 2'" in report
+    assert "      hint: Ask torch.distributed for it" in report and report.endswith("\n1 not yet\n")
+    status, report = learners_ci(tmp_path, capsys, SETUP, make_exercises.blank(SOLUTION), CHECK)
+    assert (status, report) == (1, "  00.1 Every rank says who it is: not started\n1 not started\n")
+
+
+def test_a_check_that_was_not_reached_names_the_cell_that_died(tmp_path, capsys):
+    status, report = learners_ci(
+        tmp_path, capsys, SETUP, "def greet(:\n    pass", CHECK, "# check('00.2', x)"
+    )
+    assert status == 1
+    assert (
+        "00.1 Every rank says who it is: did not run: code cell 2 (`def greet(:`) raised SyntaxError"
+        in report
+    )
+    assert "NameError: name 'greet' is not defined" in report and "00.2" not in report
+
+
+def test_nothing_to_check_is_an_error(tmp_path, capsys):
+    assert cli.main(["check", str(tmp_path)]) == 2
+    assert cli.main(["check", str(tmp_path / "missing.ipynb")]) == 2
+    assert "no notebooks found" in capsys.readouterr().err
+
+
+def test_the_workflow_template_runs_the_documented_command():
+    workflow = yaml.safe_load((ROOT / "workshop" / "github-exercises.yml").read_text())
+    steps = workflow["jobs"]["check"]["steps"]
+    assert steps[-1]["run"] == "python -m ddplab check exercises"
