@@ -22,7 +22,7 @@ class Prediction:
     question: str
     options: tuple[str, ...]
     choice: str | None = None
-    _cell: int | None = field(default=None, repr=False, compare=False)  # the cell that has shown it already
+    _shown: bool = field(default=False, repr=False)  # in the cell that runs now
 
     def __str__(self) -> str:
         options = [
@@ -31,9 +31,7 @@ class Prediction:
         return "\n".join([f"Predict: {self.question}", *options])
 
     def _ipython_display_(self) -> None:
-        if (
-            self._cell is None or self._cell != _current_cell()
-        ):  # as the last line of its own cell: shown once
+        if not self._shown:  # as the last line of the cell that asked, it is there already
             _show(self)
 
 
@@ -128,8 +126,9 @@ def predict(question: str, *options: str) -> Prediction:
     """
     if len(options) < 2 or len(set(options)) < len(options):
         raise ValueError(f"predict needs two or more different options, got {list(options)}")
-    prediction = Prediction(question, options, _cell=_current_cell())
+    prediction = Prediction(question, options)
     _show(prediction)
+    _mark_as_shown(prediction)
     return prediction
 
 
@@ -165,12 +164,19 @@ def _show(prediction: Prediction) -> None:
     display({**box._repr_mimebundle_(), "text/plain": str(prediction)}, raw=True)
 
 
-def _current_cell() -> int | None:
-    """A number that differs from cell to cell, or None outside IPython."""
+def _mark_as_shown(prediction: Prediction) -> None:
+    """Until the running cell ends. (Cell numbers would not do: nbval runs every cell as number 1.)"""
     from IPython import get_ipython
 
-    shell = get_ipython()
-    return None if shell is None else shell.execution_count
+    if (shell := get_ipython()) is None:
+        return
+    prediction._shown = True
+
+    def forget(_result: object) -> None:
+        prediction._shown = False
+        shell.events.unregister("post_run_cell", forget)
+
+    shell.events.register("post_run_cell", forget)
 
 
 def _inline(text: str) -> str:

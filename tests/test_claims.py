@@ -141,13 +141,11 @@ def test_in_a_cell_a_prediction_is_shown_once(not_live, capsys):
     from IPython.testing.globalipapp import get_ipython, start_ipython
 
     shell = start_ipython() or get_ipython()
-    shell.run_cell(
-        "from ddplab.claims import predict; predict('Who?', 'rank 0', 'rank 1')", store_history=True
-    )
+    shell.run_cell("from ddplab.claims import predict; predict('Who?', 'rank 0', 'rank 1')")
     assert capsys.readouterr().out.count("Predict: Who?") == 1
-    shell.run_cell("p = predict('Who?', 'rank 0', 'rank 1')", store_history=True)
+    shell.run_cell("p = predict('Who?', 'rank 0', 'rank 1')")
     capsys.readouterr()
-    shell.run_cell("p", store_history=True)
+    shell.run_cell("p")
     assert capsys.readouterr().out.count("Predict: Who?") == 1, (
         "asked for again in a later cell, it is shown again"
     )

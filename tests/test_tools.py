@@ -190,9 +190,7 @@ def test_the_exercises_here_are_what_the_solutions_give():
 def test_a_run_stores_the_same_bytes_twice(tmp_path):
     path = tmp_path / "a.ipynb"
     cells = [
-        code(
-            "import sys\nfor n in range(3):\n    print(n, flush=True)\n    print(-n, file=sys.stderr, flush=True)"
-        ),
+        code("import sys\nfor n in range(3):\n    print(n, flush=True)\n    print(-n, file=sys.stderr)"),
         code("import ipywidgets\nprint('a')\ndisplay(ipywidgets.IntSlider())\nprint('b')"),
         code("import torch\ntorch.nn.Linear(2, 3)(torch.zeros(4))", "raises-exception", collapsed=True),
         code(
