@@ -149,9 +149,7 @@ def check(paths: list[Path]) -> int:
         for sentence in others:
             print(f"  note: {sentence}")
         everything += lines
-    counts = {
-        state: sum(line.state == state for line in everything) for state in dict.fromkeys(STATES.values())
-    }
+    counts = {state: sum(line.state == state for line in everything) for state in dict.fromkeys(STATES.values())}
     counts["did not run"] = sum(line.state == "did not run" for line in everything)
     print(", ".join(f"{n} {state}" for state, n in counts.items() if n) or "no exercises")
     return 0 if everything and all(line.state in FINE for line in everything) else 1
@@ -160,12 +158,8 @@ def check(paths: list[Path]) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ddplab", description="the companion of the course")
     commands = parser.add_subparsers(required=True, metavar="command")
-    checking = commands.add_parser(
-        "check", help="run exercise notebooks as you filled them in, report each exercise"
-    )
-    checking.add_argument(
-        "paths", nargs="*", type=Path, default=[Path("exercises")], help="notebooks or folders"
-    )
+    checking = commands.add_parser("check", help="run exercise notebooks as you filled them in, report each exercise")
+    checking.add_argument("paths", nargs="*", type=Path, default=[Path("exercises")], help="notebooks or folders")
     return check(parser.parse_args(arguments).paths)
 
 

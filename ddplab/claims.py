@@ -25,9 +25,7 @@ class Prediction:
     _shown: bool = field(default=False, repr=False)  # in the cell that runs now
 
     def __str__(self) -> str:
-        options = [
-            f"  ({letter}) {text}" for letter, text in zip(ascii_lowercase, self.options, strict=False)
-        ]
+        options = [f"  ({letter}) {text}" for letter, text in zip(ascii_lowercase, self.options, strict=False)]
         return "\n".join([f"Predict: {self.question}", *options])
 
     def _ipython_display_(self) -> None:

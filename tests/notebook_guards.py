@@ -52,9 +52,7 @@ def length_problems(cells: list[NotebookNode]) -> list[str]:
     for bound, share in ((3, 0.5), (10, 0.9)):
         within = sum(n <= bound for n in lengths)
         if within < share * len(lengths):
-            found.append(
-                f"{within} of its {len(lengths)} code cells have at most {bound} lines, below {share:.0%}"
-            )
+            found.append(f"{within} of its {len(lengths)} code cells have at most {bound} lines, below {share:.0%}")
     return found
 
 

@@ -193,13 +193,9 @@ def test_a_hang_is_told(made):
 
 
 def test_a_check_that_stumbles_itself_does_not_blame_the_learners_code(made):
-    judged = eval(
-        compile("lambda answer: answer + 1", checks.__file__, "eval")
-    )  # as if written in ddplab.checks
+    judged = eval(compile("lambda answer: answer + 1", checks.__file__, "eval"))  # as if written in ddplab.checks
     verdict = made(judged)("three")
-    assert (
-        verdict.state == checks.NOT_YET and "could not use your answer, it met TypeError" in verdict.message
-    )
+    assert verdict.state == checks.NOT_YET and "could not use your answer, it met TypeError" in verdict.message
 
 
 def test_sys_exit_is_told(made):

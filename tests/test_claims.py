@@ -68,9 +68,7 @@ def test_html_follows_the_theme():
     page = claim("x", row=3, **FALSE)._repr_html_()
     colours = re.findall(r"(?:color|background|solid):? ?([^;\"]+)", page)
     assert colours and all(colour.startswith("var(--jp-") for colour in colours), colours
-    assert all(re.fullmatch(r"var\(--jp-[\w-]+, #[0-9a-f]{6}\)", colour) for colour in colours), (
-        "a fallback each"
-    )
+    assert all(re.fullmatch(r"var\(--jp-[\w-]+, #[0-9a-f]{6}\)", colour) for colour in colours), "a fallback each"
 
 
 def test_html_escapes_and_marks_code():
@@ -91,9 +89,7 @@ def test_a_tensor_may_say_whether_it_holds():
 
 
 def test_an_unknown_verdict_is_refused():
-    with pytest.raises(
-        ValueError, match="'wrong'; it must be one of 'true', 'true if', 'misleading', 'false'"
-    ):
+    with pytest.raises(ValueError, match="'wrong'; it must be one of 'true', 'true if', 'misleading', 'false'"):
         claim("x", **{**FALSE, "verdict": "wrong"})
 
 
@@ -146,9 +142,7 @@ def test_in_a_cell_a_prediction_is_shown_once(not_live, capsys):
     shell.run_cell("p = predict('Who?', 'rank 0', 'rank 1')")
     capsys.readouterr()
     shell.run_cell("p")
-    assert capsys.readouterr().out.count("Predict: Who?") == 1, (
-        "asked for again in a later cell, it is shown again"
-    )
+    assert capsys.readouterr().out.count("Predict: Who?") == 1, "asked for again in a later cell, it is shown again"
 
 
 def test_claims_import_neither_widgets_nor_torch():

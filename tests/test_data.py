@@ -72,9 +72,7 @@ def test_random_images_are_seeded_noise():
 
 def test_digits_are_found_from_any_directory(tmp_path):
     code = "from ddplab.data import digits; print(len(digits()))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1437"
 
 
@@ -83,9 +81,7 @@ def test_source_and_licence_are_named():
         assert "10.24432/C50P49" in text and "CC BY 4.0" in text and "Alpaydin" in text
 
 
-@pytest.mark.parametrize(
-    "model", [MLP(), MLP(hidden=8), CNN(), CNN(channels=4), CNN(batch_norm=True)], ids=str
-)
+@pytest.mark.parametrize("model", [MLP(), MLP(hidden=8), CNN(), CNN(channels=4), CNN(batch_norm=True)], ids=str)
 def test_models_give_ten_scores(model):
     assert model(torch.zeros(5, 1, 8, 8)).shape == (5, 10)
 
@@ -103,9 +99,7 @@ def test_batch_norm_is_there_only_when_asked():
     assert norms(CNN(batch_norm=True)) == 2
 
 
-@pytest.mark.parametrize(
-    "make", [MLP, CNN, lambda: CNN(batch_norm=True)], ids=["MLP", "CNN", "CNN with BatchNorm"]
-)
+@pytest.mark.parametrize("make", [MLP, CNN, lambda: CNN(batch_norm=True)], ids=["MLP", "CNN", "CNN with BatchNorm"])
 def test_models_learn_the_digits_in_seconds(make):
     torch.manual_seed(0)
     model, (x, y) = make(), digits().tensors

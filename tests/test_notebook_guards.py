@@ -52,19 +52,10 @@ def test_every_lesson_with_checks_has_a_solution_and_an_exercise():
     for path in sorted((ROOT / "ddplab" / "checks").glob("lesson_*.py")):
         number = path.stem[-2:]
         for folder in ("solutions", "exercises"):
-            assert list((ROOT / folder).glob(f"{number}_*.ipynb")), (
-                f"{folder}/ has nothing for lesson {number}"
-            )
+            assert list((ROOT / folder).glob(f"{number}_*.ipynb")), f"{folder}/ has nothing for lesson {number}"
 
 
 def verdicts(path: Path) -> list[str]:
     """The verdicts that a notebook's stored outputs show."""
-    outputs = [
-        o
-        for cell in nbformat.read(path, as_version=4).cells
-        if cell.cell_type == "code"
-        for o in cell.outputs
-    ]
-    return [
-        line for output in outputs for line in text_of(output).splitlines() if line.startswith("exercise ")
-    ]
+    outputs = [o for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code" for o in cell.outputs]
+    return [line for output in outputs for line in text_of(output).splitlines() if line.startswith("exercise ")]

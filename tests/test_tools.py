@@ -79,9 +79,7 @@ def test_a_block_at_the_margin_is_a_comment():
 def test_blocks_in_a_script_cell_follow_the_same_rule():
     source = "%%torchrun\ndef main():\n    ### BEGIN SOLUTION\n    pass\n    ### END SOLUTION\nmain()\n"
     blank = make_exercises.blank(source)
-    assert blank.splitlines()[2] == '    raise NotImplementedError("your code here")' and blank.endswith(
-        "main()"
-    )
+    assert blank.splitlines()[2] == '    raise NotImplementedError("your code here")' and blank.endswith("main()")
 
 
 def test_several_blocks_keep_what_is_between_them():
@@ -193,9 +191,7 @@ def test_a_run_stores_the_same_bytes_twice(tmp_path):
         code("import sys\nfor n in range(3):\n    print(n, flush=True)\n    print(-n, file=sys.stderr)"),
         code("import ipywidgets\nprint('a')\ndisplay(ipywidgets.IntSlider())\nprint('b')"),
         code("import torch\ntorch.nn.Linear(2, 3)(torch.zeros(4))", "raises-exception", collapsed=True),
-        code(
-            "%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])", "nbval-ignore-output"
-        ),
+        code("%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])", "nbval-ignore-output"),
     ]
     nbformat.write(new_notebook(cells=cells, metadata={"widgets": {}, "language_info": {"name": "x"}}), path)
     run_notebooks.run(path)
@@ -295,9 +291,7 @@ CHECK = 'check("00.1", greet)'
 
 def learners_ci(tmp_path, capsys, *sources):
     (tmp_path / "exercises").mkdir(exist_ok=True)
-    nbformat.write(
-        new_notebook(cells=[code(source) for source in sources]), tmp_path / "exercises" / "a.ipynb"
-    )
+    nbformat.write(new_notebook(cells=[code(source) for source in sources]), tmp_path / "exercises" / "a.ipynb")
     status = cli.main(["check", str(tmp_path / "exercises")])
     return status, capsys.readouterr().out.split("a.ipynb\n", 1)[1]
 
@@ -323,14 +317,9 @@ def test_wrong_and_blank_are_told_apart(tmp_path, capsys):
 
 
 def test_a_check_that_was_not_reached_names_the_cell_that_died(tmp_path, capsys):
-    status, report = learners_ci(
-        tmp_path, capsys, SETUP, "def greet(:\n    pass", CHECK, "# check('00.2', x)"
-    )
+    status, report = learners_ci(tmp_path, capsys, SETUP, "def greet(:\n    pass", CHECK, "# check('00.2', x)")
     assert status == 1
-    assert (
-        "00.1 Every rank says who it is: did not run: code cell 2 (`def greet(:`) raised SyntaxError"
-        in report
-    )
+    assert "00.1 Every rank says who it is: did not run: code cell 2 (`def greet(:`) raised SyntaxError" in report
     assert "NameError: name 'greet' is not defined" in report and "00.2" not in report
 
 

@@ -19,9 +19,7 @@ TARGET = Path(__file__).parent.parent / "ddplab" / "digits.npz"
 
 def main() -> None:
     source = load_digits()
-    order = np.random.RandomState(0).permutation(
-        len(source.target)
-    )  # RandomState's stream is frozen by numpy
+    order = np.random.RandomState(0).permutation(len(source.target))  # RandomState's stream is frozen by numpy
     np.savez_compressed(
         TARGET,
         images=source.images[order].astype(np.uint8),

@@ -37,9 +37,7 @@ def blank(source: str) -> str:
                 raise ValueError(f"a second {BEGIN} before {END}")
             inside = True
             indent = line[: len(line) - len(line.lstrip())]
-            lines.append(
-                f'{indent}raise NotImplementedError("your code here")' if indent else "# your code here"
-            )
+            lines.append(f'{indent}raise NotImplementedError("your code here")' if indent else "# your code here")
         elif marker == END:
             if not inside:
                 raise ValueError(f"{END} without {BEGIN}")
@@ -102,9 +100,7 @@ def drift(solutions: Path, exercises: Path) -> list[str]:
 
 
 def orphans(solutions: Path, exercises: Path) -> list[str]:
-    extra = {path.name for path in exercises.glob("*.ipynb")} - {
-        path.name for path in solutions.glob("*.ipynb")
-    }
+    extra = {path.name for path in exercises.glob("*.ipynb")} - {path.name for path in solutions.glob("*.ipynb")}
     return [f"{exercises.name}/{name} has no solution" for name in sorted(extra)]
 
 
@@ -125,9 +121,7 @@ def main() -> int:
     solutions, exercises = ROOT / "solutions", ROOT / "exercises"
     if arguments.check:
         found = drift(solutions, exercises)
-        print(
-            "\n".join([*found, "Run `make notebooks`."]) if found else "exercises are what the solutions give"
-        )
+        print("\n".join([*found, "Run `make notebooks`."]) if found else "exercises are what the solutions give")
         return 1 if found else 0
     problems = orphans(solutions, exercises)
     for solution in arguments.solutions or sorted(solutions.glob("*.ipynb")):

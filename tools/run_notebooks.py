@@ -159,9 +159,7 @@ def run(path: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "notebooks", nargs="*", type=Path, help="default: everything in lessons/ and solutions/"
-    )
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: everything in lessons/ and solutions/")
     found = parser.parse_args().notebooks
     found = found or sorted(ROOT.glob("lessons/*.ipynb")) + sorted(ROOT.glob("solutions/*.ipynb"))
     failed = 0

@@ -143,9 +143,7 @@ def _ask(found: Exercise, answers: tuple, named: dict[str, Any]) -> None:
         inspect.signature(found.judge).bind(*answers, **named)
     except TypeError:
         wanted = ", ".join(inspect.signature(found.judge).parameters)
-        raise NotYet(
-            "the check got other things than it needs", f'Call it as check("{found.id}", {wanted}).'
-        ) from None
+        raise NotYet("the check got other things than it needs", f'Call it as check("{found.id}", {wanted}).') from None
     if found.lazy:
         answers = tuple(_value(answer) for answer in answers)
         named = {name: _value(answer) for name, answer in named.items()}
@@ -181,9 +179,7 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
     if isinstance(error, NotFilledIn):
         return BLANK, "", ""
 
-    kinds = [
-        kind.__name__ for kind in type(error).__mro__
-    ]  # by name, so that nothing is loaded to compare with
+    kinds = [kind.__name__ for kind in type(error).__mro__]  # by name, so that nothing is loaded to compare with
     rank_error = "RankError" in kinds
     name = (getattr(error, "type_name", None) if rank_error else None) or type(error).__name__
     text = str((getattr(error, "reason", None) if rank_error else None) or error).strip()
