@@ -1,0 +1,162 @@
+"""A real JupyterLab in Chromium for the browser tests: one server, one page, and what a person does with it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("lessons", "exercises", "solutions")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM_FLAGS = [
+    "--no-sandbox",  # CI runs as root, where Chromium's sandbox refuses to start
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},  # else cells out of sight are not in the page
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "docmanager-extension/plugin": {"autosave": False},
+}
+
+
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """Start JupyterLab on a free port over a copy of the notebooks, with settings of its own; yield its address."""
+    home = folder / "home"
+    for name, values in SETTINGS.items():
+        path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(values))
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, home / name)
+    runtime = folder / "runtime"
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTEST_CURRENT_TEST", "DDPLAB_PANEL")}
+    environment |= {
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_RUNTIME_DIR": str(runtime),
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+        "IPYTHONDIR": str(folder / "ipython"),
+    }
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"]
+    options = ["--IdentityProvider.token=test", "--LabApp.expose_app_in_browser=True"]
+    with open(folder / "server.log", "wb") as log:
+        process = subprocess.Popen(
+            [*command, *options, f"--ServerApp.root_dir={home}"], env=environment, stdout=log, stderr=log
+        )
+    try:
+        found = until(lambda: list(runtime.glob("jpserver-*.json")) or process.poll() is not None, 60)
+        if found is True:
+            raise RuntimeError(f"JupyterLab did not start:\n{(folder / 'server.log').read_text()}")
+        yield json.loads(found[0].read_text())["url"]
+    finally:
+        process.terminate()  # it ends its kernels
+        process.wait(20)
+
+
+def until(look: Callable[[], Any], seconds: float, every: float = 0.05) -> Any:
+    """Return what `look` returns as soon as that is true; raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {seconds} s for nothing")
+        time.sleep(every)
+    return found
+
+
+# What the page is asked to do. `lab` is JupyterLab's own application object.
+OPEN = """async path => {
+    const lab = window.jupyterapp;
+    const panel = await lab.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+    await panel.context.ready; await panel.revealed; await panel.sessionContext.ready;
+    window.panel = panel;
+    for (let i = 0; i < 600; i++) {
+        const kernel = panel.sessionContext.session?.kernel;
+        if (kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle') return;
+        await new Promise(done => setTimeout(done, 50));
+    }
+    throw new Error('the kernel did not become idle');
+}"""
+COMMAND = "([name, args]) => { window.jupyterapp.commands.execute(name, args); }"
+RUN = """command => {
+    window.ran = false;
+    window.jupyterapp.commands.execute(command).then(() => { window.ran = true; });
+}"""
+CLOSE = """async () => {
+    if (!window.panel) return;
+    await window.panel.context.save();
+    await window.panel.sessionContext.shutdown();
+    window.panel.dispose(); window.panel = null;
+}"""
+
+
+class Notebook:
+    """The notebook that is open in the page, with the deeds of a person at it."""
+
+    def __init__(self, page: Any, home: Path, path: str):
+        self.page, self.file = page, home / path
+        page.evaluate(OPEN, path)
+
+    @property
+    def cells(self) -> list[nbformat.NotebookNode]:
+        """The code cells as they stand in the page (not yet saved)."""
+        stored = self.page.evaluate("() => window.panel.content.model.sharedModel.toJSON()")
+        return [c for c in nbformat.from_dict(stored).cells if c.cell_type == "code"]
+
+    @property
+    def busy(self) -> bool:
+        return not self.page.evaluate("() => window.ran")
+
+    def start(self, cell: int | None = None) -> None:
+        """Start the cell with this number (of all cells), or Run All; does not wait for it."""
+        if cell is None:
+            self.page.evaluate("() => window.panel.content.widgets.forEach(c => c.model.clearExecution?.())")
+            self.page.evaluate(RUN, "notebook:run-all-cells")
+        else:
+            self.page.evaluate(
+                "i => { window.panel.content.activeCellIndex = i; window.panel.content.deselectAll(); }", cell
+            )
+            self.page.evaluate(RUN, "notebook:run-cell")
+
+    def run(self, cell: int | None = None, seconds: float = 60) -> None:
+        """Run a cell, or all of them, to the end."""
+        self.start(cell)
+        until(lambda: not self.busy, seconds)
+
+    def text(self, cell: int) -> str:
+        """What a person reads in the cell's output."""
+        return self.page.evaluate("i => window.panel.content.widgets[i].outputArea.node.innerText", cell)
+
+    def output(self, cell: int) -> Any:
+        """Return the place of a cell's output in the page."""
+        return self.page.locator(".jp-Notebook:visible .jp-Cell").nth(cell).locator(".jp-OutputArea").first
+
+    def command(self, name: str, **arguments: Any) -> None:
+        self.page.evaluate(COMMAND, [name, arguments])
+
+    def save(self) -> nbformat.NotebookNode:
+        """Save through JupyterLab and read the file."""
+        self.page.evaluate("() => window.panel.context.save()")
+        return nbformat.read(self.file, as_version=4)
+
+    def close(self) -> None:
+        self.page.evaluate(CLOSE)
+
+
+def write(path: Path, *cells: str) -> None:
+    """Write a notebook of code cells."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells], metadata=kernel), path)
