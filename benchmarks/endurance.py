@@ -1,0 +1,154 @@
+"""Does a tiny DDP job end well every time? Hundreds of launches, then torchrun scripts with two kinds of last line.
+
+    python benchmarks/endurance.py                            # 300 launches, 100 scripts, 40 for comparison
+    python benchmarks/endurance.py --launches 0 --scripts 300
+
+Gloo finishes its last piece of work on a thread of its own. A job that is over in milliseconds can destroy its
+group at that very moment, and then it hangs or aborts. `launch` and `ddplab.cleanup()` must never do so. The
+textbook's last line, `dist.destroy_process_group()`, is run beside them. Exit status 0 when every launch and every
+cleanup() ended well.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+# A name server that does not answer would otherwise add seconds to a job, here and there.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # what torchrun sets too, with a long message
+
+PATIENCE = 60  # seconds after which a script counts as hanging; a good one takes about five
+ENDINGS = {"cleanup()": "ddplab.cleanup()", "destroy_process_group()": "dist.destroy_process_group()"}
+
+IN_A_FUNCTION = """\
+import faulthandler
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+import ddplab
+
+def main():
+    faulthandler.dump_traceback_later({stacks_after})
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = DDP(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+    {ending}
+
+main()
+"""
+
+
+def at_top_level(script: str) -> str:
+    """The same script without main(): there the model lives until Python itself ends."""
+    lines = [line for line in script.splitlines() if line not in ("def main():", "main()")]
+    return "\n".join(line.removeprefix("    ") if line != lines[-1] else line.strip() for line in lines)
+
+
+def tiny_job() -> float:
+    """Five training steps in DDP; the imports are here, as they would be in a cell."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    torch.manual_seed(0)
+    model = DDP(torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 8)).sum()
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def launches(n: int) -> tuple[Counter, list[float]]:
+    """Launch the tiny job n times in a row. Returns how many ended how, and the seconds each took."""
+    from ddplab import RankError, launch
+
+    ends, seconds = Counter(), []
+    for number in range(n):
+        start = time.perf_counter()
+        try:
+            run = launch(tiny_job, nproc_per_node=2, timeout=PATIENCE, quiet=True)
+            end = "ended well" if len(set(run.results)) == 1 else f"results differ: {run.results}"
+        except RankError as error:
+            end = type(error).__name__
+            print(f"launch {number}: {error}", flush=True)
+        ends[end] += 1
+        seconds.append(time.perf_counter() - start)
+    return ends, seconds
+
+
+def script_run(path: Path) -> tuple[str, str]:
+    """Run one script under torchrun. Returns how it ended and what it said."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(path)]
+    agent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said, _ = agent.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        agent.send_signal(signal.SIGTERM)  # torchrun ends its ranks, with force after 30 s
+        said, _ = agent.communicate()
+        return "hung", said
+    return ("ended well" if agent.returncode == 0 else f"exit status {agent.returncode}"), said
+
+
+def scripts(n: int, ending: str, folder: Path) -> Counter:
+    """Run n scripts that end in `ending`, every second one without a main(). Returns how many ended how."""
+    script = IN_A_FUNCTION.format(ending=ENDINGS[ending], stacks_after=PATIENCE - 20)
+    shapes = {"main()": folder / "main.py", "top level": folder / "top_level.py"}
+    shapes["main()"].write_text(script)
+    shapes["top level"].write_text(at_top_level(script))
+    ends = Counter()
+    for number in range(n):
+        shape = list(shapes)[number % 2]
+        end, said = script_run(shapes[shape])
+        ends[end if end == "ended well" else f"{end} ({shape})"] += 1
+        if end != "ended well" and ends[f"{end} ({shape})"] == 1:  # the first of its kind in full
+            print(f"\nscript {number}, {ending}, {shape}: {end}\n{said}", flush=True)
+    return ends
+
+
+def show(what: str, ends: Counter) -> None:
+    others = ", ".join(f"{count} {end}" for end, count in ends.items() if end != "ended well")
+    print(
+        f"{what:<42}{ends['ended well']:>4} of {ends.total()} ended well" + (f": {others}" if others else ""),
+        flush=True,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launches", type=int, default=300)
+    parser.add_argument("--scripts", type=int, default=100, help="torchrun scripts that end with cleanup()")
+    parser.add_argument(
+        "--textbook", type=int, default=40, help="torchrun scripts that end with destroy_process_group()"
+    )
+    asked = parser.parse_args()
+    bad = 0
+    if asked.launches:
+        ends, seconds = launches(asked.launches)
+        show("launch", ends)
+        print(f"    median {statistics.median(seconds):.3f} s, longest {max(seconds):.3f} s", flush=True)
+        bad += ends.total() - ends["ended well"]
+    with tempfile.TemporaryDirectory() as folder:
+        if asked.scripts:
+            ends = scripts(asked.scripts, "cleanup()", Path(folder))
+            show("torchrun, cleanup()", ends)
+            bad += ends.total() - ends["ended well"]
+        if asked.textbook:
+            show("torchrun, destroy_process_group()", scripts(asked.textbook, "destroy_process_group()", Path(folder)))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
