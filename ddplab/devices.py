@@ -60,11 +60,7 @@ def device() -> torch.device:
     gpus = torch.cuda.device_count()
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     kind = os.environ.get("DDPLAB_DEVICE") or ("cuda" if gpus >= ranks else "cpu")
-    return (
-        torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % gpus)
-        if kind == "cuda"
-        else torch.device("cpu")
-    )
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % gpus) if kind == "cuda" else torch.device("cpu")
 
 
 def place(nproc_per_node: int, device: str | None, backend: str | None) -> tuple[str, str]:
@@ -79,9 +75,7 @@ def place(nproc_per_node: int, device: str | None, backend: str | None) -> tuple
     if backend not in (None, "gloo", "nccl"):
         raise ValueError(f'backend must be "gloo", "nccl" or None (let the machine decide), not {backend!r}')
     if device == "cuda" and gpus == 0:
-        raise ValueError(
-            'device="cuda" was asked for, but torch sees no GPU on this machine; leave device out'
-        )
+        raise ValueError('device="cuda" was asked for, but torch sees no GPU on this machine; leave device out')
     kind = device or ("cuda" if gpus >= nproc_per_node and backend != "gloo" else "cpu")
     if backend == "nccl" and (kind == "cpu" or gpus < nproc_per_node):
         raise ValueError(

@@ -1,9 +1,10 @@
 """launch(fn): run a function that was defined in a cell on N ranks, and bring back what it returned.
 
-Torch's own process layer starts the ranks (`torch.multiprocessing.start_processes`) from a *forkserver*: a small process
-that has imported torch once and never touched a GPU, so each rank is a fork of it and starts in milliseconds. The function
-travels by cloudpickle. The caller holds the store that ranks meet at, on a port the system picks, so there is no
-port to collide. https://docs.pytorch.org/docs/stable/multiprocessing.html, https://docs.python.org/3/library/multiprocessing.html
+Torch's own process layer starts the ranks (`torch.multiprocessing.start_processes`) from a *forkserver*: a small
+process that has imported torch once and never touched a GPU, so each rank is a fork of it and starts in milliseconds.
+The function travels by cloudpickle. The caller holds the store that ranks meet at, on a port the system picks, so
+there is no port to collide. Sources: https://docs.pytorch.org/docs/stable/multiprocessing.html and
+https://docs.python.org/3/library/multiprocessing.html.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
-import itertools
 import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import socket
@@ -74,15 +73,15 @@ def launch(
 ) -> Run:
     """Run `fn(*args, **kwargs)` on `nproc_per_node` ranks of this machine and return the `Run`.
 
-    In each rank the environment variables that torchrun sets are there (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …), the
-    process group is initialised, and `ddplab.device()` is the rank's device. fn, its arguments and what it uses from the
-    notebook travel by value; GPU tensors arrive on the rank's own GPU, results on the CPU.
+    In each rank the environment variables that torchrun sets are there (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …),
+    the process group is initialised, and `ddplab.device()` is the rank's device. fn, its arguments and what it uses
+    from the notebook travel by value; GPU tensors arrive on the rank's own GPU, results on the CPU.
 
     Args:
         fn: any callable: defined in a cell, a closure, a lambda, a partial.
         nproc_per_node: how many ranks.
-        device: "cpu", "cuda", or None: a GPU each (nccl) where the machine has one per rank, else the CPU (gloo). "cuda"
-            with fewer GPUs than ranks lets ranks share them, over gloo.
+        device: "cpu", "cuda", or None: a GPU each (nccl) where the machine has one per rank, else the CPU (gloo).
+            "cuda" with fewer GPUs than ranks lets ranks share them, over gloo.
         backend: "gloo", "nccl" or None to let the device decide.
         init: False leaves `dist.init_process_group()` to fn.
         timeout: seconds without progress (nothing logged, printed or finished) after which the run counts as
@@ -112,14 +111,12 @@ def launch(
 def hold_store() -> TCPStore:
     """Return a store that this process holds, on a free port of this machine that no other can reach.
 
-    The port is bound here and now, so there is no race for it. Left to itself TCPStore listens on every address, IPv6 too,
-    and then asks the name server who 127.0.0.1 is, which takes seconds where no name server answers.
+    The port is bound here and now, so there is no race for it. Left to itself TCPStore listens on every address,
+    for other machines too.
     """
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    return TCPStore(
-        "127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
-    )
+    return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
 def rank_environment(directory: str, nproc: int, kind: str, port: int) -> dict[str, str]:
@@ -151,9 +148,7 @@ def rank_environment(directory: str, nproc: int, kind: str, port: int) -> dict[s
 
 def _check_call(fn: Any, args: tuple, kwargs: dict, nproc_per_node: Any, timeout: Any) -> None:
     if "DDPLAB_RUN_DIR" in os.environ:
-        raise RuntimeError(
-            "launch() was called inside a rank; call it in the notebook, a rank cannot launch ranks"
-        )
+        raise RuntimeError("launch() was called inside a rank; call it in the notebook, a rank cannot launch ranks")
     if not callable(fn):
         raise TypeError(
             f"launch() takes a function, not {type(fn).__name__}; write launch({_name(fn)}) without calling it"
@@ -161,9 +156,7 @@ def _check_call(fn: Any, args: tuple, kwargs: dict, nproc_per_node: Any, timeout
     if type(nproc_per_node) is not int or nproc_per_node < 1:
         raise ValueError(f"nproc_per_node must be a whole number of at least 1, not {nproc_per_node!r}")
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise ValueError(
-            f"timeout is a positive number of seconds, or None to wait for ever, not {timeout!r}"
-        )
+        raise ValueError(f"timeout is a positive number of seconds, or None to wait for ever, not {timeout!r}")
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):
@@ -179,9 +172,7 @@ def _check_call(fn: Any, args: tuple, kwargs: dict, nproc_per_node: Any, timeout
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(
-            f"{_name(fn)}{signature} cannot be called with what launch() was given: {error}"
-        ) from None
+        raise TypeError(f"{_name(fn)}{signature} cannot be called with what launch() was given: {error}") from None
 
 
 def _save_function(fn: Callable[..., Any], args: tuple, kwargs: dict, path: str) -> None:
@@ -192,7 +183,8 @@ def _save_function(fn: Callable[..., Any], args: tuple, kwargs: dict, path: str)
         named |= {f"argument {name!r}": value for name, value in kwargs.items()}
         what, value = next(_cannot_travel({**named, **_used_by(fn)}), (_name(fn), fn))
         raise TypeError(
-            f"{what} (a {type(value).__name__}) cannot travel to another process: {error}. Make it inside {_name(fn)}() instead."
+            f"{what} (a {type(value).__name__}) cannot travel to another process: {error}. "
+            f"Make it inside {_name(fn)}() instead."
         ) from None
 
 
@@ -222,9 +214,7 @@ def _cannot_travel(named: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _name(fn: Any) -> str:
-    return getattr(fn, "__name__", None) or (
-        _name(fn.func) if isinstance(fn, functools.partial) else type(fn).__name__
-    )
+    return getattr(fn, "__name__", None) or (_name(fn.func) if isinstance(fn, functools.partial) else type(fn).__name__)
 
 
 # ------------------------------------------------------------------ the processes
@@ -320,9 +310,7 @@ def follow(run: Run, job: Job, timeout: float | None, wait: bool, quiet: bool) -
     view = view_of(run, wait=wait, quiet=quiet)
     _live_runs.add(run)
     if not wait:
-        threading.Thread(
-            target=_follow, args=(run, job, timeout, view), name="ddplab run", daemon=True
-        ).start()
+        threading.Thread(target=_follow, args=(run, job, timeout, view), name="ddplab run", daemon=True).start()
         return run
     _follow(run, job, timeout, view)
     if run.error is not None:

@@ -1,7 +1,7 @@
 """%%torchrun: a cell as a script under the real torchrun, shown and followed as `launch` does it.
 
-Torchrun itself runs in a process of its own (see `script.agent`) and does everything it does in a terminal: it parses its
-own options, meets the other nodes, starts the ranks, restarts them. Ours is only to watch.
+Torchrun itself runs in a process of its own (see `script.agent`) and does everything it does in a terminal: it
+parses its own options, meets the other nodes, starts the ranks, restarts them. Ours is only to watch.
 https://docs.pytorch.org/docs/stable/elastic/run.html
 """
 
@@ -44,12 +44,12 @@ def torchrun(
 
     Args:
         script: path of a Python script. script_args: its own arguments.
-        options: torchrun's options with underscores, such as nproc_per_node=2, nnodes=2, max_restarts=1, standalone=True.
+        options: torchrun's options with underscores, such as nproc_per_node=2, nnodes=2, max_restarts=1.
         timeout, wait, quiet: as in `launch`.
 
-    With nnodes=2 (or more) and no word on where the nodes meet, that many agents are started on this machine. Raises
-    `RankError` when a rank fails for good, `RankTimeoutError` without progress, ValueError for options torchrun refuses,
-    FileNotFoundError when there is no such script.
+    With nnodes=2 (or more) and no word on where the nodes meet, that many agents are started on this machine.
+    Raises `RankError` when a rank fails for good, `RankTimeoutError` without progress, ValueError for options that
+    torchrun refuses, FileNotFoundError when there is no such script.
     """
     if not os.path.isfile(script):
         raise FileNotFoundError(f"there is no script {script!r} in {os.getcwd()}")
@@ -99,9 +99,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         with contextlib.redirect_stderr(refusal):
             return get_args_parser().parse_args(arguments)
     except SystemExit:
-        raise ValueError(
-            f"torchrun does not take this: {refusal.getvalue().strip().splitlines()[-1]}"
-        ) from None
+        raise ValueError(f"torchrun does not take this: {refusal.getvalue().strip().splitlines()[-1]}") from None
 
 
 class _Agents:
@@ -139,9 +137,7 @@ class _Agents:
         codes: dict[int, int | None] = {}
         for log in self.logs:
             with contextlib.suppress(FileNotFoundError):
-                codes |= {
-                    int(rank): code for rank, code in json.loads(Path(f"{log}.failures").read_text()).items()
-                }
+                codes |= {int(rank): code for rank, code in json.loads(Path(f"{log}.failures").read_text()).items()}
         return codes
 
     def ended(self) -> bool:
@@ -193,12 +189,8 @@ def _agent_environment(run: Run, flags: list[str], node: int, agents: int) -> di
         env["DDPLAB_KEEP_OUTPUT"] = "1"  # the learner sends the ranks' output somewhere: leave it there
     env.setdefault("OMP_NUM_THREADS", str(max(1, cpu_cores() // (run.nproc_per_node * agents))))
     if agents > 1:  # nodes have GPUs of their own: give each agent its share, or none
-        gpus = os.environ.get(
-            "CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))
-        ).split(",")
-        share = (
-            gpus[node * run.nproc_per_node : (node + 1) * run.nproc_per_node] if run.device == "cuda" else []
-        )
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))).split(",")
+        share = gpus[node * run.nproc_per_node : (node + 1) * run.nproc_per_node] if run.device == "cuda" else []
         env["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return env
 
@@ -210,7 +202,9 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register `%%torchrun` in a notebook; importing ddplab does it."""
 
     def run_cell(line: str, cell: str) -> None:
-        """Run the cell as a script under torchrun: `%%torchrun --nproc-per-node 2 [torchrun's options] [-- script's arguments]`.
+        """Run the cell as a script under the real torchrun.
+
+        %%torchrun --nproc-per-node 2 [torchrun's other options] [-- the script's own arguments]
 
         --save NAME.py keeps the script, --out NAME stores the Run in a variable, --timeout SECONDS as in launch().
         """

@@ -20,7 +20,8 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
     Args:
         metrics: the rows of a run. names: which columns; all numeric ones when none is named. width: inches per panel.
 
-    Returns the matplotlib figure. Raises KeyError for a column that was not logged, ValueError when there is nothing to draw.
+    Returns the matplotlib figure. Raises KeyError for a column that was not logged, ValueError when there is nothing
+    to draw.
     """
     import matplotlib.pyplot as plt
 
@@ -28,9 +29,7 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
         metrics.column(name)  # says what there is instead
     names = names or tuple(numeric_columns(metrics))
     if not names:
-        raise ValueError(
-            "nothing to draw: no number was logged; call log(loss=…) inside the function you launch"
-        )
+        raise ValueError("nothing to draw: no number was logged; call log(loss=…) inside the function you launch")
     with plt.style.context(STYLE):
         figure, axes = plt.subplots(1, len(names), figsize=(width * len(names), width * 0.6), squeeze=False)
         for axis, name in zip(axes[0], names, strict=True):
@@ -57,7 +56,5 @@ def numeric_columns(metrics: Metrics) -> list[str]:
     return [
         name
         for name in metrics.columns()
-        if any(
-            isinstance(row.get(name), int | float) and not isinstance(row.get(name), bool) for row in metrics
-        )
+        if any(isinstance(row.get(name), int | float) and not isinstance(row.get(name), bool) for row in metrics)
     ]

@@ -27,8 +27,8 @@ Frame = tuple[str, int, str]  # file, line, function
 class RankError(RuntimeError):
     """A rank raised an exception or died. The message names the rank that failed first and the line of your code.
 
-    Attributes: `run` (results, metrics and output so far), `rank` (int, or None when no rank began), `type_name` and `reason` (the rank's
-    own exception: its class name and message), `traceback` (its whole traceback, as text).
+    Attributes: `run` (results, metrics and output so far), `rank` (int, or None when no rank began), `type_name` and
+    `reason` (the rank's own exception: its class name and message), `traceback` (its whole traceback, as text).
     In a notebook `import sys; sys.last_value` is the error a cell has raised.
     """
 
@@ -78,9 +78,7 @@ class Metrics(list):
     def columns(self) -> list[str]:
         """Return the names of the logged columns, in the order in which they first appeared."""
         return [
-            name
-            for name in dict.fromkeys(name for row in self for name in row)
-            if name not in ("rank", "step", "time")
+            name for name in dict.fromkeys(name for row in self for name in row) if name not in ("rank", "step", "time")
         ]
 
     def _repr_html_(self) -> str:
@@ -253,20 +251,14 @@ _LIBRARIES = tuple(
 
 def learners(frames: list[Frame]) -> list[Frame]:
     """Return the frames that are the learner's own code: not Python's, not a library's, not ours."""
-    return [
-        f for f in frames if not f[0].startswith("<") and not os.path.realpath(f[0]).startswith(_LIBRARIES)
-    ]
+    return [f for f in frames if not f[0].startswith("<") and not os.path.realpath(f[0]).startswith(_LIBRARIES)]
 
 
 def place_of(frame: Frame, cell_names: dict[str, str]) -> str:
     """Return how a learner would name a line: `Cell In[3], line 4, in train` or `train.py, line 4`."""
     file, line, function = frame
     name = cell_names.get(file)
-    if (
-        name is None
-        and "IPython" in sys.modules
-        and (shell := sys.modules["IPython"].get_ipython()) is not None
-    ):
+    if name is None and "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
         label = shell.compile.format_code_name(file)
         name = " ".join(label) if label else None
     where = f"{name or os.path.basename(file)}, line {line}"
@@ -299,7 +291,8 @@ _VICTIM = re.compile(
 _HINTS = {
     "initialize the default process group twice": "launch() has already initialised the process group; "
     "leave your init_process_group() out, or use launch(..., init=False).",
-    "Default process group has not been initialized": "Call dist.init_process_group() first, or leave init=False out of launch().",
+    "Default process group has not been initialized": "call dist.init_process_group() first, "
+    "or leave init=False out of launch().",
     "daemonic processes are not allowed": "A data loader worker cannot start processes of its own.",
 }
 
@@ -373,13 +366,7 @@ def _others(run: Run, blamed: int, same: set[int]) -> str:
     for rank in range(run.world_size):
         if rank == blamed:
             continue
-        state = (
-            "raised the same"
-            if rank in same
-            else "had finished"
-            if run.has(rank, "result")
-            else "was stopped"
-        )
+        state = "raised the same" if rank in same else "had finished" if run.has(rank, "result") else "was stopped"
         lines.append(f"\nrank {rank} {state}")
     return "".join(lines)
 
@@ -387,8 +374,8 @@ def _others(run: Run, blamed: int, same: set[int]) -> str:
 # ------------------------------------------------------------------ where everybody waits
 
 _COLLECTIVES = {
-    "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single", "barrier",
-    "batch_isend_irecv", "broadcast", "broadcast_object_list", "gather", "gather_object", "init_process_group",
+    "all_reduce", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_to_all", "all_to_all_single",
+    "barrier", "batch_isend_irecv", "broadcast", "broadcast_object_list", "gather", "gather_object", "init_process_group",
     "monitored_barrier", "new_group", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
     "scatter_object_list", "send", "destroy_process_group",
 }  # fmt: skip

@@ -72,9 +72,7 @@ def _number(name: str, value: Any) -> Any:
         raise TypeError(
             f"log({name}=…) got a {type(value).__name__} of shape {shape}; log one number, such as {name}.mean()"
         )
-    raise TypeError(
-        f"log({name}=…) got a {type(value).__name__}; it takes numbers, strings and one-element tensors"
-    )
+    raise TypeError(f"log({name}=…) got a {type(value).__name__}; it takes numbers, strings and one-element tensors")
 
 
 def cleanup() -> None:
@@ -149,7 +147,7 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-# ------------------------------------------------------------------ the files a rank leaves (also used by ddplab.script)
+# ------------------------------------------------------------------ the files a rank leaves (script.py uses them too)
 
 
 def redirect_output(run_dir: str, rank: int) -> None:
@@ -163,7 +161,7 @@ def redirect_output(run_dir: str, rank: int) -> None:
 
 def introduce(run_dir: str, rank: int) -> None:
     """Say who this rank is, and have Python write its stacks down whenever SIGUSR1 arrives."""
-    stacks = open(f"{run_dir}/{rank}.stacks", "w")  # noqa: SIM115  (open for as long as the process lives)
+    stacks = open(f"{run_dir}/{rank}.stacks", "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     write(f"{run_dir}/{rank}.pid", json.dumps({"pid": os.getpid(), "thread": threading.main_thread().ident}))
 
@@ -201,9 +199,7 @@ def load(path: str, gpu_tensors_to: torch.device) -> Any:
     """Read what `save` wrote. Tensors that were on a GPU arrive on `gpu_tensors_to`, the others on the CPU."""
 
     def place(storage: torch.UntypedStorage, where: str) -> torch.UntypedStorage:
-        return (
-            storage if where == "cpu" or gpu_tensors_to.type == "cpu" else storage.to(device=gpu_tensors_to)
-        )
+        return storage if where == "cpu" or gpu_tensors_to.type == "cpu" else storage.to(device=gpu_tensors_to)
 
     return torch.load(path, weights_only=False, map_location=place)
 
