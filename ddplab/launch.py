@@ -42,7 +42,7 @@ _live_runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
 
 # Is this process the forkserver? It imports ddplab too, so that its forks need not.
-IN_FORKSERVER = any("multiprocessing.forkserver" in argument for argument in sys.orig_argv)
+IN_FORKSERVER = any("from multiprocessing.forkserver import main" in argument for argument in sys.orig_argv)
 if IN_FORKSERVER:  # it outlives a killed kernel by a moment, and takes the folder of its socket along
     atexit.register(shutil.rmtree, os.environ.get("DDPLAB_SOCKET_DIR", ""), ignore_errors=True)
 

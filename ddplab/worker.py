@@ -115,6 +115,7 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], init: bool, backend
         fn, args, kwargs = load(f"{run_dir}/fn", here)
         if init:
             dist.init_process_group(backend, device_id=here if backend == "nccl" else None)
+            dist.barrier()  # everybody is connected, so a rank that fails at once does not take the others by surprise
         _save_result(fn(*args, **kwargs), run_dir, rank)
     except BaseException as error:
         report(error, run_dir, rank)

@@ -95,6 +95,41 @@ RUN = """command => {
     window.ran = false;
     window.jupyterapp.commands.execute(command).then(() => { window.ran = true; });
 }"""
+WATCH = """cell => {
+    const node = window.panel.content.widgets[cell].outputArea.node;
+    window.redraws = [];
+    let before = '';
+    new MutationObserver(() => {
+        const now = node.querySelector('table')?.innerText ?? before;
+        if (now !== before) { window.redraws.push(performance.now() / 1000); before = now; }
+    }).observe(node, {childList: true, subtree: true, characterData: true});
+}"""
+# WCAG 2's contrast ratio of each piece of text with what lies behind it
+CONTRASTS = """cell => {
+    const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+    const onto = (colours) => {
+        canvas.clearRect(0, 0, 1, 1);
+        for (const colour of colours) { canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); }
+        return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    };
+    const luminance = rgb => rgb.map(c => c / 255)
+        .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+    const found = [];
+    const node = window.panel.content.widgets[cell].outputArea.node;
+    const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const text = texts.currentNode.textContent.trim(), parent = texts.currentNode.parentElement;
+        if (!text || !parent.checkVisibility() || parent.closest('style, script')) continue;
+        const behind = [];
+        for (let it = parent; it; it = it.parentElement) behind.unshift(getComputedStyle(it).backgroundColor);
+        const style = getComputedStyle(parent);
+        const ink = parent instanceof SVGElement ? style.fill : style.color;
+        const [a, b] = [luminance(onto([...behind, ink])), luminance(onto(behind))];
+        found.push([text, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)]);
+    }
+    return found;
+}"""
 CLOSE = """async () => {
     if (!window.panel) return;
     await window.panel.context.save();
@@ -134,6 +169,10 @@ class Notebook:
     def run(self, cell: int | None = None, seconds: float = 60) -> None:
         """Run a cell, or all of them, to the end."""
         self.start(cell)
+        self.wait(seconds)
+
+    def wait(self, seconds: float = 60) -> None:
+        """Wait until what was started has ended."""
         until(lambda: not self.busy, seconds)
 
     def text(self, cell: int) -> str:
@@ -143,6 +182,22 @@ class Notebook:
     def output(self, cell: int) -> Any:
         """Return the place of a cell's output in the page."""
         return self.page.locator(".jp-Notebook:visible .jp-Cell").nth(cell).locator(".jp-OutputArea").first
+
+    def watch(self, cell: int) -> None:
+        """Write down from now on when the table in the cell's output changes; `redraws` tells."""
+        self.page.evaluate(WATCH, cell)
+
+    def redraws(self) -> list[float]:
+        """Return when the watched table changed, in seconds."""
+        return self.page.evaluate("() => window.redraws")
+
+    def contrasts(self, cell: int) -> list[tuple[str, float]]:
+        """Return every piece of text in the cell's output with its contrast to what is behind it."""
+        return self.page.evaluate(CONTRASTS, cell)
+
+    def pids(self) -> list[int]:
+        """Return the process ids that ranks have written into files called pid… beside the notebook."""
+        return [int(path.read_text()) for path in self.file.parent.glob("pid*")]
 
     def command(self, name: str, **arguments: Any) -> None:
         self.page.evaluate(COMMAND, [name, arguments])

@@ -1,0 +1,71 @@
+"""Every test starts with nothing and must leave nothing: no process, no folder."""
+
+import atexit
+import os
+import shutil
+import tempfile
+import time
+
+# A folder of this test process alone, so that what other test processes are doing is not mistaken for a leftover.
+_folder = tempfile.mkdtemp(prefix="t-")
+os.environ["TMPDIR"] = tempfile.tempdir = _folder
+atexit.register(shutil.rmtree, _folder, ignore_errors=True)  # before multiprocessing's own, so it runs after it
+
+import psutil  # noqa: E402
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+# The look-ups that torch does for 127.0.0.1 go to the name server; where that does not answer, one second is enough.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.device_count() == 0:
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a GPU; this machine has none"))
+
+
+def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
+    """Return what descends from a process, less multiprocessing's own servers."""
+
+    def is_server(process: psutil.Process) -> bool:
+        words = " ".join(process.cmdline())
+        # a rank is a fork of the forkserver and looks like it, but it has a session of its own
+        return "resource_tracker" in words or ("multiprocessing.forkserver" in words and os.getsid(process.pid) == sid)
+
+    me = psutil.Process(pid)
+    sid = os.getsid(me.pid)
+    alive = []
+    for process in me.children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and not is_server(process):
+                alive.append(process)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            pass
+    return alive
+
+
+def run_folders(folder: str | None = None) -> list[str]:
+    return [name for name in os.listdir(folder or _folder) if name.startswith(("ddplab-", "pytorch-errorfile"))]
+
+
+def until(condition, seconds: float = 5.0) -> bool:
+    """Wait for a condition; return whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+    yield
+    assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"
+    assert run_folders() == []
+    if shared_memory:
+        mine = [name for name in set(os.listdir("/dev/shm")) - shared_memory if str(os.getpid()) in name]
+        assert mine == []
