@@ -109,6 +109,9 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], init: bool, backend
         if torch.cuda.is_initialized():
             raise RuntimeError("CUDA was used before the rank began; please report this as a bug of ddplab")
         torch.set_num_threads(max(1, cpu_cores() // int(env["LOCAL_WORLD_SIZE"])))
+        torch.seed()  # forks of one forkserver would all draw the same numbers; ranks of torchrun do not
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed()
         here = device()
         if here.type == "cuda":
             torch.cuda.set_device(here)
