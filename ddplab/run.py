@@ -11,6 +11,7 @@ import signal
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -305,7 +306,7 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
         died_at: rank → when its death was seen, in nanoseconds since the epoch.
 
     The rank to blame is the first that raised or died by itself. A rank that lost its connection, or that a library
-    aborted (SIGABRT) after another rank had raised, is a victim.
+    aborted (SIGABRT) or torchrun ended (SIGTERM) after another rank had raised, is a victim.
     """
     errors = {rank: error for rank in range(run.world_size) if (error := run.read(rank, "error")) is not None}
     if errors:
@@ -317,8 +318,9 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
         if code is not None and rank not in errors and not (code == 0 and run.has(rank, "result"))
     }
     events = [(_is_victim(error), error["time_ns"], rank) for rank, error in errors.items()]
-    for rank, code in silent.items():  # only a library's abort can be another rank's doing
-        events.append((False, died_at.get(rank, 0) if code == -signal.SIGABRT else 0, rank))
+    others_doing = (-signal.SIGABRT, -signal.SIGTERM)  # a library's abort, or torchrun ending the other ranks
+    for rank, code in silent.items():
+        events.append((False, died_at.get(rank, time.time_ns()) if code in others_doing else 0, rank))
     if not events:
         return RankError("no rank began, and none said why", run, None)
     _, _, rank = min(events)
