@@ -221,7 +221,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         # the magic's own line becomes a comment, so that line numbers are those of the cell
         command = shlex.join(["torchrun", *flags, os.path.basename(script), *script_args])
         Path(script).write_text(f"# {command}\n{cell}")
-        name = f"Cell In[{shell.execution_count}]"
+        name = f"Cell In[{len(shell.user_ns['In']) - 1}]"  # the cell that runs is the last of In
         if options.save:
             name = f"{os.path.basename(script)} ({name})"
         try:

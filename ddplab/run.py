@@ -305,8 +305,8 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
         exit_codes: rank → exit code as `multiprocessing` gives it (negative for a signal), None while it lives.
         died_at: rank → when its death was seen, in nanoseconds since the epoch.
 
-    The rank to blame is the first that raised or died by itself. A rank that lost its connection, or that a library
-    aborted (SIGABRT) or torchrun ended (SIGTERM) after another rank had raised, is a victim.
+    The rank to blame is the first that vanished or raised. Victims come last: a rank that lost its connection, and one
+    that was aborted or ended (SIGABRT, SIGTERM) when another had raised.
     """
     errors = {rank: error for rank in range(run.world_size) if (error := run.read(rank, "error")) is not None}
     if errors:
@@ -317,10 +317,10 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
         for rank, code in exit_codes.items()
         if code is not None and rank not in errors and not (code == 0 and run.has(rank, "result"))
     }
-    events = [(_is_victim(error), error["time_ns"], rank) for rank, error in errors.items()]
-    others_doing = (-signal.SIGABRT, -signal.SIGTERM)  # a library's abort, or torchrun ending the other ranks
+    events = [(3 if _is_victim(error) else 1, error["time_ns"], rank) for rank, error in errors.items()]
     for rank, code in silent.items():
-        events.append((False, died_at.get(rank, time.time_ns()) if code in others_doing else 0, rank))
+        brought_down = code in (-signal.SIGABRT, -signal.SIGTERM)  # by a library, or by torchrun ending the others
+        events.append((2 if brought_down else 0, died_at.get(rank, 0), rank))
     if not events:
         return RankError("no rank began, and none said why", run, None)
     _, _, rank = min(events)

@@ -1,4 +1,4 @@
-"""Promises 6 and 7: a rank that raises, dies or hangs is named, with the learner's line; everything is kept and ended."""
+"""Promises 6 and 7: a rank that raises, dies or hangs is named, with the learner's line; all is kept, all is ended."""
 
 import os
 import signal

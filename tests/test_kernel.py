@@ -1,0 +1,199 @@
+"""Promises 1, 3, 5, 6, 8, 9, 11 where they are made: in a real notebook kernel."""
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+from conftest import ranks_alive, run_folders, until
+from kernel import Kernel
+
+ENDLESS = """
+def endless():
+    import time
+    for step in range(10**9):
+        log(loss=1 / (step + 1))
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    kernel = Kernel(TMPDIR=str(tmp_path))
+    kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log")
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def nbval_kernel(tmp_path):
+    kernel = Kernel(TMPDIR=str(tmp_path), PYTEST_CURRENT_TEST="as nbval sets it")
+    kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log")
+    yield kernel
+    kernel.close()
+
+
+def test_a_function_of_a_cell_runs_on_ranks_and_an_error_shows_the_cells_own_line(kernel):
+    kernel.run("offset = 40\ndef f(x):\n    return dist.get_rank() + x + offset")
+    assert kernel.run("print(launch(f, 2).results)").text.splitlines()[-1] == "[42, 43]"
+    number = int(kernel.run("print(len(In) - 1)").text) + 1
+    kernel.run("def inner():\n    x = 1\n    raise ValueError('boo')\n\ndef bad():\n    inner()")
+    outcome = kernel.run("launch(bad)")
+    assert outcome.error == "RankError"
+    assert outcome.message.splitlines()[:5] == [
+        "rank 0 raised ValueError: boo",
+        f"  Cell In[{number}], line 6, in bad",
+        "    inner()".rjust(15),
+        f"  Cell In[{number}], line 3, in inner",
+        "    --> raise ValueError('boo')",
+    ]
+    assert outcome.traceback == f"RankError: {outcome.message}"  # nothing of ours, nothing of a library's
+    assert kernel.run("import sys; print(sys.last_value.run.state)").text == "failed\n"
+
+
+def test_the_first_launch_after_import_is_over_a_warm_forkserver(kernel):
+    """Shown as a fact, not a time: by the time the cell runs, the forkserver has torch and dynamo loaded."""
+    code = (
+        "import psutil\nparent = launch(lambda: os.getppid(), quiet=True).results[0]\n"
+        "print(parent in [p.pid for p in psutil.Process().children()])"
+    )
+    assert kernel.run(code).text == "True\n"
+
+
+def test_interrupting_ends_all_ranks_within_a_second_and_says_where_they_were(kernel):
+    kernel.run(ENDLESS)
+    cell = kernel.begin("launch(endless, nproc_per_node=2)")
+    assert until(lambda: len(ranks_alive(kernel.pid)) == 2, 20)
+    time.sleep(0.5)
+    asked = time.monotonic()
+    kernel.manager.interrupt_kernel()
+    assert until(lambda: not ranks_alive(kernel.pid), 10)
+    took = time.monotonic() - asked
+    outcome = kernel.finish(cell)
+    assert outcome.error == "KeyboardInterrupt" and "rank 1 is not in a collective: it is at Cell In[" in outcome.text
+    assert kernel.run("print(launch(lambda: 7).results)").text.splitlines()[-1] == "[7, 7]"
+    print(f"interrupt to no ranks left: {took:.2f} s")
+    assert took < 5, "nowhere near the second that is promised (a loaded machine is given five)"
+
+
+def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(kernel, tmp_path):
+    kernel.run(ENDLESS)
+    kernel.run("run = launch(endless, wait=False)")
+    assert until(lambda: len(ranks_alive(kernel.pid)) == 2, 20)
+    ranks = ranks_alive(kernel.pid)
+    kernel.client.shutdown()
+    assert until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in ranks), 10)
+    assert until(lambda: run_folders(str(tmp_path)) == [], 10)
+
+
+@pytest.mark.parametrize("how", ["launch", "torchrun"])
+def test_a_killed_kernel_leaves_no_process_and_no_folder(kernel, tmp_path, how):
+    kernel.run(ENDLESS)
+    if how == "launch":
+        kernel.begin("launch(endless, nproc_per_node=2)")
+    else:
+        kernel.begin("%%torchrun --nproc-per-node 2\nimport time\nprint('up', flush=True)\ntime.sleep(1000)")
+    many = 2 if how == "launch" else 3  # two ranks, and torchrun's agent
+    assert until(lambda: len(ranks_alive(kernel.pid)) >= many, 30)
+    if how == "torchrun":
+        assert until(lambda: any(tmp_path.glob("ddplab-*/1.pid")), 30)
+    family = psutil.Process(kernel.pid).children(recursive=True)
+    kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
+    assert until(lambda: not any(_alive(p) for p in family), 15), [p.cmdline() for p in family if _alive(p)]
+    assert until(lambda: [n for n in os.listdir(tmp_path) if n.startswith(("ddplab", "pymp"))] == [], 5)
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# ------------------------------------------------------------------ what is shown
+
+
+def test_a_run_ends_as_a_picture_and_words(kernel):
+    kernel.run("def train():\n    for step in range(50):\n        log(loss=1 / (step + 1))\n        time.sleep(0.02)")
+    outcome = kernel.run("run = launch(train, device='cpu')")
+    kinds = [kind for kind, _ in outcome.displays]
+    assert kinds[0] == "display_data" and "application/vnd.jupyter.widget-view+json" in outcome.displays[0][1]
+    last = outcome.displays[-1][1]
+    assert kinds[-1] == "update_display_data" and set(last) == {"image/png", "text/plain"}
+    assert last["text/plain"].startswith("2 ranks on cpu (gloo): finished\nrank 0: step 49, loss 0.02")
+    assert outcome.text == "2 ranks on cpu (gloo): finished\n"
+
+
+def test_the_panel_of_a_background_run_stays_when_it_has_ended(kernel):
+    outcome = kernel.run("run = launch(lambda: log(a=1), wait=False, device='cpu')")
+    assert "application/vnd.jupyter.widget-view+json" in outcome.displays[0][1] and outcome.text == ""
+    outcome = kernel.run("run.wait(); time.sleep(0.3); print(run)")
+    assert outcome.displays[-1][1]["text/plain"].startswith("2 ranks on cpu (gloo): finished\nrank 0: step 0, a 1")
+    assert outcome.text == "Run(2 ranks on cpu (gloo): finished, results=[None, None])\n"
+
+
+def test_nbval_sees_one_stable_line_and_sorted_output_and_no_panel(nbval_kernel):
+    code = "def f():\n    for i in range(3):\n        log(a=i)\n        print('line', i)\n    time.sleep(0.4)"
+    nbval_kernel.run(code)
+    outcome = nbval_kernel.run("run = launch(f, device='cpu')")
+    assert outcome.displays == []
+    lines = [f"[rank {rank}] line {i}" for rank in (0, 1) for i in range(3)]
+    assert outcome.text.splitlines() == ["2 ranks on cpu (gloo): finished", *lines]
+
+
+def test_long_output_is_clipped_under_the_cell_and_whole_in_the_run(kernel):
+    outcome = kernel.run("run = launch(lambda: [print(i) for i in range(1000)] and None, nproc_per_node=1)")
+    assert "[rank 0] … 980 lines more in run.output[0]" in outcome.text
+    assert len(outcome.text.splitlines()) == 22
+    assert kernel.run("print(len(run.output[0].splitlines()))").text == "1000\n"
+
+
+# ------------------------------------------------------------------ 11. %%torchrun
+
+SCRIPT = """import os
+import torch, torch.distributed as dist
+from ddplab import cleanup, log
+dist.init_process_group("gloo")
+tensor = torch.ones(1)
+dist.all_reduce(tensor)
+print(f"sum {tensor.item():g}, local rank {os.environ['LOCAL_RANK']}")
+log(total=tensor.item())
+cleanup()
+"""
+
+
+def test_a_cell_runs_under_the_real_torchrun_with_the_same_run(nbval_kernel, tmp_path):
+    nbval_kernel.run(f"%cd -q {tmp_path}")
+    outcome = nbval_kernel.run("%%torchrun --nproc-per-node 2 --save job.py --out run\n" + SCRIPT)
+    assert outcome.error is None, outcome.traceback
+    assert outcome.text.splitlines() == [
+        "2 ranks on cpu (torchrun): finished",
+        "[rank 0] sum 2, local rank 0",
+        "[rank 1] sum 2, local rank 1",
+    ]
+    assert nbval_kernel.run("print(run.metrics.column('total'), run.results)").text == "[2.0, 2.0] [None, None]\n"
+    assert (tmp_path / "job.py").read_text() == "# torchrun --nproc-per-node 2 job.py\n" + SCRIPT
+
+
+def test_an_error_in_a_torchrun_cell_has_the_cells_line(nbval_kernel):
+    code = (
+        "%%torchrun --nproc-per-node 2 --out run\nimport os\nif os.environ['RANK'] == '1':\n"
+        "    raise ValueError('boo')\nimport time; time.sleep(60)"
+    )
+    outcome = nbval_kernel.run(code)
+    assert outcome.error == "RankError"
+    print(outcome.message)
+    first, where, line, *_ = outcome.message.splitlines()
+    assert first == "rank 1 raised ValueError: boo" and line == "    --> raise ValueError('boo')"
+    assert where.startswith("  Cell In[") and where.endswith("line 4")
+    assert nbval_kernel.run("print(run.state)").text == "failed\n"
+
+
+def test_interrupting_a_torchrun_cell_ends_everything(kernel):
+    cell = kernel.begin("%%torchrun --nproc-per-node 2\nimport time\ntime.sleep(1000)")
+    assert until(lambda: len(ranks_alive(kernel.pid)) == 3, 30)
+    time.sleep(1)
+    kernel.manager.interrupt_kernel()
+    assert until(lambda: not ranks_alive(kernel.pid), 10)
+    assert kernel.finish(cell).error == "KeyboardInterrupt"
