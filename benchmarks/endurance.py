@@ -24,7 +24,7 @@ from pathlib import Path
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # what torchrun sets too, with a long message
 
-PATIENCE = 60  # seconds after which a script counts as hanging; a good one takes about five
+PATIENCE = 180  # seconds after which a script counts as hanging; a good one takes about five, on a busy machine thirty
 ENDINGS = {"cleanup()": "ddplab.cleanup()", "destroy_process_group()": "dist.destroy_process_group()"}
 
 IN_A_FUNCTION = """\
@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 import ddplab
 
 def main():
-    faulthandler.dump_traceback_later({stacks_after})
+    faulthandler.dump_traceback_later({stacks_after})  # says where it hangs, should it hang
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = DDP(torch.nn.Linear(8, 1))
@@ -43,6 +43,7 @@ def main():
         optimizer.zero_grad()
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
+    print("trained", flush=True)
     {ending}
 
 main()
@@ -104,7 +105,7 @@ def script_run(path: Path) -> tuple[str, str]:
 
 def scripts(n: int, ending: str, folder: Path) -> Counter:
     """Run n scripts that end in `ending`, every second one without a main(). Returns how many ended how."""
-    script = IN_A_FUNCTION.format(ending=ENDINGS[ending], stacks_after=PATIENCE - 20)
+    script = IN_A_FUNCTION.format(ending=ENDINGS[ending], stacks_after=PATIENCE / 2)
     shapes = {"main()": folder / "main.py", "top level": folder / "top_level.py"}
     shapes["main()"].write_text(script)
     shapes["top level"].write_text(at_top_level(script))
