@@ -11,7 +11,6 @@ import signal
 import sys
 import sysconfig
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -124,14 +124,14 @@ def test_a_hang_in_a_script_is_told(script):
 def test_the_door_is_clear(script):
     with pytest.raises(ValueError, match="torchrun does not take this"):
         torchrun(script(""), nproc_per_nodes=2)
-    with pytest.raises(ValueError, match="Unsupported nproc_per_node"):
+    with pytest.raises(ValueError, match=r"Unsupported nproc_per_node"):
         torchrun(script(""), nproc_per_node="many")
-    with pytest.raises(FileNotFoundError, match="there is no script 'nowhere.py'"):
+    with pytest.raises(FileNotFoundError, match=r"there is no script .nowhere.py."):
         torchrun("nowhere.py")
 
 
 def test_what_torchrun_itself_says_is_shown_when_no_rank_began(script):
-    with pytest.raises(RankError, match="torchrun ended with exit status"):
+    with pytest.raises(RankError, match=r"torchrun ended with exit status"):
         torchrun(script(""), nproc_per_node=1, rdzv_backend="no-such-backend", rdzv_endpoint="x:1", quiet=True)
 
 
