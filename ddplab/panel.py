@@ -27,9 +27,7 @@ DASHES = ["", "6 3", "2 3", "8 3 2 3"]
 
 def live() -> bool:
     """Return True in a notebook that a person looks at: widgets work, and nobody compares outputs."""
-    return (
-        _in_kernel() and "PYTEST_CURRENT_TEST" not in os.environ and os.environ.get("DDPLAB_PANEL") != "off"
-    )
+    return _in_kernel() and "PYTEST_CURRENT_TEST" not in os.environ and os.environ.get("DDPLAB_PANEL") != "off"
 
 
 def _in_kernel() -> bool:
@@ -148,9 +146,7 @@ class Panel(Quiet):
 
         self.table, self.curves = ipywidgets.HTML(), ipywidgets.HTML()
         parts = [self.table, self.curves]
-        if (
-            not self.blocks
-        ):  # while a cell runs, the kernel hears no buttons: there the notebook's own ■ stops it
+        if not self.blocks:  # while a cell runs, the kernel hears no buttons: there the notebook's own ■ stops it
             stop = ipywidgets.Button(description="Stop", icon="stop", tooltip="End every rank of this run")
             stop.on_click(lambda _: self.run.stop_asked.set())
             parts.append(stop)
@@ -210,9 +206,7 @@ class Panel(Quiet):
         if not columns:
             return ""
         each = max(20, DRAWN_POINTS // sum(map(len, columns.values())))
-        charts = "".join(
-            _chart(name, columns[name], each, i * 300) for i, name in enumerate(list(columns)[:4])
-        )
+        charts = "".join(_chart(name, columns[name], each, i * 300) for i, name in enumerate(list(columns)[:4]))
         width = 300 * min(4, len(columns))
         names = ", ".join(columns)
         return (
@@ -240,7 +234,7 @@ class Panel(Quiet):
 
 
 def static_picture(run: Run) -> dict[str, str]:
-    """Return what a saved notebook keeps of a panel: a picture of the curves if there are any, and the same in words."""
+    """Return what a saved notebook keeps of a panel: a picture of the curves, if any, and the same in words."""
     from ddplab.plots import curves, numeric_columns
 
     metrics = run.metrics
