@@ -11,12 +11,8 @@ def who_am_i(greet: Callable[[], str]) -> None:
     """`greet()` returns "rank R of W", read from torch.distributed. Run here on three ranks."""
     from ddplab import launch
 
-    if not callable(greet):
-        raise NotYet(
-            f"`greet` is {type(greet).__name__!r}, not a function",
-            hint="Pass the function itself, without calling it: the ranks do that.",
-        )
-    said: list[Any] = launch(greet, nproc_per_node=3, quiet=True, timeout=30).results
+    _must_be_a_function(greet, "greet")
+    said: list[Any] = launch(greet, nproc_per_node=3, quiet=True, timeout=15).results
     wanted = [f"rank {rank} of 3" for rank in range(3)]
     if said == wanted:
         return
@@ -37,3 +33,80 @@ def who_am_i(greet: Callable[[], str]) -> None:
             hint="Ask torch.distributed for it: `dist.get_world_size()`.",
         )
     raise NotYet(f"rank 0 said {said[0]!r}, not {wanted[0]!r}", hint="Compare the two texts letter by letter.")
+
+
+@exercise("00.2", "A row a step")
+def countdown(count: Callable[[int], None]) -> None:
+    """`count(n)` logs a column `left`: n, n - 1, … 1, a row each. Run here on two ranks with n = 4."""
+    from ddplab import launch
+
+    _must_be_a_function(count, "count")
+    run = launch(count, 4, nproc_per_node=2, quiet=True, timeout=15)
+    columns = run.metrics.columns()
+    if not columns:
+        raise NotYet(
+            "the ranks printed, but logged nothing" if any(run.output.values()) else "no rank logged anything",
+            hint="A row of metrics is made by `log(left=…)`, inside the loop.",
+        )
+    if "left" not in columns:
+        raise NotYet(
+            f"there is no column 'left', only {', '.join(map(repr, columns))}", hint="The keyword is the column's name."
+        )
+    if {row["rank"] for row in run.metrics} != {0, 1}:
+        raise NotYet("only one of the two ranks logged", hint="Leave the rank out of it: every rank logs its own rows.")
+    left = run.metrics.column("left", rank=0)
+    if left == [4, 3, 2, 1]:
+        return
+    hints = {
+        (1, 2, 3, 4): "It should count down: `range(n, 0, -1)`.",
+        (4, 3, 2, 1, 0): "The last row is 1, not 0: `range(n, 0, -1)` leaves 0 out.",
+        (3, 2, 1, 0): "The first row is n itself: `range(n, 0, -1)`.",
+        (0, 1, 2, 3): "It should count down from n to 1: `range(n, 0, -1)`.",
+    }
+    once = "One row was logged: is `log` outside the loop?" if len(left) == 1 else "Try it: launch(count, 4).metrics"
+    raise NotYet(f"count(4) logged {left}, not [4, 3, 2, 1]", hint=hints.get(tuple(left), once))
+
+
+@exercise("00.3", "All birds, on every rank")
+def all_birds(count_birds: Callable[[], int]) -> None:
+    """Rank r has seen 10**r birds; `count_birds()` returns everybody's sum, on every rank. Run here on three ranks."""
+    from ddplab import launch
+
+    _must_be_a_function(count_birds, "count_birds")
+    results = launch(count_birds, nproc_per_node=3, quiet=True, timeout=15).results
+    if any(result is None for result in results):
+        silent = [rank for rank, result in enumerate(results) if result is None]
+        raise NotYet(
+            f"nothing came back from rank {silent[0]}",
+            hint="`dist.all_reduce(t)` changes `t` in place and returns None: return `t.item()` on every rank.",
+        )
+    try:
+        birds = [float(result) for result in results]
+    except (TypeError, ValueError):
+        raise NotYet(f"rank 0 returned {results[0]!r}, not a number", hint="Return `t.item()`.") from None
+    if birds == [111, 111, 111]:
+        return
+    told = "the three ranks returned " + ", ".join(f"{number:g}" for number in birds)
+    if birds == [1, 10, 100]:
+        raise NotYet(f"{told}: each knows of its own birds only", hint="The ranks must talk: `dist.all_reduce`.")
+    if birds[0] == 111:
+        raise NotYet(
+            f"{told}: only rank 0 has the sum", hint="`reduce` serves one rank, `all_reduce` serves all of them."
+        )
+    if birds == [100, 100, 100]:
+        raise NotYet(f"{told}: that is the largest, not the sum", hint="Leave `op` out: all_reduce adds by default.")
+    if birds == [37, 37, 37]:
+        raise NotYet(f"{told}: that is the mean, not the sum", hint="Leave the division out.")
+    if birds == [11, 11, 11]:
+        raise NotYet(f"{told}: the sum for two ranks, not three", hint="`all_reduce` knows how many ranks there are.")
+    if birds == [3, 3, 3]:
+        raise NotYet(f"{told}: every rank put in 1", hint="Rank r has seen `10 ** dist.get_rank()` birds.")
+    raise NotYet(f"{told}, not 111 each", hint="Start from a tensor with `10 ** dist.get_rank()` in it.")
+
+
+def _must_be_a_function(answer: Any, name: str) -> None:
+    if not callable(answer):
+        raise NotYet(
+            f"`{name}` is {type(answer).__name__!r}, not a function",
+            hint="Pass the function itself, without calling it: the ranks do that.",
+        )
