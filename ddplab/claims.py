@@ -74,8 +74,7 @@ class Claim:
             'color:var(--jp-ui-font-color1, #212121);background:var(--jp-layout-color1, #ffffff)">'
             f'<div style="{muted}">{self._heading}</div>'
             f"<div>“{_inline(self.text)}”</div>"
-            f'<div style="margin-top:6px"><strong><span style="color:{colour}">{symbol}</span> '
-            f"{self._verdict}</strong>: {_inline(self.because)}</div>"
+            f'<div style="margin-top:6px"><strong>{symbol} {self._verdict}</strong>: {_inline(self.because)}</div>'
             f'<div style="margin-top:6px"><span style="{muted}">Measured:</span> '
             f"{_inline(self.measured)}</div>"
             f"{you}</div>"
@@ -152,12 +151,26 @@ def _show(prediction: Prediction) -> None:
     import ipywidgets
     from IPython.display import display
 
-    buttons = ipywidgets.RadioButtons(
-        options=prediction.options, value=prediction.choice, layout=ipywidgets.Layout(width="auto")
-    )
-    buttons.observe(lambda change: setattr(prediction, "choice", change["new"]), names="value")
+    # JupyterLab takes the arrow keys for itself, so each option is a group of its own: Tab reaches it, Space chooses.
+    buttons = [
+        ipywidgets.RadioButtons(
+            options=[option],
+            value=option if option == prediction.choice else None,
+            layout=ipywidgets.Layout(width="auto", margin="0"),
+        )
+        for option in prediction.options
+    ]
+
+    def choose(change: dict) -> None:
+        if change["new"] is not None:
+            prediction.choice = change["new"]
+            for other in set(buttons) - {change["owner"]}:
+                other.value = None
+
+    for button in buttons:
+        button.observe(choose, names="value")
     question = ipywidgets.HTML(f"<strong>Predict:</strong> {_inline(prediction.question)}")
-    box = ipywidgets.VBox([question, buttons])
+    box = ipywidgets.VBox([question, *buttons])
     # Where the widget is gone (a saved file, a forge) the text stands in for it.
     display({**box._repr_mimebundle_(), "text/plain": str(prediction)}, raw=True)
 

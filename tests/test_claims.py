@@ -37,7 +37,7 @@ def radio_buttons(prediction, monkeypatch):
     original = ipywidgets.RadioButtons
     monkeypatch.setattr(ipywidgets, "RadioButtons", lambda **kw: made.append(original(**kw)) or made[-1])
     result = prediction()
-    return made[0], shown[0], result
+    return made, shown[0], result
 
 
 def test_text_is_stable_and_names_everything():
@@ -106,10 +106,11 @@ def test_an_unset_prediction_adds_nothing(not_live):
 
 
 def test_radio_buttons_carry_the_choice_to_the_claim(live, monkeypatch):
-    buttons, _, prediction = radio_buttons(lambda: predict("Who?", "rank 0", "rank 1"), monkeypatch)
-    assert buttons.value is None and prediction.choice is None
-    buttons.value = "rank 1"
-    assert prediction.choice == "rank 1"
+    (first, second), _, prediction = radio_buttons(lambda: predict("Who?", "rank 0", "rank 1"), monkeypatch)
+    assert first.value is None and second.value is None and prediction.choice is None
+    first.value = "rank 0"
+    second.value = "rank 1"
+    assert first.value is None and prediction.choice == "rank 1"
     wrong = claim("x", prediction=prediction, answer="rank 0", **FALSE)
     assert "You predicted “rank 1”. It turned out “rank 0”." in str(wrong)
     assert "You predicted “rank 1”. It turned out “rank 0”." in wrong._repr_html_()
