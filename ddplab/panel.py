@@ -6,11 +6,14 @@ The panel reads the same files that everything else reads (see `worker`), so sho
 from __future__ import annotations
 
 import html
+import importlib
 import io
 import json
 import os
 import sys
+import threading
 import time
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +24,14 @@ REDRAW = 0.06  # seconds between redraws
 DRAWN_POINTS = 500  # in all curves together, which keeps a redraw under a millisecond
 TAIL = 8192  # bytes read of each file at a redraw; run.metrics misses nothing, the panel may skip
 PRINTED_LINES = 20  # of each rank under the cell; the rest is in run.output
+COLUMNS = 8  # logged values with a column of their own; the others are in run.metrics
+STYLE = (
+    ".ddplab {font-family: var(--jp-code-font-family, monospace); font-size: 12px; line-height: 1.6}"
+    ".ddplab th, .ddplab td {text-align: left; padding-right: 16px; white-space: nowrap}"
+    ".ddplab td {min-width: 3.5em; font-variant-numeric: tabular-nums}"
+    ".ddplab th[scope=row], .ddplab th[scope=col] {font-weight: normal; color: var(--jp-ui-font-color1)}"
+    ".ddplab th[scope=col] {border-bottom: 1px solid var(--jp-border-color1)}"
+)
 COLOURS = ["#006BA4", "#FF800E", "#ABABAB", "#595959", "#5F9ED1", "#C85200", "#898989", "#A2C8EC"]
 DASHES = ["", "6 3", "2 3", "8 3 2 3"]
 
@@ -150,7 +161,11 @@ class Panel(Quiet):
             stop = ipywidgets.Button(description="Stop", icon="stop", tooltip="End every rank of this run")
             stop.on_click(lambda _: self.run.stop_asked.set())
             parts.append(stop)
-        self.display = display(ipywidgets.VBox(parts), display_id=True)
+        # Where the widget is gone (a file saved half-way) the text stands in for it.
+        bundle = {**ipywidgets.VBox(parts)._repr_mimebundle_(), "text/plain": self.run.summary()}
+        self.display = display(bundle, raw=True, display_id=True)
+        # The picture at the end needs matplotlib: half a second to import, while the ranks work.
+        threading.Thread(target=importlib.import_module, args=["matplotlib.pyplot"], daemon=True).start()
 
     # -------------------------------------------------------------- what is drawn
 
@@ -182,22 +197,26 @@ class Panel(Quiet):
             yield json.loads(line)
 
     def draw_table(self) -> str:
-        """Return the table: per rank its state, step, rate, newest values, and the last line it printed."""
+        """Return the table: per rank its kind of line, state, step, rate, newest values, and what it printed last."""
+        ranks = range(self.run.world_size)
+        columns = dict.fromkeys(name for row in self.rows.values() for name in row if name not in ("step", "time"))
+        columns = list(columns)[:COLUMNS]
+        printed = [self.run._read_output(rank, 400).rstrip().rsplit("\n", 1)[-1][-60:] for rank in ranks]
+        heads = ["state", "step", "steps/s", *columns, *(["last printed"] if any(printed) else [])]
         rows = []
-        for rank in range(self.run.world_size):
+        for rank in ranks:
             row = self.rows.get(rank, {})
-            values = "  ".join(f"{k} {_short(v)}" for k, v in row.items() if k not in ("step", "time"))
-            rate = f"{self.rates[rank]:.0f}/s" if rank in self.rates else ""
-            printed = (self.run._read_output(rank, 400).rstrip().rsplit("\n", 1)[-1])[-60:]
-            cells = (f"rank {rank}", self.run.rank_state(rank), row.get("step", ""), rate, values, printed)
-            rows.append("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>")
-        heads = ("", "state", "step", "steps", "newest values", "last printed")
-        head = "".join(f'<th scope="col">{head}</th>' for head in heads)
-        seconds = time.time() - self.run.start
+            rate = f"{self.rates[rank]:.0f}" if rank in self.rates else ""
+            values = [_short(row.get(name, ""))[:24] for name in columns]
+            cells = [self.run.rank_state(rank), row.get("step", ""), rate, *values, *([printed[rank]] * any(printed))]
+            cells = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
+            line = f'<svg width="28" height="8"><path d="M0 4H28" {_stroke(rank)}/></svg>'
+            rows.append(f'<tr><th scope="row">{line} rank {rank}</th>{cells}</tr>')
+        head = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in heads)
         return (
-            '<div style="font-family:var(--jp-code-font-family,monospace);font-size:12px;line-height:1.5">'
-            f"<div>{html.escape(self.run.summary())} for {seconds:.1f} s</div>"
-            f'<table style="border-spacing:10px 0;text-align:left"><tr>{head}</tr>{"".join(rows)}</table></div>'
+            f"<style>{STYLE}</style>"
+            f'<div class="ddplab">{html.escape(self.run.summary())} for {time.time() - self.run.start:.1f} s'
+            f"<table><tr><td></td>{head}</tr>{''.join(rows)}</table></div>"
         )
 
     def draw_curves(self) -> str:
@@ -221,7 +240,7 @@ class Panel(Quiet):
         print("\n".join(where))
 
     def close(self) -> None:
-        bundle = static_picture(self.run)
+        bundle = static_picture(self.run, alone=not self.blocks)
         if self.display is not None:
             self.display.update(bundle, raw=True)
         elif "image/png" in bundle:
@@ -229,25 +248,30 @@ class Panel(Quiet):
 
             display(bundle, raw=True)
         if self.blocks:  # a thread's prints would land in whichever cell runs
-            print(self.run.summary())
+            if self.display is None or "image/png" in bundle:  # else the summary stands there already
+                print(self.run.summary())
             print_output(self.run)
 
 
-def static_picture(run: Run) -> dict[str, str]:
-    """Return what a saved notebook keeps of a panel: a picture of the curves, if any, and the same in words."""
+def static_picture(run: Run, alone: bool = False) -> dict[str, str]:
+    """Return what a saved notebook keeps of a panel: a picture of the curves, if any, and the same in words.
+
+    alone: nothing is printed beside it, so it says itself how the run ended, and of a failure shows the words.
+    """
     from ddplab.plots import curves, numeric_columns
 
     metrics = run.metrics
-    ranks = "\n".join(f"rank {rank}: {_last(metrics, rank)}" for rank in range(run.world_size))
-    bundle: dict[str, Any] = {"text/plain": f"{run.summary()}\n{ranks}"}
+    words = [run.summary(), *(f"rank {rank}: {_last(metrics, rank)}" for rank in range(run.world_size) if metrics)]
+    if alone and run.error:
+        return {"text/plain": "\n".join([*words, f"{type(run.error).__name__}: {run.error}"])}
+    bundle = {"text/plain": "\n".join(words)}
     names = [name for name in numeric_columns(metrics) if len(metrics.column(name)) > run.world_size][:4]
     if names:
-        buffer = io.BytesIO()
-        curves(metrics, *names, width=4.0).savefig(buffer, dpi=100, format="png")
-        bundle["image/png"] = buffer.getvalue()
-        from base64 import b64encode
-
-        bundle["image/png"] = b64encode(bundle["image/png"]).decode()
+        figure, buffer = curves(metrics, *names, width=4.0), io.BytesIO()
+        if alone:
+            figure.suptitle(run.summary(), y=1.04, fontsize=10)
+        figure.savefig(buffer, dpi=100, format="png", bbox_inches="tight")
+        bundle["image/png"] = b64encode(buffer.getvalue()).decode()
     return bundle
 
 
@@ -263,6 +287,12 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def _stroke(rank: int) -> str:
+    """Return how a rank's line is drawn: later ranks thinner, so that lines on top of each other all show."""
+    width = 2.6 - 0.4 * (rank % 4)
+    return f'fill="none" stroke="{COLOURS[rank % 8]}" stroke-width="{width:.1f}" stroke-dasharray="{DASHES[rank % 4]}"'
+
+
 def _chart(name: str, ranks: dict[int, list], each: int, left: int) -> str:
     thinned = {rank: points[:: len(points) // each + 1] + points[-1:] for rank, points in ranks.items()}
     xs = [x for points in thinned.values() for x, _ in points]
@@ -270,16 +300,17 @@ def _chart(name: str, ranks: dict[int, list], each: int, left: int) -> str:
     x0, y0 = min(xs), min(ys)
     sx, sy = 230 / ((max(xs) - x0) or 1), 120 / ((max(ys) - y0) or 1)
     lines = "".join(
-        f'<polyline fill="none" stroke="{COLOURS[rank % 8]}" stroke-width="2" stroke-dasharray="{DASHES[rank % 4]}" points="'
+        f'<polyline {_stroke(rank)} points="'
         + " ".join(f"{left + 50 + (x - x0) * sx:.0f},{145 - (y - y0) * sy:.1f}" for x, y in points)
         + '"/>'
         for rank, points in thinned.items()
     )
     ink = 'fill="var(--jp-content-font-color1, #333)"'
     return (
-        f'<text x="{left + 50}" y="14" {ink}>{html.escape(name)}</text>'
-        f'<text x="{left + 45}" y="30" text-anchor="end" {ink}>{max(ys):.3g}</text>'
-        f'<text x="{left + 45}" y="147" text-anchor="end" {ink}>{y0:.3g}</text>'
-        f'<text x="{left + 50}" y="165" {ink}>{x0}</text><text x="{left + 280}" y="165" text-anchor="end" {ink}>step {max(xs)}</text>'
+        f'<text x="{left + 50}" y="14" font-weight="bold" {ink}>{html.escape(name)}</text>'
+        f'<text x="{left + 45}" y="30" text-anchor="end" {ink}>{_short(max(ys))}</text>'
+        f'<text x="{left + 45}" y="147" text-anchor="end" {ink}>{_short(y0)}</text>'
+        f'<text x="{left + 50}" y="165" {ink}>{x0}</text>'
+        f'<text x="{left + 280}" y="165" text-anchor="end" {ink}>step {max(xs)}</text>'
         f'<path d="M{left + 50} 22V148H{left + 282}" fill="none" stroke="var(--jp-border-color1, #999)"/>{lines}'
     )
