@@ -33,8 +33,11 @@ SETTINGS = {
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
-    """Start JupyterLab on a free port over a copy of the notebooks, with settings of its own; yield its address."""
+def server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """Start JupyterLab on a free port over a copy of the notebooks, with settings of its own.
+
+    Yields its address and its process.
+    """
     home = folder / "home"
     for name, values in SETTINGS.items():
         path = folder / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
@@ -61,7 +64,7 @@ def server(folder: Path) -> Iterator[str]:
         found = until(lambda: list(runtime.glob("jpserver-*.json")) or process.poll() is not None, 60)
         if found is True:
             raise RuntimeError(f"JupyterLab did not start:\n{(folder / 'server.log').read_text()}")
-        yield json.loads(found[0].read_text())["url"]
+        yield json.loads(found[0].read_text())["url"], process
     finally:
         process.terminate()  # it ends its kernels
         process.wait(20)
@@ -78,14 +81,14 @@ def until(look: Callable[[], Any], seconds: float, every: float = 0.05) -> Any:
 
 
 # What the page is asked to do. `lab` is JupyterLab's own application object.
-OPEN = """async path => {
-    const lab = window.jupyterapp;
-    const panel = await lab.commands.execute('docmanager:open', {path, factory: 'Notebook'});
+OPEN = """async ([path, id]) => {
+    const lab = window.jupyterapp, kernel = id ? {id} : undefined;
+    const panel = await lab.commands.execute('docmanager:open', {path, factory: 'Notebook', kernel});
     await panel.context.ready; await panel.revealed; await panel.sessionContext.ready;
     window.panel = panel;
     for (let i = 0; i < 600; i++) {
         const kernel = panel.sessionContext.session?.kernel;
-        if (kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle') return;
+        if (kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle') return kernel.id;
         await new Promise(done => setTimeout(done, 50));
     }
     throw new Error('the kernel did not become idle');
@@ -120,7 +123,7 @@ CONTRASTS = """cell => {
     const texts = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
         const text = texts.currentNode.textContent.trim(), parent = texts.currentNode.parentElement;
-        if (!text || !parent.checkVisibility() || parent.closest('style, script')) continue;
+        if (!text || !parent.checkVisibility() || parent.closest('style, script, .jp-OutputPrompt')) continue;
         const behind = [];
         for (let it = parent; it; it = it.parentElement) behind.unshift(getComputedStyle(it).backgroundColor);
         const style = getComputedStyle(parent);
@@ -130,20 +133,23 @@ CONTRASTS = """cell => {
     }
     return found;
 }"""
-CLOSE = """async () => {
-    if (!window.panel) return;
+CLOSE = """async shutDown => {
+    if (window.panel.isDisposed) return;
     await window.panel.context.save();
-    await window.panel.sessionContext.shutdown();
-    window.panel.dispose(); window.panel = null;
+    if (shutDown) await window.panel.sessionContext.shutdown();
+    window.panel.dispose();
 }"""
 
 
 class Notebook:
-    """The notebook that is open in the page, with the deeds of a person at it."""
+    """The notebook that is open in the page, with the deeds of a person at it.
 
-    def __init__(self, page: Any, home: Path, path: str):
+    kernel: the id of a running kernel to use; it gets one of its own without.
+    """
+
+    def __init__(self, page: Any, home: Path, path: str, kernel: str | None = None):
         self.page, self.file = page, home / path
-        page.evaluate(OPEN, path)
+        self.kernel = page.evaluate(OPEN, [path, kernel])
 
     @property
     def cells(self) -> list[nbformat.NotebookNode]:
@@ -207,8 +213,9 @@ class Notebook:
         self.page.evaluate("() => window.panel.context.save()")
         return nbformat.read(self.file, as_version=4)
 
-    def close(self) -> None:
-        self.page.evaluate(CLOSE)
+    def close(self, shut_down: bool) -> None:
+        """Save and close it, and end its kernel if asked to."""
+        self.page.evaluate(CLOSE, shut_down)
 
 
 def write(path: Path, *cells: str) -> None:
