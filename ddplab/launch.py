@@ -34,7 +34,8 @@ from torch.multiprocessing import start_processes
 
 from ddplab import worker
 from ddplab.devices import place
-from ddplab.run import Frame, RankError, Run, failure, hang, parse_stacks
+from ddplab.diagnosis import Frame, failure, hang, parse_stacks
+from ddplab.run import RankError, Run
 
 # Forking a process that has loaded torch is unsafe on macOS; there each rank starts afresh, which is slower.
 START_METHOD = "spawn" if sys.platform == "darwin" else "forkserver"
@@ -343,7 +344,9 @@ def _follow(run: Run, job: Job, timeout: float | None, view: Any) -> None:
                     break
         if run.state == "running":
             _settle(run, job, died_at)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        # IPython's hook: nobody who presses ■ wants to read this file
+        interrupt._render_traceback_ = lambda: ["KeyboardInterrupt: every rank has been ended"]
         where = hang(run, 0, _ask_for_stacks(run, job))
         run.state = "interrupted"
         view.interrupted(str(where).splitlines()[1:-1])
