@@ -1,8 +1,12 @@
 """ddplab: the companion of a course on multi-GPU PyTorch. Real multi-process runs from a notebook cell."""
 
+import sys
+
+if sys.platform == "win32":
+    raise ImportError("ddplab runs on Linux and macOS. On Windows use WSL: https://learn.microsoft.com/windows/wsl")
+
 import multiprocessing
 import os
-import sys
 
 from ddplab.checks import check
 from ddplab.claims import claim, predict
@@ -28,11 +32,12 @@ __all__ = [
     "torchrun",
 ]
 
-# In a notebook or a script, not in a rank and not in the forkserver itself: let the forkserver import torch meanwhile.
+# In a notebook or a script, but not in a rank, nor in a process of multiprocessing's own: let the forkserver import torch.
 if (
     multiprocessing.parent_process() is None
     and not {"RANK", "DDPLAB_RUN_DIR"} & os.environ.keys()
     and not IN_FORKSERVER
+    and "--multiprocessing-fork" not in sys.orig_argv
 ):
     warm_up()
 if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ddplab.devices import cpu_cores
+from ddplab.diagnosis import failure
 from ddplab.launch import end_group, follow, hold_store
-from ddplab.run import RankError, Run, failure
+from ddplab.run import RankError, Run
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -37,6 +37,7 @@ def agent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)  # torchrun ends its ranks on SIGTERM
 
     threading.Thread(target=end_with_notebook, daemon=True).start()
+    os.environ["DDPLAB_AGENT_PID"] = str(os.getpid())
     try:
         main(sys.argv[2:])
     except ChildFailedError as error:
@@ -54,7 +55,7 @@ def rank() -> None:
     for kind in ("result", "error"):  # of an attempt before a restart
         Path(f"{directory}/{number}.{kind}").unlink(missing_ok=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_agent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with_agent, args=(int(os.environ["DDPLAB_AGENT_PID"]),), daemon=True).start()
     if "DDPLAB_KEEP_OUTPUT" not in os.environ:
         worker.redirect_output(directory, number)
     worker.introduce(directory, number)
@@ -77,8 +78,8 @@ def _fail(error: BaseException, directory: str, number: int) -> NoReturn:
     worker.leave(1)
 
 
-def _end_with_agent(parent: int) -> None:
-    while os.getppid() == parent:
+def _end_with_agent(agent: int) -> None:
+    while os.getppid() == agent:
         time.sleep(0.2)
     os.killpg(0, signal.SIGKILL)
 

@@ -11,7 +11,7 @@ from conftest import ranks_alive
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab import RankError, RankTimeoutError, launch, log
-from ddplab.run import learners, parse_stacks, waits_in
+from ddplab.diagnosis import learners, parse_stacks, waits_in
 
 
 def fails(fn, **options) -> RankError:

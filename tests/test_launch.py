@@ -219,6 +219,18 @@ def test_a_script_needs_no_main_guard_and_is_not_run_again_in_the_ranks(tmp_path
     assert sorted(done.stdout.splitlines()) == sorted(lines)
 
 
+def test_it_works_by_spawn_too_as_on_macos(monkeypatch):
+    monkeypatch.setattr(sys.modules["ddplab.launch"], "START_METHOD", "spawn")
+    offset = 5
+    assert launch(lambda x: dist.get_rank() + x + offset, 1, quiet=True).results == [6, 7]
+
+
+def test_windows_is_told_to_use_wsl():
+    program = "import sys; sys.platform = 'win32'; import ddplab"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode != 0 and "On Windows use WSL" in done.stderr
+
+
 # ------------------------------------------------------------------ 8. stopping
 
 
@@ -290,6 +302,21 @@ def test_launches_at_once_do_not_collide():
 
     runs = [launch(total, wait=False, quiet=True) for _ in range(6)]
     assert [run.wait().results for run in runs] == [[1.0, 1.0]] * 6
+
+
+def test_ten_programs_launch_at_once_without_colliding():
+    program = """
+        import torch, torch.distributed as dist
+        from ddplab import launch
+        def total():
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor)
+            return tensor.item()
+        print(launch(total, device="cpu", quiet=True, timeout=None).results)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(10)]
+    assert [program.communicate(timeout=400)[0] for program in programs] == ["[2.0, 2.0]\n"] * 10
 
 
 def test_a_run_folder_goes_when_the_door_is_shut():

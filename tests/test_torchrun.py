@@ -38,7 +38,8 @@ def test_every_variable_that_torchrun_sets_is_there(script):
     run = torchrun(
         script("""
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-        print([os.environ[name] for name in names[:5]], sys.argv[1:], sys.executable, __name__, os.path.basename(__file__))
+        values = [os.environ[name] for name in names[:5]]
+        print(values, sys.argv[1:], sys.executable, __name__, os.path.basename(__file__))
         assert all(os.environ[name] for name in names)
         """),
         "--lr", 0.1, nproc_per_node=2, quiet=True,
