@@ -57,7 +57,8 @@ def log(**values: float | int | str | bool | None) -> None:
             columns = "  ".join(
                 f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items() if k != "time"
             )
-            print(f"[rank {os.environ.get('RANK', 0)}] {columns}", flush=True)
+            # the line in one write, so that ranks in one terminal don't tear each other's
+            print(f"[rank {os.environ.get('RANK', 0)}] {columns}\n", end="", flush=True)
             return
         path = f"{os.environ['DDPLAB_RUN_DIR']}/{os.environ['RANK']}.metrics"
         _log_file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
