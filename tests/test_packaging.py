@@ -265,7 +265,7 @@ def test_the_map_of_lessons_is_complete():
             assert there == re.findall(rf"\({folder}/(.+?)\)", state), f"row {number}, {folder}"
 
 
-def test_the_glossary_explains_only_words_it_has():
+def test_every_word_in_italics_in_the_glossary_has_an_entry():
     text = (ROOT / "GLOSSARY.md").read_text().partition("\n## ")[2]
     entries = [
         entry.lower() for names in re.findall(r"^- \*\*(.+?):\*\*", text, re.MULTILINE) for entry in names.split(", ")
