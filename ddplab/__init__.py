@@ -32,7 +32,7 @@ __all__ = [
     "torchrun",
 ]
 
-# In a notebook or a script, but not in a rank, nor in a process of multiprocessing's own: let the forkserver import torch.
+# In a notebook or a script, not in a rank nor in a process of multiprocessing's own: let the forkserver import torch.
 if (
     multiprocessing.parent_process() is None
     and not {"RANK", "DDPLAB_RUN_DIR"} & os.environ.keys()

@@ -19,14 +19,12 @@ import signal
 import socket
 import sys
 import tempfile
-import threading
 import time
 import types
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import connection
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 from torch.distributed import TCPStore
@@ -34,12 +32,12 @@ from torch.multiprocessing import start_processes
 
 from ddplab import worker
 from ddplab.devices import place
-from ddplab.diagnosis import Frame, failure, hang, parse_stacks
+from ddplab.diagnosis import failure
+from ddplab.follow import follow
 from ddplab.run import RankError, Run
 
 # Forking a process that has loaded torch is unsafe on macOS; there each rank starts afresh, which is slower.
 START_METHOD = "spawn" if sys.platform == "darwin" else "forkserver"
-_live_runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
 
 # Is this process the forkserver? It imports ddplab too, so that its forks need not.
@@ -104,11 +102,11 @@ def launch(
         store = hold_store()
         env = rank_environment(directory, nproc_per_node, kind, store.port)
         run = Run(directory, nproc_per_node, kind, backend, start=time.time())
-        ranks = _Processes(worker.main, (directory, env, init, backend), nproc_per_node, store)
+        start = functools.partial(_Processes, (directory, env, init, backend), nproc_per_node, store)
+        return follow(run, start, timeout, wait=wait, quiet=quiet)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    return follow(run, ranks, timeout, wait=wait, quiet=quiet)
 
 
 def hold_store() -> TCPStore:
@@ -223,27 +221,15 @@ def _name(fn: Any) -> str:
 # ------------------------------------------------------------------ the processes
 
 
-class Job(Protocol):
-    """What `follow` needs from whatever runs the ranks: here processes, in `magics` torchrun's agents."""
-
-    def wait(self, seconds: float) -> None: ...  # until something ends, or time is up
-    def exit_codes(self) -> dict[int, int | None]: ...  # rank → exit code, None while it runs
-    def ended(self) -> bool: ...
-    def failed(self, run: Run) -> bool: ...  # a rank has failed for good
-    def pids(self, run: Run) -> dict[int, int]: ...  # the ranks that run
-    def error(self, run: Run, died_at: dict[int, int]) -> RankError: ...
-    def end(self, run: Run) -> None: ...  # end everything, now
-
-
 class _Processes:
     """The ranks of one launch, as processes that torch started for us."""
 
-    def __init__(self, target: Callable, args: tuple, nprocs: int, store: TCPStore):
+    def __init__(self, args: tuple, nprocs: int, store: TCPStore):
         self.store = store  # alive for as long as the ranks are
         before = set(multiprocessing.active_children())
         with _main_left_alone():
             try:
-                context = start_processes(target, args, nprocs, join=False, start_method=START_METHOD)
+                context = start_processes(worker.main, args, nprocs, join=False, start_method=START_METHOD)
             except BaseException:
                 for process in set(multiprocessing.active_children()) - before:
                     process.kill()
@@ -301,126 +287,3 @@ def _main_left_alone() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-# ------------------------------------------------------------------ following a run to its end
-
-
-def follow(run: Run, job: Job, timeout: float | None, wait: bool, quiet: bool) -> Run:
-    """Watch the ranks until they end, fail, hang or are stopped; here when `wait`, else on a thread of its own."""
-    from ddplab.panel import view_of
-
-    view = view_of(run, wait=wait, quiet=quiet)
-    _live_runs.add(run)
-    if not wait:
-        threading.Thread(target=_follow, args=(run, job, timeout, view), name="ddplab run", daemon=True).start()
-        return run
-    _follow(run, job, timeout, view)
-    if run.error is not None:
-        raise run.error
-    return run
-
-
-def _follow(run: Run, job: Job, timeout: float | None, view: Any) -> None:
-    died_at: dict[int, int] = {}
-    progress, progress_at, look_at = None, time.monotonic(), 0.0
-    try:
-        while not job.ended():
-            job.wait(0.02)
-            for rank, code in job.exit_codes().items():
-                if code is not None:
-                    died_at.setdefault(rank, time.time_ns())
-            if job.failed(run) or run.stop_asked.is_set():
-                break
-            view.update()
-            now = time.monotonic()
-            if timeout is not None and now > look_at:
-                look_at = now + min(0.25, timeout / 4)
-                if (latest := run.progress()) != progress:
-                    progress, progress_at = latest, now
-                elif now - progress_at > timeout:
-                    run.error = hang(run, timeout, _ask_for_stacks(run, job))
-                    run.state = "timed out"
-                    break
-        if run.state == "running":
-            _settle(run, job, died_at)
-    except KeyboardInterrupt as interrupt:
-        # IPython's hook: nobody who presses ■ wants to read this file
-        interrupt._render_traceback_ = lambda: ["KeyboardInterrupt: every rank has been ended"]
-        where = hang(run, 0, _ask_for_stacks(run, job))
-        run.state = "interrupted"
-        view.interrupted(str(where).splitlines()[1:-1])
-        raise
-    finally:
-        # a second interrupt must not leave ranks behind
-        with _uninterrupted():
-            job.end(run)
-            if run.state == "running":
-                run.state = "stopped"
-            run.close()
-            _live_runs.discard(run)
-            view.close()
-
-
-def _settle(run: Run, job: Job, died_at: dict[int, int]) -> None:
-    """Decide how a run that is over has ended."""
-    if run.stop_asked.is_set():
-        run.state = "stopped"
-    elif not job.failed(run):
-        run.state = "finished"
-    else:
-        grace = time.monotonic() + 0.5  # the other ranks may have their own story to write down
-        while time.monotonic() < grace and not job.ended():
-            job.wait(0.02)
-            for rank, code in job.exit_codes().items():
-                if code is not None:
-                    died_at.setdefault(rank, time.time_ns())
-        run.error = job.error(run, died_at)
-        run.state = "failed"
-
-
-def _ask_for_stacks(run: Run, job: Job) -> Callable[[int], list[Frame]]:
-    """Have every live rank write its stacks down, and return how to read them."""
-    asked = job.pids(run)
-    for pid in asked.values():
-        try:
-            os.kill(pid, signal.SIGUSR1)
-        except ProcessLookupError:
-            pass
-
-    def written(rank: int) -> str:
-        try:
-            with open(f"{run.directory}/{rank}.stacks", errors="replace") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
-
-    deadline = time.monotonic() + 0.3
-    while time.monotonic() < deadline and not all(written(rank) for rank in asked):
-        time.sleep(0.01)
-    time.sleep(0.02)  # faulthandler writes in pieces
-
-    def stacks(rank: int) -> list[Frame]:
-        known = run.read(rank, "pid")
-        return parse_stacks(written(rank), known["thread"]) if known else []
-
-    return stacks
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back for the moment it takes to end the ranks (signals reach the main thread only)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@atexit.register
-def _stop_live_runs() -> None:
-    for run in list(_live_runs):
-        run.stop()

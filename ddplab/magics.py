@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import os
@@ -26,7 +27,8 @@ import torch
 
 from ddplab.devices import cpu_cores
 from ddplab.diagnosis import failure
-from ddplab.launch import end_group, follow, hold_store
+from ddplab.follow import follow
+from ddplab.launch import end_group, hold_store
 from ddplab.run import RankError, Run
 
 if TYPE_CHECKING:
@@ -84,11 +86,13 @@ def _torchrun(
         run = Run(directory, nproc * nodes, kind, None, start=time.time())
         run.nproc_per_node, run.nnodes = nproc, agents
         run.cell_names = {script: cell_name} if cell_name else {}
-        job = _Agents(run, flags, [script, *script_args], agents, standalone=not meeting_place_given)
+        start = functools.partial(
+            _Agents, run, flags, [script, *script_args], agents, standalone=not meeting_place_given
+        )
+        return follow(run, start, timeout, wait=wait, quiet=quiet)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
-    return follow(run, job, timeout, wait=wait, quiet=quiet)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -1,0 +1,157 @@
+"""Following a run to its end: its ranks have returned, one has failed, nothing moves any more, or somebody stops it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from ddplab.diagnosis import Frame, hang, parse_stacks
+from ddplab.run import RankError, Run
+
+_live_runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+class Job(Protocol):
+    """What `follow` needs from whatever runs the ranks: in `launch` processes, in `magics` torchrun's agents."""
+
+    def wait(self, seconds: float) -> None: ...  # until something ends, or time is up
+    def exit_codes(self) -> dict[int, int | None]: ...  # rank → exit code, None while it runs
+    def ended(self) -> bool: ...
+    def failed(self, run: Run) -> bool: ...  # a rank has failed for good
+    def pids(self, run: Run) -> dict[int, int]: ...  # the ranks that run
+    def error(self, run: Run, died_at: dict[int, int]) -> RankError: ...
+    def end(self, run: Run) -> None: ...  # end everything, now
+
+
+def follow(run: Run, start: Callable[[], Job], timeout: float | None, wait: bool, quiet: bool) -> Run:
+    """Start the ranks and watch them until they end, fail, hang or are stopped; on another thread unless `wait`."""
+    from ddplab.panel import view_of
+
+    view = view_of(run, wait=wait, quiet=quiet)
+    _live_runs.add(run)
+    if not wait:
+        with _interrupt_held():
+            job = start()
+            threading.Thread(target=_follow, args=(run, lambda: job, timeout, view), daemon=True).start()
+        return run
+    _follow(run, start, timeout, view)
+    if run.error is not None:
+        raise run.error
+    return run
+
+
+def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any) -> None:
+    job, died_at = None, {}
+    try:
+        with _interrupt_held():  # a rank that has started must be known to who ends it
+            job = start()
+        progress, progress_at, look_at = None, time.monotonic(), 0.0
+        while not job.ended():
+            job.wait(0.02)
+            for rank, code in job.exit_codes().items():
+                if code is not None:
+                    died_at.setdefault(rank, time.time_ns())
+            if job.failed(run) or run.stop_asked.is_set():
+                break
+            view.update()
+            now = time.monotonic()
+            if timeout is not None and now > look_at:
+                look_at = now + min(0.25, timeout / 4)
+                if (latest := run.progress()) != progress:
+                    progress, progress_at = latest, now
+                elif now - progress_at > timeout:
+                    run.error = hang(run, timeout, _ask_for_stacks(run, job))
+                    run.state = "timed out"
+                    break
+        if run.state == "running":
+            _settle(run, job, died_at)
+    except KeyboardInterrupt as interrupt:
+        # IPython's hook: nobody who presses ■ wants to read this file
+        interrupt._render_traceback_ = lambda: ["KeyboardInterrupt: every rank has been ended"]
+        where = hang(run, 0, _ask_for_stacks(run, job))
+        run.state = "interrupted"
+        view.interrupted(str(where).splitlines()[1:-1])
+        raise
+    finally:
+        with _interrupt_held():  # a second interrupt must not leave ranks behind
+            if job is not None:
+                job.end(run)
+            if run.state == "running":
+                run.state = "stopped"
+            run.close()
+            _live_runs.discard(run)
+            view.close()
+
+
+def _settle(run: Run, job: Job, died_at: dict[int, int]) -> None:
+    """Decide how a run that is over has ended."""
+    if run.stop_asked.is_set():
+        run.state = "stopped"
+    elif not job.failed(run):
+        run.state = "finished"
+    else:
+        grace = time.monotonic() + 0.5  # the other ranks may have their own story to write down
+        while time.monotonic() < grace and not job.ended():
+            job.wait(0.02)
+            for rank, code in job.exit_codes().items():
+                if code is not None:
+                    died_at.setdefault(rank, time.time_ns())
+        run.error = job.error(run, died_at)
+        run.state = "failed"
+
+
+def _ask_for_stacks(run: Run, job: Job) -> Callable[[int], list[Frame]]:
+    """Have every live rank write its stacks down, and return how to read them."""
+    asked = job.pids(run)
+    for pid in asked.values():
+        try:
+            os.kill(pid, signal.SIGUSR1)
+        except ProcessLookupError:
+            pass
+
+    def written(rank: int) -> str:
+        try:
+            with open(f"{run.directory}/{rank}.stacks", errors="replace") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    deadline = time.monotonic() + 0.3
+    while time.monotonic() < deadline and not all(written(rank) for rank in asked):
+        time.sleep(0.01)
+    time.sleep(0.02)  # faulthandler writes in pieces
+
+    def stacks(rank: int) -> list[Frame]:
+        known = run.read(rank, "pid")
+        return parse_stacks(written(rank), known["thread"]) if known else []
+
+    return stacks
+
+
+@contextmanager
+def _interrupt_held() -> Iterator[None]:
+    """Hold an interrupt back for a moment that must be whole, then let it happen (they come on the main thread)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held = []
+    before = signal.signal(signal.SIGINT, lambda *_: held.append(True))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
+
+
+@atexit.register
+def _stop_live_runs() -> None:
+    for run in list(_live_runs):
+        run.stop()
