@@ -94,9 +94,14 @@ OPEN = """async ([path, id]) => {
     throw new Error('the kernel did not become idle');
 }"""
 COMMAND = "([name, args]) => { window.jupyterapp.commands.execute(name, args); }"
+# Run All's promise ends at the first error, also an expected one after which the kernel goes on. A question asked
+# after all cells is answered after all cells.
 RUN = """command => {
     window.ran = false;
-    window.jupyterapp.commands.execute(command).then(() => { window.ran = true; });
+    const kernel = window.panel.sessionContext.session.kernel;
+    window.jupyterapp.commands.execute(command)
+        .then(() => kernel.requestExecute({code: '', silent: true, stop_on_error: false}).done)
+        .finally(() => { window.ran = true; });
 }"""
 WATCH = """cell => {
     const node = window.panel.content.widgets[cell].outputArea.node;

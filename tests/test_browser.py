@@ -102,7 +102,7 @@ def picture(request, tmp_path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_run_all(notebook, path):
     it = notebook(path=str(path))
-    it.run(seconds=180)
+    it.run(seconds=400)
     for number, cell in enumerate(it.cells, 1):
         assert cell.execution_count == number, f"code cell {number} was not run"
         errors = [output for output in cell.outputs if output.output_type == "error"]
