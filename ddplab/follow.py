@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from ddplab.diagnosis import Frame, hang, parse_stacks
 from ddplab.run import RankError, Run
 
+STARTING = 60.0  # seconds that a run may take to import torch on a busy machine before it counts as hanging
+
 _live_runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
 
@@ -66,7 +68,7 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
                 look_at = now + min(0.25, timeout / 4)
                 if (latest := run.progress()) != progress:
                     progress, progress_at = latest, now
-                elif now - progress_at > timeout:
+                elif now - progress_at > (timeout if run.has_begun() else max(timeout, STARTING)):
                     run.error = hang(run, timeout, _ask_for_stacks(run, job))
                     run.state = "timed out"
                     break

@@ -195,6 +195,9 @@ class Run:
     def has(self, rank: int, kind: str) -> bool:
         return os.path.exists(f"{self.directory}/{rank}.{kind}")
 
+    def has_begun(self) -> bool:
+        return any(self.has(rank, "pid") for rank in range(self.world_size))
+
     def rank_state(self, rank: int) -> str:
         """Return "starting", "running", "finished" or "failed", or how the run was ended."""
         if self.has(rank, "result"):
