@@ -21,7 +21,7 @@ from typing import Any
 from ddplab.run import Run
 
 REDRAW = 0.06  # seconds between redraws
-DRAWN_POINTS = 500  # in all curves together, which keeps a redraw under a millisecond
+DRAWN_POINTS = 300  # in all curves together, which keeps a redraw of 8 ranks under a millisecond
 TAIL = 8192  # bytes read of each file at a redraw; run.metrics misses nothing, the panel may skip
 PRINTED_LINES = 20  # of each rank under the cell; the rest is in run.output
 COLUMNS = 8  # logged values with a column of their own; the others are in run.metrics
@@ -224,7 +224,7 @@ class Panel(Quiet):
         columns = {name: ranks for name, ranks in self.points.items() if max(map(len, ranks.values())) > 1}
         if not columns:
             return ""
-        each = max(20, DRAWN_POINTS // sum(map(len, columns.values())))
+        each = max(12, DRAWN_POINTS // sum(map(len, columns.values())))
         charts = "".join(_chart(name, columns[name], each, i * 300) for i, name in enumerate(list(columns)[:4]))
         width = 300 * min(4, len(columns))
         names = ", ".join(columns)
