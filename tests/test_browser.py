@@ -208,6 +208,15 @@ launch(broken)"""
     assert len(text.splitlines()) < 15
 
 
+def test_a_run_that_nobody_waits_for_says_how_it_failed(notebook, picture):
+    it = notebook("def later():\n    log(loss=1.0)\n    time.sleep(0.5)\n    1 / 0\n\nrun = launch(later, wait=False)")
+    it.run(0)
+    until(lambda: "raised ZeroDivisionError" in it.text(0), 10)
+    picture(it.output(0))
+    assert "2 ranks on cpu (gloo): failed" in it.text(0)
+    assert f"Cell In[{it.cells[0].execution_count}], line 4, in later" in it.text(0)
+
+
 def test_torchrun_cell(notebook, picture):
     script = """%%torchrun --nproc-per-node 2 --out run
 import time
