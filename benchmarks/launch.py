@@ -345,6 +345,8 @@ def main() -> int:
     )
     print(f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after\n")
     print(table(launchers))
+    print("\nIn (b) the peers wait 0.05 s before they end, lest gloo hang; the ratios leave it out (see works.py).")
+    print("The first call comes 4 s after `import ddplab`; the others have one call behind them.")
     lines, all_hold = verdicts(launchers)
     print(f"\nRequired of ddplab launch:\n{lines}")
     return 0 if all_hold else 1
