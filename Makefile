@@ -7,8 +7,9 @@ BIN := .venv/bin
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
+# OpenMP threads that sleep while they wait leave the cores to the ranks.
 lab: venv  ## open JupyterLab on the lessons
-	$(BIN)/jupyter lab lessons/00_start_here.ipynb
+	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab lessons/00_start_here.ipynb
 
 test: venv chromium  ## run everything that CI runs
 	$(BIN)/python tools/run_tests.py

@@ -87,6 +87,7 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
                 job.end(run)
             if run.state == "running":
                 run.state = "stopped"
+            view.update()  # the last that was printed, while it is still on disk
             run.close()
             _live_runs.discard(run)
             view.close()

@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -57,7 +58,15 @@ def warm_up() -> None:
         os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()
         # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        # the notebook's ■ reaches all its processes: one that is importing torch must not die of it
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if _on_main_thread() else None
         ensure_running()
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def launch(

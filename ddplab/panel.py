@@ -95,12 +95,9 @@ class AsItComes(AtTheEnd):
     def __init__(self, run: Run):
         super().__init__(run)
         self.offsets = [0] * run.world_size
-        self.looked_at = 0.0
+        self.unfinished = [b""] * run.world_size  # of each rank, the line that has no end yet
 
     def update(self) -> None:
-        if time.monotonic() - self.looked_at < REDRAW:
-            return
-        self.looked_at = time.monotonic()
         for rank in range(self.run.world_size):
             try:
                 with open(f"{self.run.directory}/{rank}.output", "rb") as file:
@@ -110,6 +107,7 @@ class AsItComes(AtTheEnd):
                 continue
             whole = new[: new.rfind(b"\n") + 1]
             self.offsets[rank] += len(whole)
+            self.unfinished[rank] = new[len(whole) :]
             self._print(rank, whole)
 
     def _print(self, rank: int, text: bytes) -> None:
@@ -117,8 +115,8 @@ class AsItComes(AtTheEnd):
             print(f"[rank {rank}] {line}", flush=True)
 
     def close(self) -> None:
-        for rank, text in self.run.output.items():
-            self._print(rank, text.encode()[self.offsets[rank] :])
+        for rank, text in enumerate(self.unfinished):
+            self._print(rank, text)
         print(self.run.summary(), flush=True)
 
 
@@ -149,14 +147,14 @@ class Panel(Quiet):
         if self.display is None:
             self._appear()
         self.read()
-        self.table.value, self.curves.value = self.draw_table(), self.draw_curves()
+        self.drawing.value = self.draw_table() + self.draw_curves()
 
     def _appear(self) -> None:
         import ipywidgets
         from IPython.display import display
 
-        self.table, self.curves = ipywidgets.HTML(), ipywidgets.HTML()
-        parts = [self.table, self.curves]
+        self.drawing = ipywidgets.HTML()
+        parts = [self.drawing]
         if not self.blocks:  # while a cell runs, the kernel hears no buttons: there the notebook's own ■ stops it
             stop = ipywidgets.Button(description="Stop", icon="stop", tooltip="End every rank of this run")
             stop.on_click(lambda _: self.run.stop_asked.set())
@@ -193,7 +191,8 @@ class Panel(Quiet):
             return
         start, end = new.find(b"\n") + 1 if skip else 0, new.rfind(b"\n") + 1
         self.offsets[rank] += skip + max(end, 0)
-        for line in new[start:end].splitlines():
+        lines = new[start:end].splitlines()
+        for line in lines[: -1 : len(lines) * self.run.world_size // 40 + 1] + lines[-1:]:  # no more than is drawn
             yield json.loads(line)
 
     def draw_table(self) -> str:

@@ -77,6 +77,28 @@ def test_interrupting_ends_all_ranks_within_a_second_and_says_where_they_were(ke
     assert took < 5, "nowhere near the second that is promised (a loaded machine is given five)"
 
 
+def test_an_interrupt_while_the_forkserver_still_imports_torch_does_not_kill_it(tmp_path):
+    kernel = Kernel(TMPDIR=str(tmp_path))
+    try:
+        cell = kernel.begin("import torch, ddplab\nprint('imported', flush=True)\nimport time; time.sleep(60)")
+        servers = []
+
+        def forkserver_is_there():
+            family = psutil.Process(kernel.pid).children()
+            servers[:] = [p for p in family if "multiprocessing.forkserver" in " ".join(p.cmdline())]
+            return bool(servers)
+
+        assert until(forkserver_is_there, 60)
+        time.sleep(0.2)
+        kernel.manager.interrupt_kernel()
+        assert kernel.finish(cell).error == "KeyboardInterrupt"
+        kernel.run("from ddplab import launch")
+        outcome = kernel.run("import os\nprint(launch(os.getppid, quiet=True).results)")
+        assert outcome.text == f"[{servers[0].pid}, {servers[0].pid}]\n"
+    finally:
+        kernel.close()
+
+
 def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(kernel, tmp_path):
     kernel.run(ENDLESS)
     kernel.run("run = launch(endless, wait=False)")

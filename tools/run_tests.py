@@ -6,7 +6,8 @@ import sys
 import time
 
 # Fold in what a slow name server costs: torch asks it about 127.0.0.1 at every meeting of ranks.
-ENV = {**os.environ, "RES_OPTIONS": "timeout:1 attempts:1"}
+# And let idle OpenMP threads sleep: when many processes share two cores, spinning ones slow small models twentyfold.
+ENV = {**os.environ, "RES_OPTIONS": "timeout:1 attempts:1", "OMP_WAIT_POLICY": "PASSIVE"}
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-sanitize-with=tests/sanitize.cfg"]
 STAGES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
