@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ddplab.diagnosis import Frame, hang, parse_stacks
-from ddplab.run import RankError, Run
+from ddplab.run import RankError, Run, say_briefly
 
 STARTING = 60.0  # seconds that a run may take to import torch on a busy machine before it counts as hanging
 
@@ -75,8 +75,7 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
         if run.state == "running":
             _settle(run, job, died_at)
     except KeyboardInterrupt as interrupt:
-        # IPython's hook: nobody who presses ■ wants to read this file
-        interrupt._render_traceback_ = lambda: ["KeyboardInterrupt: every rank has been ended"]
+        say_briefly(interrupt)
         where = hang(run, 0, _ask_for_stacks(run, job))
         run.state = "interrupted"
         view.interrupted(str(where).splitlines()[1:-1])
@@ -87,10 +86,13 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
                 job.end(run)
             if run.state == "running":
                 run.state = "stopped"
-            view.update()  # the last that was printed, while it is still on disk
-            run.close()
-            _live_runs.discard(run)
-            view.close()
+            try:
+                view.update()  # the last that was printed, while it is still on disk
+                run.close()
+                view.close()
+            finally:
+                _live_runs.discard(run)
+                run.ended.set()
 
 
 def _settle(run: Run, job: Job, died_at: dict[int, int]) -> None:

@@ -51,6 +51,12 @@ class RankTimeoutError(RankError, TimeoutError):
     """No rank made progress for `timeout` seconds. The message says where each of them was."""
 
 
+def say_briefly(interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
+    """Spare who pressed ■ a traceback through our files (`_render_traceback_` is IPython's hook)."""
+    interrupt._render_traceback_ = lambda: ["KeyboardInterrupt: every rank has been ended"]
+    return interrupt
+
+
 class Metrics(list):
     """The rows that ranks logged, as dicts: `rank`, `step`, `time` (seconds since the launch) and the logged columns.
 
@@ -112,7 +118,7 @@ class Run:
         self._kept_output: dict[int, str] = {}
         self._offsets = [0] * world_size
         self._reading = threading.Lock()
-        self._ended = threading.Event()
+        self.ended = threading.Event()
 
     def __repr__(self) -> str:
         return f"Run({self.summary()}, results={_clip(repr(self.results), 200)})"
@@ -164,9 +170,10 @@ class Run:
     def wait(self) -> Run:
         """Wait until a run started with `wait=False` has ended. Returns the run; raises its RankError if it failed."""
         try:
-            self._ended.wait()
-        except KeyboardInterrupt:
+            self.ended.wait()
+        except KeyboardInterrupt as interrupt:
             self.stop()
+            say_briefly(interrupt)
             raise
         if self.error is not None:
             raise self.error
@@ -175,7 +182,7 @@ class Run:
     def stop(self) -> None:
         """End every rank now. What came back before is kept; the state becomes "stopped"."""
         self.stop_asked.set()
-        self._ended.wait(10)
+        self.ended.wait(10)
 
     def plot(self, *names: str) -> Any:
         """Draw logged columns against the step, a line per rank (see `ddplab.plots.curves`)."""
@@ -220,13 +227,14 @@ class Run:
 
     def close(self) -> None:
         """Bring everything home from the run's folder and delete it."""
-        for rank in range(self.world_size):
-            if self.has(rank, "result") and self.backend:  # a script returns nothing
-                self.results[rank] = load(f"{self.directory}/{rank}.result", torch.device("cpu"))
-        self.metrics  # noqa: B018  (reads the last rows)
-        self._kept_output = self.output
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self._ended.set()
+        try:
+            self.metrics  # noqa: B018  (reads the last rows)
+            self._kept_output = self.output
+            for rank in range(self.world_size):
+                if self.has(rank, "result") and self.backend:  # a script returns nothing
+                    self.results[rank] = load(f"{self.directory}/{rank}.result", torch.device("cpu"))
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _clip(text: str, length: int) -> str:

@@ -86,7 +86,7 @@ def cleanup() -> None:
     if not dist.is_initialized():
         return
     if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device())
     dist.barrier()
     time.sleep(0.1)
     dist.destroy_process_group()
