@@ -55,7 +55,11 @@ def warm_up() -> None:
         from multiprocessing.forkserver import ensure_running
         from multiprocessing.util import get_temp_dir
 
-        os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()
+        folder = tempfile.tempdir
+        if len(tempfile.gettempdir()) > 60:  # the address of a socket has room for about a hundred characters
+            tempfile.tempdir = "/tmp"
+        os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()  # made now, and kept
+        tempfile.tempdir = folder
         # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         # the notebook's ■ reaches all its processes: one that is importing torch must not die of it

@@ -26,8 +26,11 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU; this machine has none"))
 
 
+_there_before: set[int] = set()  # the browser tests' JupyterLab, which lives as long as its tests
+
+
 def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
-    """Return what descends from a process, less multiprocessing's own servers."""
+    """Return what descends from a process since the test began, less multiprocessing's own servers."""
 
     def is_server(process: psutil.Process) -> bool:
         words = " ".join(process.cmdline())
@@ -39,7 +42,8 @@ def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
     alive = []
     for process in me.children(recursive=True):
         try:
-            if process.status() != psutil.STATUS_ZOMBIE and not is_server(process):
+            gone = process.status() == psutil.STATUS_ZOMBIE or process.pid in _there_before
+            if not gone and not is_server(process):
                 alive.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):
             pass
@@ -62,6 +66,8 @@ def until(condition, seconds: float = 5.0) -> bool:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
+    _there_before.clear()
+    _there_before.update(process.pid for process in ranks_alive())
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
     assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"

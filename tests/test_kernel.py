@@ -2,7 +2,9 @@
 
 import os
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,17 +21,24 @@ def endless():
 
 
 @pytest.fixture
-def kernel(tmp_path):
-    kernel = Kernel(TMPDIR=str(tmp_path))
-    kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log")
+def folder():
+    """A folder with a short name, for sockets."""
+    with tempfile.TemporaryDirectory(prefix="k-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+@pytest.fixture
+def kernel(folder):
+    kernel = Kernel(TMPDIR=folder)
+    assert not kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log").error
     yield kernel
     kernel.close()
 
 
 @pytest.fixture
-def nbval_kernel(tmp_path):
-    kernel = Kernel(TMPDIR=str(tmp_path), PYTEST_CURRENT_TEST="as nbval sets it")
-    kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log")
+def nbval_kernel(folder):
+    kernel = Kernel(TMPDIR=folder, PYTEST_CURRENT_TEST="as nbval sets it")
+    assert not kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log").error
     yield kernel
     kernel.close()
 
@@ -50,6 +59,17 @@ def test_a_function_of_a_cell_runs_on_ranks_and_an_error_shows_the_cells_own_lin
     ]
     assert outcome.traceback == f"RankError: {outcome.message}"  # nothing of ours, nothing of a library's
     assert kernel.run("import sys; print(sys.last_value.run.state)").text == "failed\n"
+
+
+def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path):
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    kernel = Kernel(TMPDIR=str(long))
+    try:
+        outcome = kernel.run("from ddplab import launch\nprint(launch(lambda: 7, quiet=True).results)")
+        assert outcome.text == "[7, 7]\n", outcome.traceback
+    finally:
+        kernel.close()
 
 
 def test_the_first_launch_after_import_is_over_a_warm_forkserver(kernel):
@@ -77,8 +97,8 @@ def test_interrupting_ends_all_ranks_within_a_second_and_says_where_they_were(ke
     assert took < 5, "nowhere near the second that is promised (a loaded machine is given five)"
 
 
-def test_an_interrupt_while_the_forkserver_still_imports_torch_does_not_kill_it(tmp_path):
-    kernel = Kernel(TMPDIR=str(tmp_path))
+def test_an_interrupt_while_the_forkserver_still_imports_torch_does_not_kill_it(folder):
+    kernel = Kernel(TMPDIR=folder)
     try:
         cell = kernel.begin("import torch, ddplab\nprint('imported', flush=True)\nimport time; time.sleep(60)")
         servers = []
@@ -99,18 +119,18 @@ def test_an_interrupt_while_the_forkserver_still_imports_torch_does_not_kill_it(
         kernel.close()
 
 
-def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(kernel, tmp_path):
+def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(kernel, folder):
     kernel.run(ENDLESS)
     kernel.run("run = launch(endless, wait=False)")
     assert until(lambda: len(ranks_alive(kernel.pid)) == 2, 20)
     ranks = ranks_alive(kernel.pid)
     kernel.client.shutdown()
     assert until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in ranks), 10)
-    assert until(lambda: run_folders(str(tmp_path)) == [], 10)
+    assert until(lambda: run_folders(folder) == [], 10)
 
 
 @pytest.mark.parametrize("how", ["launch", "torchrun"])
-def test_a_killed_kernel_leaves_no_process_and_no_folder(kernel, tmp_path, how):
+def test_a_killed_kernel_leaves_no_process_and_no_folder(kernel, folder, how):
     kernel.run(ENDLESS)
     if how == "launch":
         kernel.begin("launch(endless, nproc_per_node=2)")
@@ -119,11 +139,11 @@ def test_a_killed_kernel_leaves_no_process_and_no_folder(kernel, tmp_path, how):
     many = 2 if how == "launch" else 3  # two ranks, and torchrun's agent
     assert until(lambda: len(ranks_alive(kernel.pid)) >= many, 30)
     if how == "torchrun":
-        assert until(lambda: any(tmp_path.glob("ddplab-*/1.pid")), 30)
+        assert until(lambda: any(Path(folder).glob("ddplab-*/1.pid")), 30)
     family = psutil.Process(kernel.pid).children(recursive=True)
     kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
     assert until(lambda: not any(_alive(p) for p in family), 15), [p.cmdline() for p in family if _alive(p)]
-    assert until(lambda: [n for n in os.listdir(tmp_path) if n.startswith(("ddplab", "pymp"))] == [], 5)
+    assert until(lambda: [n for n in os.listdir(folder) if n.startswith(("ddplab", "pymp"))] == [], 5)
 
 
 def _alive(process: psutil.Process) -> bool:
