@@ -16,7 +16,7 @@ from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tens
 from torch.nn.parallel import comm
 
 from .meter import meter
-from .tensor import VTensor, adopt, because, gpu_of, here, label, move, place, raw, seed_all, state, swap, to
+from .tensor import adopt, because, get_seed, gpu_of, here, label, move, place, raw, seed_all, state, swap, to
 
 # ---- torch._C._broadcast, _broadcast_coalesced, _scatter, _gather ----------------------------------------------------
 
@@ -54,7 +54,9 @@ def scatter(tensor: Tensor, devices: list[int], chunk_sizes=None, dim: int = 0, 
             "Expected devices and chunk_sizes to be of same length, but got "
             f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
         )
-    pieces = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split_with_sizes(chunk_sizes, dim)
+    pieces = (
+        tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split_with_sizes(chunk_sizes, dim)
+    )
     with because("scatter"):
         return [move(piece, gpu_of(device)) for piece, device in zip(pieces, devices, strict=False)]
 
@@ -73,13 +75,23 @@ def gather(tensors: list[Tensor], dim: int, destination: int | None) -> Tensor:
             )
         shape[dim] = t.shape[dim]
         if list(t.shape) != shape:
-            raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(t.shape)}, but expected {shape}")
+            raise RuntimeError(
+                f"Input tensor at index {i} has invalid shape {list(t.shape)}, but expected {shape}"
+            )
         total += t.shape[dim]
     shape[dim] = total
     last = torch.channels_last
-    both = first.dim() == 4 and all(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in tensors)
-    device = "cpu" if destination == -1 else torch.device("vgpu", gpu_of("vgpu" if destination is None else destination))
-    out = torch.empty(shape, dtype=first.dtype, device=device, memory_format=last if both else torch.contiguous_format)
+    both = first.dim() == 4 and all(
+        t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in tensors
+    )
+    device = (
+        "cpu"
+        if destination == -1
+        else torch.device("vgpu", gpu_of("vgpu" if destination is None else destination))
+    )
+    out = torch.empty(
+        shape, dtype=first.dtype, device=device, memory_format=last if both else torch.contiguous_format
+    )
     with because("gather"), torch.no_grad():
         for piece, t in zip(out.split([t.shape[dim] for t in tensors], dim), tensors, strict=True):
             piece.copy_(t)
@@ -149,6 +161,8 @@ def _module(count: int) -> types.ModuleType:
     vgpu.memory_allocated = lambda device="vgpu": meter.memory[f"vgpu:{gpu_of(device)}"]
     vgpu.max_memory_allocated = lambda device="vgpu": meter.peak[f"vgpu:{gpu_of(device)}"]
     vgpu.manual_seed = vgpu.manual_seed_all = seed_all
+    vgpu.get_rng_state = lambda device="vgpu": get_seed(gpu_of(device))
+    vgpu.set_rng_state = lambda new, device="vgpu": state["seeds"].__setitem__(gpu_of(device), new)
     vgpu.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     vgpu._is_in_bad_fork = lambda: False
     return vgpu
@@ -174,7 +188,9 @@ def _autocast_enabled(device_type=None):  # without a type it means CUDA's, so h
 
 def patches(count: int) -> list[tuple[object, str, object]]:
     """Everything that is replaced while virtual GPUs are on: (where, name, what with)."""
-    parallel = {n: sys.modules[f"torch.nn.parallel.{n}"] for n in ("data_parallel", "parallel_apply", "_functions")}
+    parallel = {
+        n: sys.modules[f"torch.nn.parallel.{n}"] for n in ("data_parallel", "parallel_apply", "_functions")
+    }
     vgpu, kind = _module(count), lambda: "vgpu"
     accelerator = _Torch(
         torch.accelerator,
@@ -183,7 +199,9 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         current_stream=_stream,
         device_index=current_device,
     )
-    cuda = _Torch(torch.cuda, current_stream=_stream, stream=lambda s: s, device=current_device)  # torch before 2.9
+    cuda = _Torch(
+        torch.cuda, current_stream=_stream, stream=lambda s: s, device=current_device
+    )  # torch before 2.9
     amp = _Torch(torch.amp, autocast=lambda _, enabled: torch.autocast("vgpu", enabled=enabled))
     table = [
         (torch, "vgpu", vgpu),
@@ -195,7 +213,11 @@ def patches(count: int) -> list[tuple[object, str, object]]:
             "torch",
             _Torch(torch, accelerator=accelerator, cuda=cuda, amp=amp, is_autocast_enabled=_autocast_enabled),
         ),
-        (parallel["_functions"], "torch", _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False))),
+        (
+            parallel["_functions"],
+            "torch",
+            _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False)),
+        ),
         (comm, "reduce_add", _reduce_add),
         (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
         (Tensor, "to", to),
@@ -203,7 +225,9 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         (Tensor, "vgpu", lambda self, device="vgpu": self.to(torch.device("vgpu", gpu_of(device)))),
         (torch.nn.Module, "vgpu", lambda self, device="vgpu": self.to(torch.device("vgpu", gpu_of(device)))),
     ]
-    for function in (parallel["_functions"].__dict__[n] for n in ("Broadcast", "ReduceAddCoalesced", "Scatter", "Gather")):
+    for function in (
+        parallel["_functions"].__dict__[n] for n in ("Broadcast", "ReduceAddCoalesced", "Scatter", "Gather")
+    ):
         table += [(function, name, ours) for name, ours in _with_labelled_zeros(function).items()]
     for ours in (broadcast, broadcast_coalesced, scatter, gather):
         table.append((torch._C, f"_{ours.__name__}", _for_virtual(f"_{ours.__name__}", ours)))
@@ -230,6 +254,3 @@ def factory(op, *args, device=None, **kwargs):
     with raw():
         out = op(*args, device="cpu", **kwargs)
         return label(out, gpu) if isinstance(out, Tensor) else [label(t, gpu) for t in out]
-
-
-__all__ = ["VTensor", "factory", "patches", "state"]

@@ -31,7 +31,9 @@ class Meter:
         """Forget the copies, and let the peaks start from what is held now."""
         with self._lock:
             self._rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-            self.peak: dict[str, int] = defaultdict(int, self.memory)  #: most bytes held since reset(), by device
+            self.peak: dict[str, int] = defaultdict(
+                int, self.memory
+            )  #: most bytes held since reset(), by device
 
     def count(self, cause: str, source: int | None, target: int | None, nbytes: int) -> None:
         """Write down one copy of nbytes from source to target (GPU numbers; None is the CPU)."""
@@ -79,7 +81,10 @@ class Meter:
             widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
             words = len(head) - 2  # the last two columns are numbers
             for row in [head, *rows]:
-                cells = [c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+                cells = [
+                    c.ljust(w) if i < words else c.rjust(w)
+                    for i, (c, w) in enumerate(zip(row, widths, strict=True))
+                ]
                 lines.append("  ".join(cells).rstrip())
             lines.append("")
         return "\n".join(lines[:-1])
@@ -105,7 +110,13 @@ class Meter:
             for source, target in links:
                 size = self.bytes(cause, source, target)
                 first = cause not in left.get_legend_handles_labels()[1]
-                left.barh(f"{source} → {target}", size, left=start[source, target], color=_COLOURS[cause], label=cause if first else None)
+                left.barh(
+                    f"{source} → {target}",
+                    size,
+                    left=start[source, target],
+                    color=_COLOURS[cause],
+                    label=cause if first else None,
+                )
                 start[source, target] += size
         left.set(xlabel="bytes copied", title="between devices")
         if links:
@@ -119,7 +130,14 @@ class Meter:
 
 
 # matplotlib's tableau-colorblind10, one colour for each cause
-_COLOURS = {"replicate": "#006ba4", "scatter": "#ff800e", "gather": "#ababab", "reduce": "#595959", ".to": "#5f9ed1", ".item()": "#c85200"}
+_COLOURS = {
+    "replicate": "#006ba4",
+    "scatter": "#ff800e",
+    "gather": "#ababab",
+    "reduce": "#595959",
+    ".to": "#5f9ed1",
+    ".item()": "#c85200",
+}
 meter = Meter()
 
 

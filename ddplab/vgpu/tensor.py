@@ -22,8 +22,12 @@ from .meter import Block, meter, place_name
 
 class _Here(threading.local):  # what each thread knows; DataParallel runs one thread per replica
     gpu = 0  # what "vgpu" without a number means, as in torch.cuda.current_device()
-    strict = None  # in a call that was handed CPU tensors: True; that was handed none: False; in no call: None
-    cause = ".to"  # what the meter is told about a copy; "" for copies that are only our own way of doing things
+    strict = (
+        None  # in a call that was handed CPU tensors: True; that was handed none: False; in no call: None
+    )
+    cause = (
+        ".to"  # what the meter is told about a copy; "" for copies that are only our own way of doing things
+    )
 
 
 here = _Here()
@@ -81,18 +85,21 @@ def adopt(tensor: Tensor | None, gpu: int | None) -> Tensor | None:
 
 
 def _hold(data: Tensor, gpu: int) -> None:  # tell the meter, once for each piece of memory
-    if data.layout is torch.strided:
-        parts = (data,)
-    elif data.layout is torch.sparse_coo:
-        parts = (data._indices(), data._values())
-    else:
-        raise NotImplementedError(f"virtual GPUs hold strided and sparse COO tensors, not {data.layout}")
-    for part in parts:
+    for part in (data,) if data.layout is torch.strided else _parts(data):
         storage = part.untyped_storage()
         if not hasattr(storage, "_block"):
             storage._block = Block(gpu, storage.nbytes())
         elif storage._block.nbytes != storage.nbytes():
             storage._block.resize(storage.nbytes())
+
+
+def _parts(x: Tensor) -> tuple[Tensor, ...]:
+    if x.layout is torch.strided and not x.is_nested:
+        return (x,)
+    if x.layout is torch.sparse_coo:
+        return x._indices(), x._values()
+    kind = "nested" if x.is_nested else x.layout
+    raise NotImplementedError(f"virtual GPUs hold strided and sparse COO tensors, not {kind}")
 
 
 def place(tensor: Tensor) -> int | None | torch.device:
@@ -134,8 +141,7 @@ class To(torch.autograd.Function):
 
 
 def _nbytes(x: Tensor) -> int:
-    parts = (x,) if x.layout is torch.strided else (x._indices(), x._values())
-    return sum(part.numel() * part.element_size() for part in parts)
+    return sum(part.numel() * part.element_size() for part in _parts(x))
 
 
 def move(x: Tensor, gpu: int | None) -> Tensor:
@@ -192,10 +198,30 @@ def _moved(grads):
 
 # ---- the check -------------------------------------------------------------------------------------------------------
 
-_INDEXING = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"}
-_CPU_SCALARS = {"where", "masked_fill", "masked_fill_", "fill", "fill_", "index_fill", "index_fill_", "lerp", "lerp_"}
+_INDEXING = {
+    "aten::index",
+    "aten::index_put",
+    "aten::index_put_",
+    "aten::_index_put_impl_",
+    "aten::_unsafe_index",
+}
+_CPU_SCALARS = {
+    "where",
+    "masked_fill",
+    "masked_fill_",
+    "fill",
+    "fill_",
+    "index_fill",
+    "index_fill_",
+    "lerp",
+    "lerp_",
+}
 _RNN = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
-_CPU_INTEGERS = {*_RNN, "_pack_padded_sequence", "_pad_packed_sequence"}  # lengths stay on the CPU, on CUDA too
+_CPU_INTEGERS = {
+    *_RNN,
+    "_pack_padded_sequence",
+    "_pad_packed_sequence",
+}  # lengths stay on the CPU, on CUDA too
 
 
 def _tensors(items):
@@ -221,15 +247,29 @@ def _check(func, args: tuple, kwargs: dict) -> None:
         for index in _tensors([args[1]]):
             if place(index) not in (None, place(args[0])):
                 on = args[0].device
-                raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({on})")
+                raise RuntimeError(
+                    f"indices should be either on cpu or on the same device as the indexed tensor ({on})"
+                )
             meter.count(".to", place(index), place(args[0]), index.numel() * index.element_size())
-        found = [(spec, t) for spec, t in found if spec.name != "indices" and (spec.name != "values" or t.dim() > 0)]
+        found = [
+            (spec, t)
+            for spec, t in found
+            if spec.name != "indices" and (spec.name != "values" or t.dim() > 0)
+        ]
     elif name == "aten::_pack_padded_sequence":
         found = found[:1]
     else:
         short = name.removeprefix("aten::")
-        if torch.Tag.pointwise in func.tags or short in _CPU_SCALARS or short.startswith(("_foreach", "_fused")):
-            found = [(s, t) for s, t in found if t.dim() > 0 or place(t) is not None or (s.alias_info and s.alias_info.is_write)]
+        if (
+            torch.Tag.pointwise in func.tags
+            or short in _CPU_SCALARS
+            or short.startswith(("_foreach", "_fused"))
+        ):
+            found = [
+                (s, t)
+                for s, t in found
+                if t.dim() > 0 or place(t) is not None or (s.alias_info and s.alias_info.is_write)
+            ]
     places = {place(t) for _, t in found}
     if len(places) < 2:
         return
@@ -292,7 +332,8 @@ def seed_all(seed: int) -> None:
     state["seed"] = torch.Generator().manual_seed(seed).get_state()
 
 
-seed_all(67280421310721)  # the seed that torch's generators start with
+def get_seed(gpu: int) -> Tensor:
+    return state["seeds"].get(gpu, state["seed"])
 
 
 def _random(func, gpu: int, args: tuple, kwargs: dict):
@@ -300,7 +341,7 @@ def _random(func, gpu: int, args: tuple, kwargs: dict):
         raise RuntimeError("Expected a 'vgpu' device type for generator but found 'cpu'")
     with _seeding:
         outer = torch.get_rng_state()
-        torch.set_rng_state(state["seeds"].get(gpu, state["seed"]))
+        torch.set_rng_state(get_seed(gpu))
         try:
             return func(*args, **kwargs)
         finally:
@@ -406,7 +447,9 @@ class VTensor(Tensor):
             return mine if dtype is None else self
         if isinstance(dtype, torch.dtype):
             return self.to(dtype)
-        raise NotImplementedError(f"Tensor.type({dtype!r}) of a tensor on {self.device}: use .to(device, dtype)")
+        raise NotImplementedError(
+            f"Tensor.type({dtype!r}) of a tensor on {self.device}: use .to(device, dtype)"
+        )
 
     def type_as(self, other: Tensor) -> Tensor:
         return self.to(other)
@@ -416,7 +459,9 @@ class VTensor(Tensor):
             text = repr(To.apply(self, None) if self.is_sparse else self.clone().detach())[:-1]
         tail = ", requires_grad=True" if self.requires_grad else ""
         tail = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else tail
-        return "Parameter containing:\n" * hasattr(self, "_is_param") + f"{text}, device='{self.device}'{tail})"
+        return (
+            "Parameter containing:\n" * hasattr(self, "_is_param") + f"{text}, device='{self.device}'{tail})"
+        )
 
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
@@ -432,7 +477,11 @@ class VTensor(Tensor):
             self.gpu = new.gpu
             return
         grad = self.grad  # to the CPU: become an ordinary tensor, the same Python object
-        new = torch.nn.Parameter(new, self.requires_grad) if isinstance(self, torch.nn.Parameter) else new.detach()
+        new = (
+            torch.nn.Parameter(new, self.requires_grad)
+            if isinstance(self, torch.nn.Parameter)
+            else new.detach()
+        )
         swap(self, new.requires_grad_(self.requires_grad))
         with because(""):
             self.grad = None if grad is None else grad.cpu()
@@ -447,26 +496,35 @@ class VTensor(Tensor):
     def __copy__(self) -> Tensor:
         return self.detach().requires_grad_(self.requires_grad)
 
-    def __reduce_ex__(self, protocol):  # torch's own way for devices whose memory it cannot save: no class of ours in the file
+    def __reduce_ex__(
+        self, protocol
+    ):  # torch's own way for devices whose memory it cannot save: no class of ours in the file
         if isinstance(self, torch.nn.Parameter):
             return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
         args = (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
         return torch._utils._rebuild_device_tensor_from_cpu_tensor, args
 
     def _refuse(self, *args, **kwargs):
-        raise NotImplementedError("torch.compile, torch.export and dlpack would not see the label of a virtual GPU's tensor")
+        raise NotImplementedError(
+            "torch.compile, torch.export and dlpack would not see the label of a virtual GPU's tensor"
+        )
 
-    __tensor_flatten__ = __tensor_unflatten__ = _refuse  # that they exist makes Module.to() keep a parameter's identity
+    __tensor_flatten__ = __tensor_unflatten__ = (
+        _refuse  # that they exist makes Module.to() keep a parameter's identity
+    )
     __dlpack__ = __dlpack_device__ = _refuse
 
 
 def _handed_cpu(items, name: str) -> bool:
     return any(
-        type(t) is not VTensor and not (name in _CPU_INTEGERS and not t.is_floating_point()) for t in _tensors(items)
+        type(t) is not VTensor and not (name in _CPU_INTEGERS and not t.is_floating_point())
+        for t in _tensors(items)
     )
 
 
-def _make_elsewhere(func, args: tuple, kwargs: dict):  # torch.zeros_like(x, device=...), x.new_zeros(3, device=...)
+def _make_elsewhere(
+    func, args: tuple, kwargs: dict
+):  # torch.zeros_like(x, device=...), x.new_zeros(3, device=...)
     kwargs = dict(kwargs)
     device, requires_grad = kwargs.pop("device"), kwargs.pop("requires_grad", False)
     with because(""):
@@ -478,7 +536,9 @@ def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not tor
     return torch.autocast("cpu", torch.get_autocast_dtype("vgpu") if on else None, enabled=on)
 
 
-def _differentiable_copy(args: tuple) -> tuple:  # x.copy_(y) and x[i] = y: y's gradient must find its way back
+def _differentiable_copy(
+    args: tuple,
+) -> tuple:  # x.copy_(y) and x[i] = y: y's gradient must find its way back
     target, source = args[0], args[-1] if len(args) == 3 else args[1]
     if isinstance(source, Tensor) and source.requires_grad and torch.is_grad_enabled() and source.dim():
         return tuple(source.to(target.device) if a is source else a for a in args)
@@ -493,5 +553,9 @@ def _lengths(args: tuple) -> tuple:
     return args
 
 
-_BEFORE = {"copy_": _differentiable_copy, "__setitem__": _differentiable_copy, "_pack_padded_sequence": _lengths}
+_BEFORE = {
+    "copy_": _differentiable_copy,
+    "__setitem__": _differentiable_copy,
+    "_pack_padded_sequence": _lengths,
+}
 _BEFORE |= dict.fromkeys(_RNN, lambda args: _check_rnn(args) or args)
