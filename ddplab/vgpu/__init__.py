@@ -106,11 +106,7 @@ class VirtualGPUs(GPUs):
             raise RuntimeError(
                 f"{len(_active)} virtual GPUs are on already: leave their `with` block, or call .off(), first"
             )
-        name = torch._C._get_privateuse1_backend_name()
-        if name == "privateuseone":
-            torch.utils.rename_privateuse1_backend("vgpu")
-        elif name != "vgpu":
-            raise RuntimeError(f"torch has room for one extra kind of device, and {name!r} has taken it")
+        _take_the_name()
         table = comm.patches(self.n)
         self._saved = [
             (owner, attribute, vars(owner).get(attribute, _ABSENT)) for owner, attribute, _ in table
@@ -151,6 +147,32 @@ class VirtualGPUs(GPUs):
         self._depth -= 1
         if self._depth <= 0:
             self.off()
+
+
+def _take_the_name() -> None:
+    """Let torch.device know "vgpu", for good: torch's C++ then takes it for the accelerator of this machine.
+
+    So let `torch.accelerator`, which DataLoader and others ask, go on naming the real one.
+    """
+    name, real = torch._C._get_privateuse1_backend_name(), torch.accelerator.current_accelerator()
+    if name == "vgpu":
+        return
+    if name != "privateuseone":
+        raise RuntimeError(f"torch has room for one extra kind of device, and {name!r} has taken it")
+    torch.utils.rename_privateuse1_backend("vgpu")
+    truth = {"getAccelerator": lambda: real}
+    if real is not None and real.type == "cuda":
+        truth |= {
+            "getDeviceIndex": torch.cuda.current_device,
+            "setDeviceIndex": torch.cuda.set_device,
+            "exchangeDevice": torch.cuda._exchange_device,
+            "maybeExchangeDevice": torch.cuda._maybe_exchange_device,
+            "getStream": torch.cuda.current_stream,
+            "setStream": torch.cuda.set_stream,
+            "synchronizeDevice": torch.cuda.synchronize,
+        }
+    for function, answer in truth.items():
+        setattr(torch._C, f"_accelerator_{function}", answer)
 
 
 def virtual_gpus(n: int = 2) -> VirtualGPUs:

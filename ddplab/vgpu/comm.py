@@ -16,7 +16,8 @@ from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tens
 from torch.nn.parallel import comm
 
 from .meter import meter
-from .tensor import adopt, because, get_seed, gpu_of, here, label, move, place, raw, seed_all, state, swap, to
+from .tensor import adopt, because, get_seed, gpu_of, here, label, move, place, raw, real_data
+from .tensor import seed_all, set_data, state, to
 
 # ---- torch._C._broadcast, _broadcast_coalesced, _scatter, _gather ----------------------------------------------------
 
@@ -221,7 +222,10 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         (comm, "reduce_add", _reduce_add),
         (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
         (Tensor, "to", to),
-        (torch.utils, "swap_tensors", swap),
+        (Tensor, "data", property(lambda self: real_data.__get__(self), set_data)),
+        (Tensor, "is_vgpu", property(lambda self: False)),
+        (torch, "compile", _refuse_to_compile),
+        (torch.export, "export", _refuse_to_compile),
         (Tensor, "vgpu", lambda self, device="vgpu": self.to(torch.device("vgpu", gpu_of(device)))),
         (torch.nn.Module, "vgpu", lambda self, device="vgpu": self.to(torch.device("vgpu", gpu_of(device)))),
     ]
@@ -233,7 +237,12 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         table.append((torch._C, f"_{ours.__name__}", _for_virtual(f"_{ours.__name__}", ours)))
     for name in ("tensor", "as_tensor", "asarray", "sparse_coo_tensor"):
         table.append((torch, name, _constructor(getattr(torch, name))))
+    table.append((torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor)))
     return table
+
+
+def _refuse_to_compile(*args, **kwargs):
+    raise NotImplementedError("torch.compile and torch.export do not work while virtual GPUs are on")
 
 
 def _constructor(real):  # torch.tensor(..., device="vgpu:0"): made on the CPU, then sent

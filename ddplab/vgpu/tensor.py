@@ -174,22 +174,29 @@ def to(self: Tensor, *args, **kwargs) -> Tensor:
     return real_to(self, *args, **kwargs)
 
 
-real_to = torch._C.TensorBase.to
+real_to, real_data = torch._C.TensorBase.to, torch._C.TensorBase.data
 
 
-def swap(a: Tensor, b: Tensor, real=torch.utils.swap_tensors) -> None:
-    """`torch.utils.swap_tensors`, by which `Module.to` lets a parameter move and stay the same object.
+def set_data(self: Tensor, new: Tensor) -> None:
+    """`self.data = new`, by which `Module.to` lets a parameter move and stay the same Python object.
 
-    Torch's refuses while an old output still holds the parameter; CUDA does not mind. A backward through that output
-    cannot work any more, on CUDA either.
+    From the CPU to a virtual GPU and back, the object becomes another kind of tensor: all that Python and C++ know of it
+    changes places with a new tensor's. A backward through an output from before the move cannot work; on CUDA neither.
     """
-    if VTensor not in (type(a), type(b)):
-        return real(a, b)
-    if a.requires_grad and a.is_leaf:
-        torch.autograd.graph.get_gradient_edge(a).node.register_prehook(_moved)
-    a.__class__, b.__class__ = b.__class__, a.__class__
-    a.__dict__, b.__dict__ = b.__dict__, a.__dict__
-    torch._C._swap_tensor_impl(a, b)
+    if type(self) is type(new) is VTensor:
+        self.gpu = new.gpu
+    if (type(self) is VTensor) == (type(new) is VTensor):
+        return real_data.__set__(self, new)
+    grad, requires_grad = self.grad, self.requires_grad
+    if requires_grad and self.is_leaf:
+        torch.autograd.graph.get_gradient_edge(self).node.register_prehook(_moved)
+    new = torch.nn.Parameter(new, requires_grad) if isinstance(self, torch.nn.Parameter) else new.detach()
+    self.__class__, new.__class__ = new.__class__, self.__class__
+    self.__dict__, new.__dict__ = new.__dict__, self.__dict__
+    torch._C._swap_tensor_impl(self, new)
+    self.requires_grad_(requires_grad)
+    with because(""):  # Module.to moves the gradient itself, right after this, and is counted then
+        self.grad = None if grad is None else grad.to(self.device)
 
 
 def _moved(grads):
@@ -380,6 +387,8 @@ class VTensor(Tensor):
             out = func(*args, **kwargs) if special != "random" else _random(func, gpu, args, kwargs)
             if type(out) is Tensor:
                 out = out if mixed and out is args[0] else label(out, gpu)
+            elif special == "_pack_padded_sequence":
+                out = label(out[0], gpu), out[1]  # the batch sizes stay on the CPU
             elif type(out) in (list, tuple):
                 out = type(out)(label(t, gpu) if type(t) is Tensor else t for t in out)
             if special == "resize":
@@ -387,19 +396,21 @@ class VTensor(Tensor):
                     _hold(t, gpu)
             elif special == "_local_scalar_dense":
                 meter.count(here.cause and ".item()", gpu, None, args[0].element_size())
-            elif special == "_pack_padded_sequence":
-                out = out[0], args[1]
         return out
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if name == "type_as":
+            return to(*args)
         if name in _BEFORE:
             args = _BEFORE[name](args)
         if kwargs.get("device") is not None:
             return _make_elsewhere(func, args, kwargs)
         outer = here.strict
         here.strict = _handed_cpu(args, name) or (bool(kwargs) and _handed_cpu(kwargs.values(), name))
+        if here.strict and torch.is_grad_enabled():
+            args = _scalars_that_learn(args)
         try:
             with DisableTorchFunctionSubclass():
                 if _is_any_autocast_enabled():
@@ -424,6 +435,7 @@ class VTensor(Tensor):
     is_vgpu = property(lambda self: True)
     is_cpu = property(lambda self: False)
     to = to
+    data = property(lambda self: real_data.__get__(self), set_data)
 
     def get_device(self) -> int:
         return self.gpu
@@ -466,25 +478,8 @@ class VTensor(Tensor):
     def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
         torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
-    @property
-    def data(self) -> Tensor:
-        return Tensor.data.__get__(self)
-
-    @data.setter
-    def data(self, new: Tensor) -> None:
-        if type(new) is VTensor:
-            Tensor.data.__set__(self, new)
-            self.gpu = new.gpu
-            return
-        grad = self.grad  # to the CPU: become an ordinary tensor, the same Python object
-        new = (
-            torch.nn.Parameter(new, self.requires_grad)
-            if isinstance(self, torch.nn.Parameter)
-            else new.detach()
-        )
-        swap(self, new.requires_grad_(self.requires_grad))
-        with because(""):
-            self.grad = None if grad is None else grad.cpu()
+    def __format__(self, spec: str) -> str:
+        return self.item().__format__(spec) if self.dim() == 0 else object.__format__(self, spec)
 
     def __deepcopy__(self, memo: dict) -> Tensor:
         if not isinstance(self, torch.nn.Parameter):
@@ -505,14 +500,15 @@ class VTensor(Tensor):
         return torch._utils._rebuild_device_tensor_from_cpu_tensor, args
 
     def _refuse(self, *args, **kwargs):
-        raise NotImplementedError(
-            "torch.compile, torch.export and dlpack would not see the label of a virtual GPU's tensor"
-        )
+        raise NotImplementedError("torch.compile, torch.export and dlpack would lose the label of a virtual GPU's tensor")
 
-    __tensor_flatten__ = __tensor_unflatten__ = (
-        _refuse  # that they exist makes Module.to() keep a parameter's identity
-    )
     __dlpack__ = __dlpack_device__ = _refuse
+
+    @property
+    def __tensor_flatten__(self):  # what a compiler asks every unknown kind of tensor for
+        if torch._guards.TracingContext.try_get() is not None or torch._guards.active_fake_mode() is not None:
+            self._refuse()
+        raise AttributeError("__tensor_flatten__")
 
 
 def _handed_cpu(items, name: str) -> bool:
@@ -520,6 +516,15 @@ def _handed_cpu(items, name: str) -> bool:
         type(t) is not VTensor and not (name in _CPU_INTEGERS and not t.is_floating_point())
         for t in _tensors(items)
     )
+
+
+def _scalars_that_learn(args: tuple) -> tuple:  # a CPU scalar may mix in; its gradient goes back to the CPU
+    gpu = next((t.gpu for t in args if type(t) is VTensor), None)
+    learns = [isinstance(t, Tensor) and place(t) is None and t.requires_grad and t.dim() == 0 for t in args]
+    if gpu is None or not any(learns):
+        return args
+    with because(""):
+        return tuple(move(t, gpu) if learn else t for t, learn in zip(args, learns, strict=True))
 
 
 def _make_elsewhere(
