@@ -98,15 +98,24 @@ MODULES = {
     "Conv1d": (lambda: nn.Conv1d(5, 3, 3), "sequence"),
     "Conv2d": (lambda: nn.Conv2d(4, 3, 3, padding=1), "image"),
     "ConvTranspose2d": (lambda: nn.ConvTranspose2d(4, 3, 2, stride=2), "image"),
-    "pooling": (lambda: nn.Sequential(nn.Conv2d(4, 4, 3), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()), "image"),
+    "pooling": (
+        lambda: nn.Sequential(nn.Conv2d(4, 4, 3), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        "image",
+    ),
     "LayerNorm": (lambda: nn.LayerNorm(8), "sequence"),
     "GroupNorm": (lambda: nn.GroupNorm(2, 4), "image"),
-    "activations": (lambda: nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.PReLU(), nn.SiLU(), nn.Softmax(-1)), "vector"),
+    "activations": (
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.PReLU(), nn.SiLU(), nn.Softmax(-1)),
+        "vector",
+    ),
     "RNN": (lambda: nn.RNN(8, 4, batch_first=True), "sequence"),
     "GRU": (lambda: nn.GRU(8, 4, num_layers=2, bidirectional=True, batch_first=True), "sequence"),
     "LSTM": (lambda: nn.LSTM(8, 4, proj_size=3, batch_first=True), "sequence"),
     "MultiheadAttention": (lambda: Attend(), "sequence"),
-    "TransformerEncoder": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), "sequence"),
+    "TransformerEncoder": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+        "sequence",
+    ),
     "Transformer": (lambda: Twice(nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)), "sequence"),
     "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, 3)), "vector"),
     "ParameterList": (lambda: Listed(), "vector"),
@@ -137,7 +146,9 @@ class Listed(nn.Module):
     def __init__(self):
         super().__init__()
         self.several = nn.ParameterList([nn.Parameter(torch.randn(8)) for _ in range(2)])
-        self.named = nn.ParameterDict({"scale": nn.Parameter(torch.randn(8)), "shift": nn.Parameter(torch.randn(8))})
+        self.named = nn.ParameterDict(
+            {"scale": nn.Parameter(torch.randn(8)), "shift": nn.Parameter(torch.randn(8))}
+        )
 
     def forward(self, x):
         return (x * self.several[0] + self.several[1]) * self.named["scale"] + self.named["shift"]
@@ -201,20 +212,28 @@ def test_every_optimiser(g, name):
         state = copy.deepcopy(opt.state_dict())
         opt.load_state_dict(state)
         opt.step(closure)
-    torch.testing.assert_close(spread.module.weight.detach().cpu(), alone.weight.detach(), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(
+        spread.module.weight.detach().cpu(), alone.weight.detach(), atol=1e-4, rtol=1e-3
+    )
     for values in opt.state.values():
         for value in values.values():
             assert not isinstance(value, torch.Tensor) or value.dim() == 0 or value.device == g.d0
 
 
 def test_all_optimisers_are_listed():
-    named = {n for n, o in vars(torch.optim).items() if isinstance(o, type) and issubclass(o, torch.optim.Optimizer)}
+    named = {
+        n
+        for n, o in vars(torch.optim).items()
+        if isinstance(o, type) and issubclass(o, torch.optim.Optimizer)
+    }
     assert named - {"Optimizer"} <= set(OPTIMISERS)
 
 
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}])
 def test_fused_and_foreach(g, options):
-    same_as_one_device(g, nn.Linear(8, 3), torch.randn(4, 8), optimiser=lambda p: torch.optim.Adam(p, **options))
+    same_as_one_device(
+        g, nn.Linear(8, 3), torch.randn(4, 8), optimiser=lambda p: torch.optim.Adam(p, **options)
+    )
 
 
 def test_batchnorm_keeps_the_first_replicas_statistics(g):
@@ -273,7 +292,13 @@ def test_inputs_nested_and_by_keyword(g):
 
 
 def test_keyword_only_and_no_inputs(g):
-    model = g.dp(Seen(lambda self, *, x=None: self.weight * (torch.ones(1, device=self.weight.device) if x is None else x)))
+    model = g.dp(
+        Seen(
+            lambda self, *, x=None: (
+                self.weight * (torch.ones(1, device=self.weight.device) if x is None else x)
+            )
+        )
+    )
     assert model(x=torch.ones(5, 1).to(g.d0)).shape == (5, 1) and len(model.module.calls) == 2
     assert model().shape == (1,)  # nothing to scatter: one replica
 
@@ -299,7 +324,9 @@ def test_an_empty_batch(g):
 
 
 def test_a_number_beside_a_short_batch(g):
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'|required positional argument"):
+    with pytest.raises(
+        TypeError, match="missing 1 required positional argument: 'x'|required positional argument"
+    ):
         g.dp(Seen(lambda self, x, n=0: x * self.weight))(torch.ones(1, 2).to(g.d0), n=3)
 
 
@@ -314,7 +341,9 @@ def test_scalars_become_a_vector_with_a_warning(g):
         def forward(self, x):
             return self.inner(x).mean()
 
-    with pytest.warns(UserWarning, match="Was asked to gather along dimension 0, but all input tensors were scalars"):
+    with pytest.warns(
+        UserWarning, match="Was asked to gather along dimension 0, but all input tensors were scalars"
+    ):
         out = g.dp(Loss())(torch.ones(4, 3).to(g.d0))
     assert out.shape == (2,)
     with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
@@ -338,7 +367,9 @@ def test_dim_1(g):
 
 def test_outputs_that_do_not_fit(g):
     model = g.dp(Seen(lambda self, x: self.weight * torch.ones(1, int(x.max().item()), device=x.device)))
-    with pytest.raises(RuntimeError, match=r"Input tensor at index 1 has invalid shape \[1, 5\], but expected \[1, 4\]"):
+    with pytest.raises(
+        RuntimeError, match=r"Input tensor at index 1 has invalid shape \[1, 5\], but expected \[1, 4\]"
+    ):
         model(torch.tensor([4, 5]).to(g.d0))
 
 
@@ -454,7 +485,10 @@ def test_a_plain_attribute_stays_behind(g):
         g.dp(module)(torch.ones(4, 3).to(g.d0))
     text = str(error.value)
     assert text.startswith("Caught RuntimeError in replica 1 on device 1.\nOriginal Traceback")
-    assert f"Expected all tensors to be on the same device, but found at least two devices, {g.d1} and {g.d0}!" in text
+    assert (
+        f"Expected all tensors to be on the same device, but found at least two devices, {g.d1} and {g.d0}!"
+        in text
+    )
 
 
 def test_exceptions_name_the_replica(g):
@@ -511,7 +545,9 @@ def test_a_replica_that_does_not_use_its_weights(g):
     model(x).sum().backward()
     assert model.module.weight.grad == 7 and x.grad.device == g.d0
     y = torch.tensor([1.0, 2.0, 3.0, 4.0]).to(g.d0).requires_grad_()
-    g.dp(Seen(lambda self, x: x * self.weight if x.max().item() > 2 else self.weight * torch.ones_like(x)))(y).sum().backward()
+    g.dp(Seen(lambda self, x: x * self.weight if x.max().item() > 2 else self.weight * torch.ones_like(x)))(
+        y
+    ).sum().backward()
     torch.testing.assert_close(y.grad.cpu(), torch.tensor([0.0, 0, 1, 1]))
 
 
@@ -520,7 +556,9 @@ def test_zero_grad_warns_inside_a_replica(g):
         self.zero_grad()
         return x * self.weight
 
-    with pytest.warns(UserWarning, match=r"Calling .zero_grad\(\) from a module created with nn.DataParallel"):
+    with pytest.warns(
+        UserWarning, match=r"Calling .zero_grad\(\) from a module created with nn.DataParallel"
+    ):
         g.dp(Seen(answer))(torch.ones(4, 1).to(g.d0))
 
 
@@ -624,8 +662,12 @@ def test_packed_sequences(g):
     torch.testing.assert_close(out.cpu(), alone(x, lengths))
     out.sum().backward()
     alone(x, lengths).sum().backward()
-    torch.testing.assert_close(net.lstm.weight_hh_l0.grad.cpu(), alone.lstm.weight_hh_l0.grad, atol=1e-5, rtol=1e-5)
-    with pytest.raises(RuntimeError, match=f"'lengths' argument should be a 1D CPU int64 tensor, but got 1D {g.d0} Long"):
+    torch.testing.assert_close(
+        net.lstm.weight_hh_l0.grad.cpu(), alone.lstm.weight_hh_l0.grad, atol=1e-5, rtol=1e-5
+    )
+    with pytest.raises(
+        RuntimeError, match=f"'lengths' argument should be a 1D CPU int64 tensor, but got 1D {g.d0} Long"
+    ):
         pack_padded_sequence(x.to(g.d0), lengths.to(g.d0), batch_first=True, enforce_sorted=False)
 
 
@@ -639,7 +681,9 @@ def test_total_length_is_what_gather_needs(g):
             packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True)
             return pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0]
 
-    with pytest.raises(RuntimeError, match=r"Input tensor at index 1 has invalid shape \[2, 3, 4\], but expected \[2, 7, 4\]"):
+    with pytest.raises(
+        RuntimeError, match=r"Input tensor at index 1 has invalid shape \[2, 3, 4\], but expected \[2, 7, 4\]"
+    ):
         g.dp(Forgetful())(torch.randn(4, 7, 3), torch.tensor([7, 5, 3, 2]))
 
 
@@ -652,17 +696,29 @@ def test_device_errors_read_as_on_cuda(g):
     two = "Expected all tensors to be on the same device, but found at least two devices, "
     with pytest.raises(RuntimeError, match=two + f"{g.d0} and cpu!"):
         a + b
-    with pytest.raises(RuntimeError, match=f"but got mat2 is on cpu, different from other tensors on {g.d0} .*wrapper_{upper}_mm"):
+    with pytest.raises(
+        RuntimeError,
+        match=f"but got mat2 is on cpu, different from other tensors on {g.d0} .*wrapper_{upper}_mm",
+    ):
         a @ b
     with pytest.raises(RuntimeError, match="got mat1 is on cpu, different from other tensors on .*_addmm"):
         nn.Linear(2, 2).to(g.d0)(b)
-    with pytest.raises(RuntimeError, match=rf"Input type \(torch.FloatTensor\) and weight type \(torch.{g.kind}.FloatTensor\)"):
+    with pytest.raises(
+        RuntimeError,
+        match=rf"Input type \(torch.FloatTensor\) and weight type \(torch.{g.kind}.FloatTensor\)",
+    ):
         nn.Conv2d(1, 1, 1).to(g.d0)(torch.ones(1, 1, 2, 2))
-    with pytest.raises(RuntimeError, match="Input and hidden tensors are not at the same device, found input tensor at"):
+    with pytest.raises(
+        RuntimeError, match="Input and hidden tensors are not at the same device, found input tensor at"
+    ):
         nn.LSTM(2, 2).to(g.d0)(a, (torch.zeros(1, 2), torch.zeros(1, 2)))
-    with pytest.raises(RuntimeError, match=f"Input and parameter tensors are not at the same device.*{g.d0} .*cpu"):
+    with pytest.raises(
+        RuntimeError, match=f"Input and parameter tensors are not at the same device.*{g.d0} .*cpu"
+    ):
         nn.LSTM(2, 2)(a, tuple(torch.zeros(1, 2).to(g.d0) for _ in range(2)))
-    with pytest.raises(RuntimeError, match="indices should be either on cpu or on the same device as the indexed tensor"):
+    with pytest.raises(
+        RuntimeError, match="indices should be either on cpu or on the same device as the indexed tensor"
+    ):
         b[torch.tensor([0]).to(g.d0)]
     total = torch.zeros(())
     with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
@@ -679,7 +735,9 @@ def test_device_errors_read_as_on_cuda(g):
 def test_what_may_mix(g):
     a = torch.arange(4.0).to(g.d0)
     assert (a + torch.tensor(1.0)).device == g.d0 and (torch.tensor(2.0) * a).device == g.d0
-    assert a[torch.tensor([1, 2])].tolist() == [1, 2] and a[torch.tensor([True, False, False, True])].tolist() == [0, 3]
+    assert a[torch.tensor([1, 2])].tolist() == [1, 2] and a[
+        torch.tensor([True, False, False, True])
+    ].tolist() == [0, 3]
     assert torch.where(a > 1, a, torch.tensor(0.0)).tolist() == [0, 0, 2, 3]
     a[torch.tensor([0])] = 9.0
     a[1:3] = torch.tensor([7.0, 8.0])
@@ -691,17 +749,29 @@ def test_what_may_mix(g):
 def test_moving(g):
     x = torch.arange(3.0, requires_grad=True)
     y = x.to(g.d0)
-    assert y.device == g.d0 and y.get_device() == g.ids[0] and not y.is_cpu and y.to(g.d0) is y and not y.is_leaf
+    assert (
+        y.device == g.d0 and y.get_device() == g.ids[0] and not y.is_cpu and y.to(g.d0) is y and not y.is_leaf
+    )
     (y.to(g.d1) * 2).sum().backward()
     assert x.grad.tolist() == [2, 2, 2] and type(x.grad) is torch.Tensor
     y = y.detach()
     assert y.to(g.d1, torch.float64).dtype == torch.float64 and y.to(torch.int32).device == g.d0
     assert y.to(x).device.type == "cpu" and x.to(y).device == g.d0 and x.type_as(y).device == g.d0
-    assert y.cpu().numpy().tolist() == y.tolist() == [0, 1, 2] and y[1].item() == 1 and bool(y[1]) and int(y[2]) == 2
-    with pytest.raises(TypeError, match=f"can't convert {g.d0} device type tensor to numpy. Use Tensor.cpu()"):
+    assert (
+        y.cpu().numpy().tolist() == y.tolist() == [0, 1, 2]
+        and y[1].item() == 1
+        and bool(y[1])
+        and int(y[2]) == 2
+    )
+    with pytest.raises(
+        TypeError, match=f"can't convert {g.d0} device type tensor to numpy. Use Tensor.cpu()"
+    ):
         y.numpy()
     assert repr(y) == f"tensor([0., 1., 2.], device='{g.d0}')" and y.type() == f"torch.{g.kind}.FloatTensor"
-    assert y.to("cpu", copy=True).is_cpu and y.to(device=g.d1, dtype=torch.half, non_blocking=True).dtype == torch.half
+    assert (
+        y.to("cpu", copy=True).is_cpu
+        and y.to(device=g.d1, dtype=torch.half, non_blocking=True).dtype == torch.half
+    )
 
 
 def test_making_tensors(g):
@@ -731,7 +801,11 @@ def test_a_module_moves_and_stays_itself(g):
     out = net[0](torch.ones(2, 3))  # an old output holds the weights
     for device in (g.d0, g.d1, "cpu", g.d0):
         net.to(device)
-        assert net[0].weight is weight and weight.device == torch.device(device) and isinstance(weight, nn.Parameter)
+        assert (
+            net[0].weight is weight
+            and weight.device == torch.device(device)
+            and isinstance(weight, nn.Parameter)
+        )
         assert net[1].running_mean.device == weight.device and weight.is_leaf and weight.requires_grad
         net[0](torch.ones(2, 3).to(device)).sum().backward()
         before = weight.detach().cpu().clone()
@@ -824,7 +898,9 @@ def test_views_and_in_place(g):
     view += 1
     assert base.sum() == 6 and view._base is not None and view.device == g.d0
     leaf = torch.ones(3).to(g.d0).requires_grad_()
-    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
+    with pytest.raises(
+        RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"
+    ):
         leaf += 1
     y = leaf * 2
     z = y.exp()
@@ -867,7 +943,10 @@ def test_forum_wrap_then_move_then_train(g):
 
 
 def test_forum_padded_batches(g):
-    batches = [nn.utils.rnn.pad_sequence([torch.randn(n, 10) for n in ns], batch_first=True) for ns in ([3, 9, 4], [5, 2])]
+    batches = [
+        nn.utils.rnn.pad_sequence([torch.randn(n, 10) for n in ns], batch_first=True)
+        for ns in ([3, 9, 4], [5, 2])
+    ]
     model = g.dp(nn.Linear(10, 20))
     for x in batches:  # padding comes before the scatter and harms nothing
         out = model(x.to(g.d0))
@@ -1031,7 +1110,14 @@ def test_the_meter_agrees_with_arithmetic(n):
 def test_the_meter_counts_moves_and_items(two):
     x = torch.zeros(10)
     y = x.to("vgpu:1")
-    y.to("vgpu:0"), y.cpu(), y.to("vgpu:1"), y.to("cpu", torch.float64), torch.tensor([1, 2], device="vgpu:1"), y[0].item()
+    (
+        y.to("vgpu:0"),
+        y.cpu(),
+        y.to("vgpu:1"),
+        y.to("cpu", torch.float64),
+        torch.tensor([1, 2], device="vgpu:1"),
+        y[0].item(),
+    )
     rows = {row[:3]: row[3:] for row in two.meter.rows}
     assert rows == {
         (".to", "cpu", "vgpu:1"): (2, 56),
@@ -1063,14 +1149,18 @@ def test_the_meter_counts_memory(two):
     size = 4 * 1001 * 1000
     with torch.no_grad():
         model(torch.ones(2, 1000))
-    assert meter.memory["vgpu:0"] == size and meter.memory["vgpu:1"] == 80  # replicas are gone after each forward
+    assert (
+        meter.memory["vgpu:0"] == size and meter.memory["vgpu:1"] == 80
+    )  # replicas are gone after each forward
     assert meter.peak["vgpu:1"] >= size + 80
 
 
 def test_the_meter_is_deterministic(two):
     def run():
         two.meter.reset()
-        model = nn.DataParallel(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))).to("vgpu:0")
+        model = nn.DataParallel(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))).to(
+            "vgpu:0"
+        )
         for _ in range(3):
             model(torch.ones(6, 8)).sum().backward()
         return two.meter.rows, dict(two.meter.peak)
@@ -1118,7 +1208,12 @@ def _refused(compiled):
 
 def test_shorthand_of_the_backend(two):
     x = torch.ones(2)
-    assert x.vgpu().device == two[0] and x.vgpu(1).device == two[1] and x.to(1).device == two[1] and x.vgpu().is_vgpu
+    assert (
+        x.vgpu().device == two[0]
+        and x.vgpu(1).device == two[1]
+        and x.to(1).device == two[1]
+        and x.vgpu().is_vgpu
+    )
     assert nn.Linear(2, 1).vgpu().weight.device == two[0]
     with torch.vgpu.device(1):
         assert torch.ones(1, device="vgpu").device == two[1] and torch.vgpu.current_device() == 1

@@ -136,17 +136,14 @@ def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
 # ---- what torch asks about the machine -------------------------------------------------------------------------------
 
 
-class current_device(contextlib.AbstractContextManager):
+@contextlib.contextmanager
+def current_device(device):
     """torch.vgpu.device(1): "vgpu" without a number means "vgpu:1" in here."""
-
-    def __init__(self, device):
-        self.gpu = None if device is None else gpu_of(device)
-
-    def __enter__(self):
-        self.outer, here.gpu = here.gpu, here.gpu if self.gpu is None else self.gpu
-
-    def __exit__(self, *_):
-        here.gpu = self.outer
+    outer, here.gpu = here.gpu, here.gpu if device is None else gpu_of(device)
+    try:
+        yield
+    finally:
+        here.gpu = outer
 
 
 def _module(count: int) -> types.ModuleType:
@@ -222,7 +219,7 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         (comm, "reduce_add", _reduce_add),
         (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
         (Tensor, "to", to),
-        (Tensor, "data", property(lambda self: real_data.__get__(self), set_data)),
+        (Tensor, "data", property(real_data.__get__, set_data)),
         (Tensor, "is_vgpu", property(lambda self: False)),
         (torch, "compile", _refuse_to_compile),
         (torch.export, "export", _refuse_to_compile),
