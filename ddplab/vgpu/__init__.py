@@ -5,34 +5,50 @@
         model(torch.randn(8, 3)).sum().backward()
         print(gpus.meter)
 
-**What is torch's.** `DataParallel`, `data_parallel`, `replicate`, `scatter`, `parallel_apply`, `gather`, the autograd functions
-behind them (`Broadcast`, `ReduceAddCoalesced`, `Scatter`, `Gather`), the sum of gradients, the threads, the re-raising of a
-replica's exception: all of it is the code in your torch, unmodified. So is every kernel, every optimiser, autograd itself.
+**What is torch's.** `DataParallel`, `data_parallel`, `replicate`, `scatter`, `parallel_apply`, `gather`,
+the autograd functions behind them (`Broadcast`, `ReduceAddCoalesced`, `Scatter`, `Gather`), the sum of
+gradients, the threads, the re-raising of a replica's exception: all of it is the code in your torch,
+unmodified. So is every kernel, every optimiser, autograd itself.
 
-**What is pretence.** `vgpu:0`, `vgpu:1`, ... are CPU memory with a label (tensor.py). Every kernel checks the labels and
-raises what CUDA raises when they differ. Three things are rewritten (comm.py): the copies that torch does in CUDA C++, the
-answers to "which GPUs does this machine have?", and the random numbers, which each device draws from its own generator,
-seeded alike, as on CUDA. A meter (meter.py) counts each byte that crosses between devices and each byte that one holds.
+**What is pretence.** `vgpu:0`, `vgpu:1`, ... are CPU memory with a label (tensor.py). Every kernel checks
+the labels and raises what CUDA raises when they differ. Three things are rewritten (comm.py): the copies
+that torch does in CUDA C++, the answers to "which GPUs does this machine have?", and the random numbers,
+which each device draws from its own generator, seeded alike, as on CUDA. A meter (meter.py) counts each
+byte that crosses between devices and each byte that one holds.
 
-**What it shows:** results, gradients, errors, warnings, traffic, memory held by tensors. **What it never shows:** speed. It
-has no streams, no NCCL, no kernels' scratch space, and the rounding of the CPU's kernels.
+**What it shows:** results, gradients, errors, warnings, traffic, memory held by tensors. **What it never
+shows:** speed. It has no streams, no NCCL, no kernels' scratch space, and it rounds as the CPU's kernels
+do.
 
-**Switched off, it is not there.** `comm.patches` lists all that is replaced, and leaving puts it back. One thing torch does
-not let anyone undo: the name "vgpu" stays known to `torch.device`, without a device behind it. While virtual GPUs are on,
-`nn.DataParallel` means them, also on a machine with real GPUs; `"cuda"` tensors work as ever beside them.
+**Switched off, it is not there.** `comm.patches` lists all that is replaced, and leaving puts it back.
+While virtual GPUs are on, `nn.DataParallel` means them, also on a machine with real ones; "cuda" tensors
+work beside them as ever. One thing torch lets nobody undo: the name "vgpu" stays known to `torch.device`,
+without a device behind it, and torch's C++ then takes it for this machine's accelerator.
+`torch.accelerator` is corrected, and stays so. What asks the C++ directly can no longer be used for a
+real GPU in that process: a bare device number, `pin_memory`, real `DataParallel` given CPU tensors. Write
+"cuda:0", or start a fresh process.
 
-**What cannot be made so.** These raise an error:
-- `torch.compile`, `torch.export`, dlpack, `torch.func` transforms of code that moves tensors; nested and CSR tensors;
+**What cannot be made so** raises an error:
+
+- `torch.compile` and `torch.export` while virtual GPUs are on; `torch.func` transforms of code that moves
+  tensors;
+- nested and compressed (CSR) tensors; lazy modules before their first call; numpy and `from_dlpack`
+  without `.cpu()`;
 - `torch.Generator(device="vgpu:0")`, or a CPU generator where CUDA wants its own;
-- `torch.load(map_location=<function>)` (a string, a device or a dictionary works); the `out=` forms of `torch.nn.parallel.comm`;
-- a bare number where torch's C++ reads it (`torch.zeros(3, device=1)`); `.to(1)`, `device_ids=[1]` and `.vgpu(1)` work;
+  `x.type("torch.FloatTensor")`;
+- `torch.load(map_location=<function>)` (a string, a device or a dictionary works); the `out=` forms of
+  `torch.nn.parallel.comm`;
 - a backward of your own `autograd.Function` that mixes in the CPU zeros it gets for an output nobody used
-  (`ctx.set_materialize_grads(False)` avoids them); one foreach or fused optimiser step over several devices.
+  (`ctx.set_materialize_grads(False)` avoids them); one foreach or fused optimiser step over several
+  devices.
 
-These differ, in silence, and no lesson leans on them: a storage, a pointer and `is_cuda` tell the truth (CPU); a file keeps
-values, not which tensors shared memory (a parameter with two names stays one); `torch.autocast("vgpu")` casts by the
-CPU's list of operations, which leaves softmax and sums in half precision where CUDA's takes float32; a gradient is named
-`ToBackward` where CUDA says `ToCopyBackward0`; `torch.accelerator` knows nothing of virtual GPUs. Tested with torch 2.8 and 2.13.
+**What differs in silence**, and no lesson leans on: a storage, a pointer, `is_cuda` and a raw dlpack
+capsule tell the truth (CPU); a saved file keeps values, not which tensors shared memory (a parameter with
+two names stays one); `torch.autocast("vgpu")` goes by the CPU's list of operations, which leaves softmax
+and sums in half precision where CUDA's takes float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA
+`ToCopyBackward0`; a model that is run from TorchScript is checked kernel by kernel only.
+
+Tested with torch 2.8 and 2.13. DataParallel itself takes complex parameters only in torch newer than 2.8.
 """
 
 import sys
@@ -50,7 +66,7 @@ _active: "VirtualGPUs | None" = None
 
 
 class GPUs(Sequence):
-    """Some GPUs of this machine: a sequence of torch.device. `with` does nothing here, and much for VirtualGPUs."""
+    """Some real GPUs of this machine: a sequence of torch.device. `with` is there for likeness; it does nothing."""
 
     kind = "cuda"  #: "cuda" or "vgpu"
 
@@ -95,17 +111,17 @@ class VirtualGPUs(GPUs):
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self))
-        return f"{self.n} virtual GPU{'s' * (self.n > 1)}: {names} (CPU memory with a label: results and bytes are true, times are not)"
+        what = "CPU memory with a label: results and bytes are true, times are not"
+        return f"{self.n} virtual GPU{'s' * (self.n > 1)}: {names} ({what})"
 
     def on(self) -> "VirtualGPUs":
-        """Switch them on, for a notebook; nothing happens if they are on. Raises RuntimeError if others are."""
+        """Switch them on, for a notebook; fine if they are on already. Raises RuntimeError if others are."""
         global _active
         if _active is self:
             return self
         if _active is not None:
-            raise RuntimeError(
-                f"{len(_active)} virtual GPUs are on already: leave their `with` block, or call .off(), first"
-            )
+            how = "leave their `with` block, or call .off(), first"
+            raise RuntimeError(f"{len(_active)} virtual GPUs are on already: {how}")
         _take_the_name()
         table = comm.patches(self.n)
         self._saved = [
@@ -176,15 +192,15 @@ def _take_the_name() -> None:
 
 
 def virtual_gpus(n: int = 2) -> VirtualGPUs:
-    """n virtual GPUs, to be used as `with virtual_gpus(2) as gpus:` or, in a notebook, `virtual_gpus(2).on()`."""
+    """n virtual GPUs: `with virtual_gpus(2) as gpus:` or, in a notebook, `gpus = virtual_gpus(2).on()`."""
     return VirtualGPUs(n)
 
 
 def gpus(n: int = 2) -> GPUs:
     """n real GPUs where this machine has them, else n virtual ones, switched on; says which.
 
-    Calling it again is fine: the same number gives the same virtual GPUs, another number replaces them. Raises
-    RuntimeError inside a `with virtual_gpus(...)` block of another number.
+    Calling it again is fine: the same number gives the same virtual GPUs, another number replaces them.
+    Raises RuntimeError inside a `with virtual_gpus(...)` block of another number.
     """
     if torch.cuda.device_count() >= n:
         found = GPUs(n)

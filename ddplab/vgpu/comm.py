@@ -1,8 +1,10 @@
-"""The copies that torch does in CUDA C++, and what `torch.nn.parallel` asks about the machine: ours, for virtual GPUs.
+"""The copies that torch does in CUDA C++, and what `torch.nn.parallel` asks about the machine: ours, for
+virtual GPUs.
 
-Torch's own Python (`DataParallel`, `replicate`, `scatter`, `parallel_apply`, `gather`, the autograd functions `Broadcast`,
-`ReduceAddCoalesced`, `Scatter` and `Gather`, and `comm.py`) calls what is in here instead of `torch._C`. Copies are cut,
-coalesced and ordered as torch/csrc/cuda/comm.cpp does it, so that the meter counts what a GPU would copy.
+Torch's own Python (`DataParallel`, `replicate`, `scatter`, `parallel_apply`, `gather`, the autograd
+functions `Broadcast`, `ReduceAddCoalesced`, `Scatter` and `Gather`, and `comm.py`) calls what is in here
+instead of `torch._C`. Copies are cut, coalesced and ordered as torch/csrc/cuda/comm.cpp does it, so that
+the meter counts what a GPU would copy.
 """
 
 import contextlib
@@ -16,10 +18,24 @@ from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tens
 from torch.nn.parallel import comm
 
 from .meter import meter
-from .tensor import adopt, because, get_seed, gpu_of, here, label, move, place, raw, real_data
-from .tensor import seed_all, set_data, state, to
+from .tensor import (
+    adopt,
+    because,
+    get_seed,
+    gpu_of,
+    here,
+    label,
+    move,
+    place,
+    raw,
+    real_data,
+    seed_all,
+    set_data,
+    state,
+    to,
+)
 
-# ---- torch._C._broadcast, _broadcast_coalesced, _scatter, _gather ----------------------------------------------------
+# ---- torch._C._broadcast, _broadcast_coalesced, _scatter, _gather ------------------------------------------
 
 
 def broadcast(tensor: Tensor, devices: list[int]) -> list[Tensor]:
@@ -49,7 +65,7 @@ def broadcast_coalesced(tensors: list[Tensor], devices: list[int], buffer_size: 
 
 
 def scatter(tensor: Tensor, devices: list[int], chunk_sizes=None, dim: int = 0, streams=None) -> list[Tensor]:
-    """Pieces of tensor along dim, one a device, fewer if it is short. A piece that is already there is a view."""
+    """Pieces of tensor along dim, one a device, fewer if it is short. A piece that stays is a view."""
     if chunk_sizes is not None and len(chunk_sizes) != len(devices):
         raise RuntimeError(
             "Expected devices and chunk_sizes to be of same length, but got "
@@ -115,11 +131,11 @@ def _reduce_add(inputs, destination=None, real=comm.reduce_add):  # torch's own;
         return real(inputs, destination)
 
 
-# ---- the zeros that autograd hands to backward for an output nobody used ---------------------------------------------
+# ---- the zeros that autograd hands to backward for an output nobody used -----------------------------------
 
 
 def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
-    """Torch's own forward and backward of an autograd function, with those zeros (made in C++, unlabelled) labelled."""
+    """An autograd function's own forward and backward, with those zeros (made in C++, unlabelled) labelled."""
     forward, backward = function.forward, function.backward
 
     def remember_places(ctx, *args):
@@ -133,7 +149,7 @@ def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
     return {"forward": staticmethod(remember_places), "backward": staticmethod(label_zeros)}
 
 
-# ---- what torch asks about the machine -------------------------------------------------------------------------------
+# ---- what torch asks about the machine ---------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -1,12 +1,15 @@
 """The label and the check: a CPU tensor that says it is on a virtual GPU, and is held to it.
 
-A `VTensor` is a `torch.Tensor` whose memory is ordinary CPU memory. Three things make it a citizen of `vgpu:i`:
+A `VTensor` is a `torch.Tensor` whose memory is ordinary CPU memory. Three things make it a citizen of
+`vgpu:i`:
 
-- the Python attributes that tell where a tensor is, or move it (`device`, `cpu()`, `to()`, ...) go by the label;
+- the Python attributes that tell where a tensor is, or move it (`device`, `cpu()`, `to()`, ...) go by the
+  label;
 - `__torch_dispatch__` sees each kernel before it runs, refuses to mix devices, and labels the result;
-- `__torch_function__` sees each call as you wrote it. Torch's C++ believes the tensor to be on the CPU, so inside
-  one call it may make CPU tensors for its own use (a causal mask, zeros to scatter into). A call that was handed no
-  CPU tensor can only meet such helpers, and takes them in; a call that was handed one is checked strictly.
+- `__torch_function__` sees each call as you wrote it. Torch's C++ believes the tensor to be on the CPU,
+  so inside one call it may make CPU tensors for its own use (a causal mask, zeros to scatter into). A
+  call that was handed no CPU tensor can only meet such helpers, and takes them in; a call that was handed
+  one is checked strictly.
 """
 
 import contextlib
@@ -49,7 +52,7 @@ def because(cause: str):
         here.cause = outer
 
 
-# ---- the label -----------------------------------------------------------------------------------------------------
+# ---- the label ---------------------------------------------------------------------------------------------
 
 
 def label(data: Tensor, gpu: int | None) -> Tensor:
@@ -83,7 +86,7 @@ def _parts(x: Tensor) -> tuple[Tensor, ...]:  # the pieces of memory
 
 
 def _hold(data: Tensor, gpu: int) -> None:  # tell the meter, once for each piece of memory
-    for part in _parts(data):
+    for part in (data,) if data.layout is torch.strided else _parts(data):
         storage = part.untyped_storage()
         if not hasattr(storage, "_block"):
             storage._block = Block(gpu, storage.nbytes())
@@ -99,7 +102,7 @@ def place(tensor: Tensor) -> int | torch.device | None:
 
 
 def gpu_of(device) -> int | torch.device | None:
-    """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if there is no such vgpu."""
+    """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if there is none such."""
     device = torch.device("vgpu", device) if isinstance(device, int) else torch.device(device)
     if device.type != "vgpu":
         return None if device.type == "cpu" else device
@@ -110,7 +113,7 @@ def gpu_of(device) -> int | torch.device | None:
     return gpu
 
 
-# ---- moving --------------------------------------------------------------------------------------------------------
+# ---- moving ------------------------------------------------------------------------------------------------
 
 real_to, real_data = TensorBase.to, TensorBase.data
 
@@ -155,8 +158,8 @@ def to(self: Tensor, *args, **kwargs) -> Tensor:
 def set_data(self: Tensor, new: Tensor) -> None:
     """`self.data = new`, by which `Module.to` lets a parameter move and stay the same Python object.
 
-    From the CPU to a virtual GPU and back, it becomes another kind of tensor: all that Python and C++ know of it
-    changes places with a new one. No backward through an older output can work then; on CUDA neither.
+    From the CPU to a virtual GPU and back, it becomes another kind of tensor: all that Python and C++ know of
+    it changes places with a new one. No backward through an older output can work then; on CUDA neither.
     """
     if (type(self) is VTensor) == (type(new) is VTensor):
         if type(self) is VTensor:
@@ -178,7 +181,7 @@ def _moved(grads):
     raise RuntimeError("a parameter was moved to another device between the forward and this backward")
 
 
-# ---- the check -----------------------------------------------------------------------------------------------------
+# ---- the check ---------------------------------------------------------------------------------------------
 
 _INDEXING = set("index index_put index_put_ _index_put_impl_ _unsafe_index".split())
 _CPU_SCALARS = set("where masked_fill masked_fill_ fill fill_ index_fill index_fill_ lerp lerp_".split())
@@ -249,7 +252,7 @@ def _complaint(func, found, first: Tensor) -> str:
     return f"{_SAME}{which} (when checking argument in method wrapper_VGPU_{name})"
 
 
-# ---- random numbers: each device its own, seeded alike, as on CUDA -------------------------------------------------
+# ---- random numbers: each device its own, seeded alike, as on CUDA -----------------------------------------
 
 
 def seed_all(seed: int) -> None:
@@ -275,7 +278,7 @@ def _random(func, gpu: int, args: tuple, kwargs: dict):
             torch.set_rng_state(outer)
 
 
-# ---- the tensor ----------------------------------------------------------------------------------------------------
+# ---- the tensor --------------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -290,7 +293,7 @@ def _special(func) -> str | None:  # the few kernels that need more than a check
 
 
 class VTensor(Tensor):
-    """A tensor on virtual GPU number `gpu`: what `.to("vgpu:0")` or `torch.zeros(3, device="vgpu:0")` returns."""
+    """A tensor on virtual GPU number `gpu`, as `.to("vgpu:0")` and `torch.zeros(3, device="vgpu:0")` return."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -425,7 +428,7 @@ class VTensor(Tensor):
         raise AttributeError("__tensor_flatten__")
 
 
-# ---- calls that need a word before they run ------------------------------------------------------------------------
+# ---- calls that need a word before they run ----------------------------------------------------------------
 
 
 def _handed_cpu(name: str, items) -> bool:  # lengths and batch sizes of packed sequences belong on the CPU
