@@ -1214,6 +1214,18 @@ def _refused(compiled):
             attempt()
 
 
+def test_other_modules_are_left_alone(two):
+    lazy = nn.LazyLinear(2).to("cpu").to(torch.float64)
+    assert lazy(torch.ones(1, 3, dtype=torch.float64)).shape == (1, 2)
+    with pytest.raises(ValueError, match="uninitialized parameter"):
+        nn.LazyLinear(2).to("vgpu:0")
+    net = nn.Linear(3, 2)
+    assert (
+        type(net.half().float().to("cpu").weight) is nn.Parameter
+        and type(torch.tensor([1.0])) is torch.Tensor
+    )
+
+
 def test_shorthand_of_the_backend(two):
     x = torch.ones(2)
     assert (

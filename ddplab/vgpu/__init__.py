@@ -66,7 +66,7 @@ _active: "VirtualGPUs | None" = None
 
 
 class GPUs(Sequence):
-    """Some real GPUs of this machine: a sequence of torch.device. `with` is there for likeness; it does nothing."""
+    """Some real GPUs of this machine: a sequence of torch.device. `with` works, and does nothing."""
 
     kind = "cuda"  #: "cuda" or "vgpu"
 

@@ -135,7 +135,7 @@ def _reduce_add(inputs, destination=None, real=comm.reduce_add):  # torch's own;
 
 
 def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
-    """An autograd function's own forward and backward, with those zeros (made in C++, unlabelled) labelled."""
+    """An autograd function's own forward and backward, with those zeros (made in C++) labelled."""
     forward, backward = function.forward, function.backward
 
     def remember_places(ctx, *args):

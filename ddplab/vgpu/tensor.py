@@ -102,7 +102,7 @@ def place(tensor: Tensor) -> int | torch.device | None:
 
 
 def gpu_of(device) -> int | torch.device | None:
-    """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if there is none such."""
+    """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if it is not there."""
     device = torch.device("vgpu", device) if isinstance(device, int) else torch.device(device)
     if device.type != "vgpu":
         return None if device.type == "cpu" else device
@@ -152,6 +152,9 @@ def to(self: Tensor, *args, **kwargs) -> Tensor:
         if type(self) is VTensor or isinstance(target, int):
             out = real_to(self, None, *rest, **others) if rest or others else self  # a new dtype, and so on
             return move(out, None).to(target) if isinstance(target, torch.device) else move(out, target)
+    if torch.nn.parameter.is_lazy(self):  # it knows torch's `to` only
+        with DisableTorchFunctionSubclass():
+            return real_to(self, *args, **kwargs)
     return real_to(self, *args, **kwargs)
 
 
@@ -293,7 +296,7 @@ def _special(func) -> str | None:  # the few kernels that need more than a check
 
 
 class VTensor(Tensor):
-    """A tensor on virtual GPU number `gpu`, as `.to("vgpu:0")` and `torch.zeros(3, device="vgpu:0")` return."""
+    """A tensor on virtual GPU number `gpu`; `.to("vgpu:0")` or `torch.zeros(3, device="vgpu:0")` makes one."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
