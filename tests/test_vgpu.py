@@ -35,6 +35,14 @@ class Pair:
             pytest.skip("needs two different devices")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the tensors are tiny
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(params=["vgpu", "vgpu-shared", pytest.param("cuda", marks=pytest.mark.gpu)])
 def g(request):
     torch.manual_seed(0)

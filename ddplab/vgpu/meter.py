@@ -22,8 +22,9 @@ class Meter:
 
     Causes: "replicate" (parameters and buffers go out), "scatter" (inputs go out; gradients of outputs too),
     "gather" (outputs come back; gradients of inputs too), "reduce" (gradients of parameters come back), ".to"
-    (also `.cpu()`, `copy_`, `torch.tensor(..., device=)`, a CPU index) and ".item()". A copy within a device is
-    not counted. Memory is what tensors hold: no scratch space of kernels, no rounding by an allocator.
+    (also `.cpu()`, `copy_`, `torch.tensor(..., device=)`, a CPU index) and ".item()". A copy that stays on its
+    device is not counted. Memory is what tensors hold, without the scratch space of kernels or the rounding of
+    an allocator.
     """
 
     def __init__(self):
