@@ -14,7 +14,7 @@ from ddplab.vgpu import virtual_gpus
 
 
 def measure(work, x, y, rounds: int = 400, repeat: int = 10) -> tuple[float, float]:
-    """Median microseconds of work(x) and of work(y), and of their difference, taken in turns."""
+    """Median microseconds of work(x) and of work(y), taken in turns."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds):
         for spent, data in zip(times, (x, y), strict=True):
@@ -42,8 +42,7 @@ def main() -> None:
     )
     with virtual_gpus(1) as gpus:
         for name, (work, x) in cases.items():
-            repeat = 1 if x is square else 10
-            cpu, vgpu = measure(work, x, x.to(gpus[0]), repeat=repeat)
+            cpu, vgpu = measure(work, x, x.to(gpus[0]), rounds=100 if x is square else 400)
             print(f"{name:20}{cpu:9.2f}{vgpu:9.2f}{vgpu - cpu:9.2f}{vgpu / cpu:8.2f}")
 
 

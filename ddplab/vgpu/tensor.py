@@ -296,7 +296,7 @@ def _special(func) -> str | None:  # the few kernels that need more than a check
 
 
 class VTensor(Tensor):
-    """A tensor on virtual GPU number `gpu`, made by `.to("vgpu:0")`, `torch.zeros(3, device="vgpu:0")`, ..."""
+    """A tensor on virtual GPU number `gpu`, made by `.to("vgpu:0")` or `torch.zeros(3, device="vgpu:0")`."""
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
