@@ -22,9 +22,9 @@ class Meter:
 
     Causes: "replicate" (parameters and buffers go out), "scatter" (inputs go out; gradients of outputs too),
     "gather" (outputs come back; gradients of inputs too), "reduce" (gradients of parameters come back), ".to"
-    (also `.cpu()`, `copy_`, `torch.tensor(..., device=)`, a CPU index) and ".item()". A copy within one and the
-    same device is not counted. Memory is what tensors hold, without scratch space of kernels or an allocator's
-    rounding.
+    (also `.cpu()`, `copy_`, `torch.tensor(..., device=)`, a CPU index) and ".item()". A copy within a device
+    does not count. Memory is what tensors hold, without the scratch space of kernels or the rounding of an
+    allocator.
     """
 
     def __init__(self):
