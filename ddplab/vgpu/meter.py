@@ -1,0 +1,149 @@
+"""The meter: every byte that crosses between devices, and every byte that a virtual GPU holds."""
+
+import threading
+from collections import defaultdict
+
+_COLOURS = {  # matplotlib's tableau-colorblind10
+    "replicate": "#006ba4",
+    "scatter": "#ff800e",
+    "gather": "#ababab",
+    "reduce": "#595959",
+    ".to": "#5f9ed1",
+    ".item()": "#c85200",
+}
+
+
+def _called(gpu: int | None) -> str:
+    return "cpu" if gpu is None else f"vgpu:{gpu}"
+
+
+class Meter:
+    """Counts copies between devices, by cause and link, and memory by device. All numbers are exact integers.
+
+    Causes: "replicate" (parameters and buffers go out), "scatter" (inputs go out; gradients of outputs too),
+    "gather" (outputs come back; gradients of inputs too), "reduce" (gradients of parameters come back), ".to"
+    (also `.cpu()`, `copy_`, `torch.tensor(..., device=)`, a CPU index) and ".item()". A copy within a device
+    does not count. Memory is what tensors hold, without the scratch space of kernels or the rounding of an
+    allocator.
+    """
+
+    def __init__(self):
+        self._lock = threading.RLock()  # a tensor may be freed, and counted, while its thread is in here
+        self.memory: dict[str, int] = defaultdict(int)  #: bytes held now, by device
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the copies, and let the peaks start from what is held now."""
+        with self._lock:
+            self._rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+            self.peak: dict[str, int] = defaultdict(
+                int, self.memory
+            )  #: most bytes held since reset(), by device
+
+    def count(self, cause: str, source: int | None, target: int | None, nbytes: int) -> None:
+        """Write down one copy of nbytes from source to target (numbers of GPUs; None is the CPU)."""
+        if cause and source != target:
+            with self._lock:
+                row = self._rows[cause, _called(source), _called(target)]
+                row[0] += 1
+                row[1] += nbytes
+
+    def hold(self, gpu: int, nbytes: int) -> None:
+        """Write down that a device holds nbytes more (less, if negative)."""
+        name = _called(gpu)
+        with self._lock:
+            self.memory[name] += nbytes
+            self.peak[name] = max(self.peak[name], self.memory[name])
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, int, int]]:
+        """(cause, source, target, copies, bytes), sorted."""
+        with self._lock:
+            return sorted((*key, *row) for key, row in self._rows.items())
+
+    def _sum(self, column: int, *wanted: object) -> int:
+        fits = [
+            all(w is None or str(w) == cell for w, cell in zip(wanted, row, strict=False))
+            for row in self.rows
+        ]
+        return sum(row[column] for row, fit in zip(self.rows, fits, strict=True) if fit)
+
+    def copies(self, cause: str | None = None, source: object = None, target: object = None) -> int:
+        """Number of copies: all, or those of one cause, source or target."""
+        return self._sum(3, cause, source, target)
+
+    def bytes(self, cause: str | None = None, source: object = None, target: object = None) -> int:
+        """Number of bytes copied: all, or those of one cause, source or target."""
+        return self._sum(4, cause, source, target)
+
+    def _tables(self) -> list[list[tuple[str, ...]]]:
+        rows = [*self.rows, ("total", "", "", self.copies(), self.bytes())]
+        memory = [(name, f"{self.memory[name]:,}", f"{self.peak[name]:,}") for name in sorted(self.peak)]
+        return [
+            [("cause", "from", "to", "copies", "bytes"), *((*r[:3], f"{r[3]:,}", f"{r[4]:,}") for r in rows)],
+            [("device", "bytes held", "peak"), *memory],
+        ]
+
+    def __repr__(self) -> str:
+        text = []
+        for table in self._tables():
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            for row in table:  # words to the left; numbers, the last two columns, to the right
+                cells = [c.ljust(w) for c, w in zip(row[:-2], widths, strict=False)]
+                cells += [c.rjust(w) for c, w in zip(row[-2:], widths[-2:], strict=True)]
+                text.append("  ".join(cells))
+            text.append("")
+        return "\n".join(text[:-1])
+
+    def _repr_html_(self) -> str:
+        def line(row, tag):
+            return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>"
+
+        tables = [
+            line(head, "th") + "".join(line(row, "td") for row in rows) for head, *rows in self._tables()
+        ]
+        return "".join(f"<table>{table}</table>" for table in tables)
+
+    def plot(self):
+        """A matplotlib Figure: bytes on each link, stacked by cause, and memory on each device."""
+        from matplotlib.figure import Figure
+
+        links, names = sorted({row[1:3] for row in self.rows}), sorted(self.peak)
+        figure = Figure(figsize=(9, 1.2 + 0.4 * max(len(links), len(names))), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        start = [0] * len(links)
+        for cause in sorted({row[0] for row in self.rows}):
+            sizes = [self.bytes(cause, *link) for link in links]
+            left.barh(
+                [" → ".join(link) for link in links], sizes, left=start, color=_COLOURS[cause], label=cause
+            )
+            start = [a + b for a, b in zip(start, sizes, strict=True)]
+        right.barh(names, [self.peak[n] for n in names], color="#c8c8c8", label="peak")
+        right.barh(names, [self.memory[n] for n in names], height=0.4, color="#006ba4", label="now")
+        for axes, x, title in (
+            (left, "bytes copied", "between devices"),
+            (right, "bytes held", "on each device"),
+        ):
+            axes.set(xlabel=x, title=title)
+            if axes.patches:
+                axes.legend()
+        return figure
+
+
+meter = Meter()
+
+
+class Block:
+    """One piece of memory on a device. It hangs on the storage, and goes when the storage is freed."""
+
+    def __init__(self, gpu: int, nbytes: int):
+        self.gpu, self.nbytes = gpu, nbytes
+        meter.hold(gpu, nbytes)
+
+    def resize(self, nbytes: int) -> None:
+        """The storage has grown or shrunk."""
+        meter.hold(self.gpu, nbytes - self.nbytes)
+        self.nbytes = nbytes
+
+    def __del__(self):
+        meter.hold(self.gpu, -self.nbytes)
