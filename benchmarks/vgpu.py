@@ -37,9 +37,7 @@ def main() -> None:
         "mm of 8x8": (lambda x: torch.mm(x, x), torch.randn(8, 8)),
         "matmul of 256x256": (lambda x: x @ x, square),
     }
-    print(
-        f"torch {torch.__version__}, one thread\n{'':20}{'cpu µs':>9}{'vgpu µs':>9}{'more µs':>9}{'ratio':>8}"
-    )
+    print(f"torch {torch.__version__}, one thread\n{'':20}{'cpu µs':>9}{'vgpu µs':>9}{'more µs':>9}{'ratio':>8}")
     with virtual_gpus(1) as gpus:
         for name, (work, x) in cases.items():
             cpu, vgpu = measure(work, x, x.to(gpus[0]), rounds=100 if x is square else 400)

@@ -155,9 +155,7 @@ class Listed(nn.Module):
     def __init__(self):
         super().__init__()
         self.several = nn.ParameterList([nn.Parameter(torch.randn(8)) for _ in range(2)])
-        self.named = nn.ParameterDict(
-            {"scale": nn.Parameter(torch.randn(8)), "shift": nn.Parameter(torch.randn(8))}
-        )
+        self.named = nn.ParameterDict({"scale": nn.Parameter(torch.randn(8)), "shift": nn.Parameter(torch.randn(8))})
 
     def forward(self, x):
         return (x * self.several[0] + self.several[1]) * self.named["scale"] + self.named["shift"]
@@ -221,28 +219,20 @@ def test_every_optimiser(g, name):
         state = copy.deepcopy(opt.state_dict())
         opt.load_state_dict(state)
         opt.step(closure)
-    torch.testing.assert_close(
-        spread.module.weight.detach().cpu(), alone.weight.detach(), atol=1e-4, rtol=1e-3
-    )
+    torch.testing.assert_close(spread.module.weight.detach().cpu(), alone.weight.detach(), atol=1e-4, rtol=1e-3)
     for values in opt.state.values():
         for value in values.values():
             assert not isinstance(value, torch.Tensor) or value.dim() == 0 or value.device == g.d0
 
 
 def test_all_optimisers_are_listed():
-    named = {
-        n
-        for n, o in vars(torch.optim).items()
-        if isinstance(o, type) and issubclass(o, torch.optim.Optimizer)
-    }
+    named = {n for n, o in vars(torch.optim).items() if isinstance(o, type) and issubclass(o, torch.optim.Optimizer)}
     assert named - {"Optimizer"} <= set(OPTIMISERS)
 
 
 @pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}])
 def test_fused_and_foreach(g, options):
-    same_as_one_device(
-        g, nn.Linear(8, 3), torch.randn(4, 8), optimiser=lambda p: torch.optim.Adam(p, **options)
-    )
+    same_as_one_device(g, nn.Linear(8, 3), torch.randn(4, 8), optimiser=lambda p: torch.optim.Adam(p, **options))
 
 
 def test_batchnorm_keeps_the_first_replicas_statistics(g):
@@ -304,11 +294,7 @@ def test_inputs_nested_and_by_keyword(g):
 
 def test_keyword_only_and_no_inputs(g):
     model = g.dp(
-        Seen(
-            lambda self, *, x=None: (
-                self.weight * (torch.ones(1, device=self.weight.device) if x is None else x)
-            )
-        )
+        Seen(lambda self, *, x=None: self.weight * (torch.ones(1, device=self.weight.device) if x is None else x))
     )
     assert model(x=torch.ones(5, 1).to(g.d0)).shape == (5, 1) and len(model.module.calls) == 2
     assert model().shape == (1,)  # nothing to scatter: one replica
@@ -350,9 +336,7 @@ def test_scalars_become_a_vector_with_a_warning(g):
         def forward(self, x):
             return self.inner(x).mean()
 
-    with pytest.warns(
-        UserWarning, match="Was asked to gather along dimension 0, but all input tensors were scalars"
-    ):
+    with pytest.warns(UserWarning, match="Was asked to gather along dimension 0, but all input tensors were scalars"):
         out = g.dp(Loss())(torch.ones(4, 3).to(g.d0))
     assert out.shape == (2,)
     with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
@@ -494,10 +478,7 @@ def test_a_plain_attribute_stays_behind(g):
         g.dp(module)(torch.ones(4, 3).to(g.d0))
     text = str(error.value)
     assert text.startswith("Caught RuntimeError in replica 1 on device 1.\nOriginal Traceback")
-    assert (
-        f"Expected all tensors to be on the same device, but found at least two devices, {g.d1} and {g.d0}!"
-        in text
-    )
+    assert f"Expected all tensors to be on the same device, but found at least two devices, {g.d1} and {g.d0}!" in text
 
 
 def test_exceptions_name_the_replica(g):
@@ -565,9 +546,7 @@ def test_zero_grad_warns_inside_a_replica(g):
         self.zero_grad()
         return x * self.weight
 
-    with pytest.warns(
-        UserWarning, match=r"Calling .zero_grad\(\) from a module created with nn.DataParallel"
-    ):
+    with pytest.warns(UserWarning, match=r"Calling .zero_grad\(\) from a module created with nn.DataParallel"):
         g.dp(Seen(answer))(torch.ones(4, 1).to(g.d0))
 
 
@@ -671,9 +650,7 @@ def test_packed_sequences(g):
     torch.testing.assert_close(out.cpu(), alone(x, lengths))
     out.sum().backward()
     alone(x, lengths).sum().backward()
-    torch.testing.assert_close(
-        net.lstm.weight_hh_l0.grad.cpu(), alone.lstm.weight_hh_l0.grad, atol=1e-5, rtol=1e-5
-    )
+    torch.testing.assert_close(net.lstm.weight_hh_l0.grad.cpu(), alone.lstm.weight_hh_l0.grad, atol=1e-5, rtol=1e-5)
     with pytest.raises(
         RuntimeError, match=f"'lengths' argument should be a 1D CPU int64 tensor, but got 1D {g.d0} Long"
     ):
@@ -721,9 +698,7 @@ def test_device_errors_read_as_on_cuda(g):
         RuntimeError, match="Input and hidden tensors are not at the same device, found input tensor at"
     ):
         nn.LSTM(2, 2).to(g.d0)(a, (torch.zeros(1, 2), torch.zeros(1, 2)))
-    with pytest.raises(
-        RuntimeError, match=f"Input and parameter tensors are not at the same device.*{g.d0} .*cpu"
-    ):
+    with pytest.raises(RuntimeError, match=f"Input and parameter tensors are not at the same device.*{g.d0} .*cpu"):
         nn.LSTM(2, 2)(a, tuple(torch.zeros(1, 2).to(g.d0) for _ in range(2)))
     with pytest.raises(
         RuntimeError, match="indices should be either on cpu or on the same device as the indexed tensor"
@@ -744,9 +719,7 @@ def test_device_errors_read_as_on_cuda(g):
 def test_what_may_mix(g):
     a = torch.arange(4.0).to(g.d0)
     assert (a + torch.tensor(1.0)).device == g.d0 and (torch.tensor(2.0) * a).device == g.d0
-    assert a[torch.tensor([1, 2])].tolist() == [1, 2] and a[
-        torch.tensor([True, False, False, True])
-    ].tolist() == [0, 3]
+    assert a[torch.tensor([1, 2])].tolist() == [1, 2] and a[torch.tensor([True, False, False, True])].tolist() == [0, 3]
     assert torch.where(a > 1, a, torch.tensor(0.0)).tolist() == [0, 0, 2, 3]
     a[torch.tensor([0])] = 9.0
     a[1:3] = torch.tensor([7.0, 8.0])
@@ -758,29 +731,17 @@ def test_what_may_mix(g):
 def test_moving(g):
     x = torch.arange(3.0, requires_grad=True)
     y = x.to(g.d0)
-    assert (
-        y.device == g.d0 and y.get_device() == g.ids[0] and not y.is_cpu and y.to(g.d0) is y and not y.is_leaf
-    )
+    assert y.device == g.d0 and y.get_device() == g.ids[0] and not y.is_cpu and y.to(g.d0) is y and not y.is_leaf
     (y.to(g.d1) * 2).sum().backward()
     assert x.grad.tolist() == [2, 2, 2] and type(x.grad) is torch.Tensor
     y = y.detach()
     assert y.to(g.d1, torch.float64).dtype == torch.float64 and y.to(torch.int32).device == g.d0
     assert y.to(x).device.type == "cpu" and x.to(y).device == g.d0 and x.type_as(y).device == g.d0
-    assert (
-        y.cpu().numpy().tolist() == y.tolist() == [0, 1, 2]
-        and y[1].item() == 1
-        and bool(y[1])
-        and int(y[2]) == 2
-    )
-    with pytest.raises(
-        TypeError, match=f"can't convert {g.d0} device type tensor to numpy. Use Tensor.cpu()"
-    ):
+    assert y.cpu().numpy().tolist() == y.tolist() == [0, 1, 2] and y[1].item() == 1 and bool(y[1]) and int(y[2]) == 2
+    with pytest.raises(TypeError, match=f"can't convert {g.d0} device type tensor to numpy. Use Tensor.cpu()"):
         y.numpy()
     assert repr(y) == f"tensor([0., 1., 2.], device='{g.d0}')" and y.type() == f"torch.{g.kind}.FloatTensor"
-    assert (
-        y.to("cpu", copy=True).is_cpu
-        and y.to(device=g.d1, dtype=torch.half, non_blocking=True).dtype == torch.half
-    )
+    assert y.to("cpu", copy=True).is_cpu and y.to(device=g.d1, dtype=torch.half, non_blocking=True).dtype == torch.half
 
 
 def test_making_tensors(g):
@@ -817,11 +778,7 @@ def test_a_module_moves_and_stays_itself(g):
     out = net[0](torch.ones(2, 3))  # an old output holds the weights
     for device in (g.d0, g.d1, "cpu", g.d0):
         net.to(device)
-        assert (
-            net[0].weight is weight
-            and weight.device == torch.device(device)
-            and isinstance(weight, nn.Parameter)
-        )
+        assert net[0].weight is weight and weight.device == torch.device(device) and isinstance(weight, nn.Parameter)
         assert net[1].running_mean.device == weight.device and weight.is_leaf and weight.requires_grad
         net[0](torch.ones(2, 3).to(device)).sum().backward()
         before = weight.detach().cpu().clone()
@@ -914,9 +871,7 @@ def test_views_and_in_place(g):
     view += 1
     assert base.sum() == 6 and view._base is not None and view.device == g.d0
     leaf = torch.ones(3).to(g.d0).requires_grad_()
-    with pytest.raises(
-        RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"
-    ):
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):
         leaf += 1
     y = leaf * 2
     z = y.exp()
@@ -960,8 +915,7 @@ def test_forum_wrap_then_move_then_train(g):
 
 def test_forum_padded_batches(g):
     batches = [
-        nn.utils.rnn.pad_sequence([torch.randn(n, 10) for n in ns], batch_first=True)
-        for ns in ([3, 9, 4], [5, 2])
+        nn.utils.rnn.pad_sequence([torch.randn(n, 10) for n in ns], batch_first=True) for ns in ([3, 9, 4], [5, 2])
     ]
     model = g.dp(nn.Linear(10, 20))
     for x in batches:  # padding comes before the scatter and harms nothing
@@ -1165,18 +1119,14 @@ def test_the_meter_counts_memory(two):
     size = 4 * 1001 * 1000
     with torch.no_grad():
         model(torch.ones(2, 1000))
-    assert (
-        meter.memory["vgpu:0"] == size and meter.memory["vgpu:1"] == 80
-    )  # replicas are gone after each forward
+    assert meter.memory["vgpu:0"] == size and meter.memory["vgpu:1"] == 80  # replicas are gone after each forward
     assert meter.peak["vgpu:1"] >= size + 80
 
 
 def test_the_meter_is_deterministic(two):
     def run():
         two.meter.reset()
-        model = nn.DataParallel(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))).to(
-            "vgpu:0"
-        )
+        model = nn.DataParallel(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))).to("vgpu:0")
         for _ in range(3):
             model(torch.ones(6, 8)).sum().backward()
         return two.meter.rows, dict(two.meter.peak)
@@ -1228,20 +1178,12 @@ def test_other_modules_are_left_alone(two):
     with pytest.raises(ValueError, match="uninitialized parameter"):
         nn.LazyLinear(2).to("vgpu:0")
     net = nn.Linear(3, 2)
-    assert (
-        type(net.half().float().to("cpu").weight) is nn.Parameter
-        and type(torch.tensor([1.0])) is torch.Tensor
-    )
+    assert type(net.half().float().to("cpu").weight) is nn.Parameter and type(torch.tensor([1.0])) is torch.Tensor
 
 
 def test_shorthand_of_the_backend(two):
     x = torch.ones(2)
-    assert (
-        x.vgpu().device == two[0]
-        and x.vgpu(1).device == two[1]
-        and x.to(1).device == two[1]
-        and x.vgpu().is_vgpu
-    )
+    assert x.vgpu().device == two[0] and x.vgpu(1).device == two[1] and x.to(1).device == two[1] and x.vgpu().is_vgpu
     assert nn.Linear(2, 1).vgpu().weight.device == two[0]
     with torch.vgpu.device(1):
         assert torch.ones(1, device="vgpu").device == two[1] and torch.vgpu.current_device() == 1

@@ -94,9 +94,7 @@ class GPUs(Sequence):
     @property
     def meter(self) -> Meter:
         """What was copied and what is held. Only virtual GPUs have one."""
-        raise RuntimeError(
-            "the meter counts on virtual GPUs only; ask torch.cuda.memory_allocated() and the profiler"
-        )
+        raise RuntimeError("the meter counts on virtual GPUs only; ask torch.cuda.memory_allocated() and the profiler")
 
 
 class VirtualGPUs(GPUs):
@@ -124,9 +122,7 @@ class VirtualGPUs(GPUs):
             raise RuntimeError(f"{len(_active)} virtual GPUs are on already: {how}")
         _take_the_name()
         table = comm.patches(self.n)
-        self._saved = [
-            (owner, attribute, vars(owner).get(attribute, _ABSENT)) for owner, attribute, _ in table
-        ]
+        self._saved = [(owner, attribute, vars(owner).get(attribute, _ABSENT)) for owner, attribute, _ in table]
         for owner, attribute, ours in table:
             setattr(owner, attribute, ours)
         sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it

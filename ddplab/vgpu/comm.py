@@ -71,9 +71,7 @@ def scatter(tensor: Tensor, devices: list[int], chunk_sizes=None, dim: int = 0, 
             "Expected devices and chunk_sizes to be of same length, but got "
             f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
         )
-    pieces = (
-        tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split_with_sizes(chunk_sizes, dim)
-    )
+    pieces = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split_with_sizes(chunk_sizes, dim)
     with because("scatter"):
         return [move(piece, gpu_of(device)) for piece, device in zip(pieces, devices, strict=False)]
 
@@ -92,23 +90,15 @@ def gather(tensors: list[Tensor], dim: int, destination: int | None) -> Tensor:
             )
         shape[dim] = t.shape[dim]
         if list(t.shape) != shape:
-            raise RuntimeError(
-                f"Input tensor at index {i} has invalid shape {list(t.shape)}, but expected {shape}"
-            )
+            raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(t.shape)}, but expected {shape}")
         total += t.shape[dim]
     shape[dim] = total
     last = torch.channels_last
-    both = first.dim() == 4 and all(
-        t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in tensors
-    )
+    both = first.dim() == 4 and all(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in tensors)
     device = (
-        "cpu"
-        if destination == -1
-        else torch.device("vgpu", gpu_of("vgpu" if destination is None else destination))
+        "cpu" if destination == -1 else torch.device("vgpu", gpu_of("vgpu" if destination is None else destination))
     )
-    out = torch.empty(
-        shape, dtype=first.dtype, device=device, memory_format=last if both else torch.contiguous_format
-    )
+    out = torch.empty(shape, dtype=first.dtype, device=device, memory_format=last if both else torch.contiguous_format)
     with because("gather"), torch.no_grad():
         for piece, t in zip(out.split([t.shape[dim] for t in tensors], dim), tensors, strict=True):
             piece.copy_(t)
@@ -202,9 +192,7 @@ def _autocast_enabled(device_type=None):  # without a type it means CUDA's, so h
 
 def patches(count: int) -> list[tuple[object, str, object]]:
     """Everything that is replaced while virtual GPUs are on: (where, name, what with)."""
-    parallel = {
-        n: sys.modules[f"torch.nn.parallel.{n}"] for n in ("data_parallel", "parallel_apply", "_functions")
-    }
+    parallel = {n: sys.modules[f"torch.nn.parallel.{n}"] for n in ("data_parallel", "parallel_apply", "_functions")}
     vgpu, kind = _module(count), lambda: "vgpu"
     accelerator = _Torch(
         torch.accelerator,
@@ -213,9 +201,7 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         current_stream=_stream,
         device_index=current_device,
     )
-    cuda = _Torch(
-        torch.cuda, current_stream=_stream, stream=lambda s: s, device=current_device
-    )  # torch before 2.9
+    cuda = _Torch(torch.cuda, current_stream=_stream, stream=lambda s: s, device=current_device)  # torch before 2.9
     amp = _Torch(torch.amp, autocast=lambda _, enabled: torch.autocast("vgpu", enabled=enabled))
     table = [
         (torch, "vgpu", vgpu),

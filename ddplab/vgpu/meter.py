@@ -36,9 +36,7 @@ class Meter:
         """Forget the copies, and let the peaks start from what is held now."""
         with self._lock:
             self._rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-            self.peak: dict[str, int] = defaultdict(
-                int, self.memory
-            )  #: most bytes held since reset(), by device
+            self.peak: dict[str, int] = defaultdict(int, self.memory)  #: most bytes held since reset(), by device
 
     def count(self, cause: str, source: int | None, target: int | None, nbytes: int) -> None:
         """Write down one copy of nbytes from source to target (numbers of GPUs; None is the CPU)."""
@@ -62,10 +60,7 @@ class Meter:
             return sorted((*key, *row) for key, row in self._rows.items())
 
     def _sum(self, column: int, *wanted: object) -> int:
-        fits = [
-            all(w is None or str(w) == cell for w, cell in zip(wanted, row, strict=False))
-            for row in self.rows
-        ]
+        fits = [all(w is None or str(w) == cell for w, cell in zip(wanted, row, strict=False)) for row in self.rows]
         return sum(row[column] for row, fit in zip(self.rows, fits, strict=True) if fit)
 
     def copies(self, cause: str | None = None, source: object = None, target: object = None) -> int:
@@ -99,9 +94,7 @@ class Meter:
         def line(row, tag):
             return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>"
 
-        tables = [
-            line(head, "th") + "".join(line(row, "td") for row in rows) for head, *rows in self._tables()
-        ]
+        tables = [line(head, "th") + "".join(line(row, "td") for row in rows) for head, *rows in self._tables()]
         return "".join(f"<table>{table}</table>" for table in tables)
 
     def plot(self):
@@ -114,9 +107,7 @@ class Meter:
         start = [0] * len(links)
         for cause in sorted({row[0] for row in self.rows}):
             sizes = [self.bytes(cause, *link) for link in links]
-            left.barh(
-                [" → ".join(link) for link in links], sizes, left=start, color=_COLOURS[cause], label=cause
-            )
+            left.barh([" → ".join(link) for link in links], sizes, left=start, color=_COLOURS[cause], label=cause)
             start = [a + b for a, b in zip(start, sizes, strict=True)]
         right.barh(names, [self.peak[n] for n in names], color="#c8c8c8", label="peak")
         right.barh(names, [self.memory[n] for n in names], height=0.4, color="#006ba4", label="now")

@@ -80,9 +80,7 @@ def _parts(x: Tensor) -> tuple[Tensor, ...]:  # the pieces of memory
         return x._indices(), x._values()
     if x.layout is torch.strided and not x.is_nested:
         return (x,)
-    raise NotImplementedError(
-        "virtual GPUs hold strided and sparse COO tensors only, no nested or compressed ones"
-    )
+    raise NotImplementedError("virtual GPUs hold strided and sparse COO tensors only, no nested or compressed ones")
 
 
 def _hold(data: Tensor, gpu: int) -> None:  # tell the meter, once for each piece of memory
@@ -233,9 +231,7 @@ def _check(func, args: tuple, kwargs: dict) -> None:
 
 
 def _in_cpp() -> bool:  # is torch's C++ asking, so that a CPU tensor can only be a helper of its own?
-    node = (
-        torch._C._current_autograd_node() if here.strict is None else None
-    )  # a backward, in no call of yours
+    node = torch._C._current_autograd_node() if here.strict is None else None  # a backward, in no call of yours
     if here.strict is None and node is None:
         return False
     return not isinstance(node, torch.autograd.function.BackwardCFunction)
@@ -290,9 +286,7 @@ def _special(func) -> str | None:  # the few kernels that need more than a check
         return _name(func)
     if torch.Tag.nondeterministic_seeded in func.tags:
         return "random"
-    return (
-        "resize" if "out" in func._overloadname or _name(func) in ("resize_", "resize_as_", "set_") else None
-    )
+    return "resize" if "out" in func._overloadname or _name(func) in ("resize_", "resize_as_", "set_") else None
 
 
 class VTensor(Tensor):
@@ -388,11 +382,7 @@ class VTensor(Tensor):
     def __repr__(self, **_):
         with raw():
             text = "Parameter containing:\n" * hasattr(self, "_is_param") + repr(self.clone().detach())[:-1]
-        last = (
-            f", grad_fn=<{self.grad_fn.name()}>"
-            if self.grad_fn
-            else ", requires_grad=True" * self.requires_grad
-        )
+        last = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn else ", requires_grad=True" * self.requires_grad
         return f"{text}, device='{self.device}'{last})"
 
     def __format__(self, spec: str) -> str:
@@ -411,9 +401,7 @@ class VTensor(Tensor):
             memo[id(self)] = torch.nn.Parameter(self.data.clone(), self.requires_grad)
         return memo[id(self)]
 
-    def __reduce_ex__(
-        self, protocol
-    ):  # torch's own way for memory it cannot save: no class of ours in the file
+    def __reduce_ex__(self, protocol):  # torch's own way for memory it cannot save: no class of ours in the file
         if isinstance(self, torch.nn.Parameter):
             return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
         args = (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
@@ -436,9 +424,7 @@ class VTensor(Tensor):
 
 def _handed_cpu(name: str, items) -> bool:  # lengths and batch sizes of packed sequences belong on the CPU
     integers = name in _RNN or name in _PACKING
-    return any(
-        type(t) is not VTensor and not (integers and not t.is_floating_point()) for t in _tensors(items)
-    )
+    return any(type(t) is not VTensor and not (integers and not t.is_floating_point()) for t in _tensors(items))
 
 
 def _scalars_that_learn(args: tuple) -> tuple:  # a CPU scalar may mix in; its gradient goes back to the CPU
