@@ -9,7 +9,7 @@ help:  ## show this list
 
 # OpenMP threads that sleep while they wait leave the cores to the ranks.
 lab: venv  ## open JupyterLab on the lessons
-	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab lessons/00_start_here.ipynb
+	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" lessons/00_start_here.ipynb
 
 test: venv chromium  ## run everything that CI runs
 	$(BIN)/python tools/run_tests.py
@@ -29,7 +29,7 @@ venv: .venv/installed  ## make .venv and install everything
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("ddplab needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
 	touch $@
 

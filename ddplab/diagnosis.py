@@ -39,7 +39,8 @@ def place_of(frame: Frame, cell_names: dict[str, str]) -> str:
     file, line, function = frame
     name = cell_names.get(file)
     if name is None and "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
-        label = shell.compile.format_code_name(file)
+        format_code_name = getattr(shell.compile, "format_code_name", lambda file: None)  # IPython from 8 on
+        label = format_code_name(file)
         name = " ".join(label) if label else None
     where = f"{name or os.path.basename(file)}, line {line}"
     return where if function == "<module>" else f"{where}, in {function}"
@@ -57,8 +58,10 @@ def show(frames: list[Frame], cell_names: dict[str, str]) -> str:
     lines = []
     for number, frame in enumerate(own):
         arrow = "--> " if number == len(own) - 1 else "    "
-        lines += [f"  {place_of(frame, cell_names)}", f"    {arrow}{source_of(frame)}"]
-    return "\n".join(lines)
+        lines += [f"\n  {place_of(frame, cell_names)}\n    {arrow}{source_of(frame)}"]
+    if len(lines) > 12:  # a function that calls itself
+        lines[4:-4] = [f"\n  … {len(lines) - 8} calls more …"]
+    return "".join(lines)
 
 
 # ------------------------------------------------------------------ who failed first
@@ -73,6 +76,8 @@ _HINTS = {
     "leave your init_process_group() out, or use launch(..., init=False).",
     "Default process group has not been initialized": "call dist.init_process_group() first, "
     "or leave init=False out of launch().",
+    "EOFError: EOF when reading a line": "a rank has no keyboard; pass what you would type as an argument.",
+    "BdbQuit": "a rank has no keyboard for a debugger; print, log, or call the function in the notebook itself.",
     "daemonic processes are not allowed": "A data loader worker cannot start processes of its own.",
 }
 
@@ -111,8 +116,10 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
     rank = min(same)
     error = errors[rank]
     reason = f": {error['message']}" if error["message"] else ""
-    message = f"rank {rank} raised {error['type']}{reason}\n{show(error['frames'], run.cell_names)}"
-    hint = next((f"\nhint: {hint}" for words, hint in _HINTS.items() if words in error["message"]), "")
+    said = f"{error['type']}{reason}"
+    why = "".join(f"\n  {line}" for line in error["why"])
+    message = f"rank {rank} raised {said}{show(error['frames'], run.cell_names)}{why}"
+    hint = next((f"\nhint: {hint}" for words, hint in _HINTS.items() if words in said), "")
     return RankError(
         f"{message}{hint}{_others(run, rank, same)}",
         run,

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,7 +63,7 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
                     died_at.setdefault(rank, time.time_ns())
             if job.failed(run) or run.stop_asked.is_set():
                 break
-            view.update()
+            view = _updated(view, run)
             now = time.monotonic()
             if timeout is not None and now > look_at:
                 look_at = now + min(0.25, timeout / 4)
@@ -87,12 +88,24 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
             if run.state == "running":
                 run.state = "stopped"
             try:
-                view.update()  # the last that was printed, while it is still on disk
+                view = _updated(view, run)  # the last that was printed, while it is still on disk
                 run.close()
                 view.close()
             finally:
                 _live_runs.discard(run)
                 run.ended.set()
+
+
+def _updated(view: Any, run: Run) -> Any:
+    """Redraw. A view that fails must not end the run: say so once, and go on without it."""
+    from ddplab.panel import Quiet
+
+    try:
+        view.update()
+        return view
+    except Exception as error:
+        warnings.warn(f"the panel stopped, the run goes on: {error!r}", stacklevel=2)
+        return Quiet(run)
 
 
 def _settle(run: Run, job: Job, died_at: dict[int, int]) -> None:

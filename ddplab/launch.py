@@ -114,8 +114,9 @@ def launch(
         _save_function(fn, args, kwargs, f"{directory}/fn")
         store = hold_store()
         env = rank_environment(directory, nproc_per_node, kind, store.port)
+        path = [folder or os.getcwd() for folder in sys.path]  # a notebook's "" is the folder it is in now
         run = Run(directory, nproc_per_node, kind, backend, start=time.time())
-        start = functools.partial(_Processes, (directory, env, init, backend), nproc_per_node, store)
+        start = functools.partial(_Processes, (directory, env, path, init, backend), nproc_per_node, store)
         return follow(run, start, timeout, wait=wait, quiet=quiet)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
@@ -163,9 +164,13 @@ def rank_environment(directory: str, nproc: int, kind: str, port: int) -> dict[s
 def _check_call(fn: Any, args: tuple, kwargs: dict, nproc_per_node: Any, timeout: Any) -> None:
     if "DDPLAB_RUN_DIR" in os.environ:
         raise RuntimeError("launch() was called inside a rank; call it in the notebook, a rank cannot launch ranks")
+    if isinstance(fn, str):
+        raise TypeError(f"launch() takes a function; for a script write torchrun({fn!r}, nproc_per_node=…)")
     if not callable(fn):
+        raise TypeError(f"launch() takes a function, not {type(fn).__name__}: write launch(train), not launch(train())")
+    if inspect.isgeneratorfunction(fn) or inspect.iscoroutinefunction(fn):
         raise TypeError(
-            f"launch() takes a function, not {type(fn).__name__}; write launch({_name(fn)}) without calling it"
+            f"{_name(fn)}() is a generator or async function, which does nothing when it is called; return values"
         )
     if type(nproc_per_node) is not int or nproc_per_node < 1:
         raise ValueError(f"nproc_per_node must be a whole number of at least 1, not {nproc_per_node!r}")
@@ -291,12 +296,16 @@ def end_group(pid: int, number: signal.Signals) -> None:
         pass
 
 
+_main_lock = threading.Lock()
+
+
 @contextmanager
 def _main_left_alone() -> Iterator[None]:
     """Keep multiprocessing from importing the caller's script again in each rank: the function travels by value."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _main_lock:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -76,6 +76,11 @@ def _torchrun(
     directory = directory or tempfile.mkdtemp(prefix="ddplab-")
     try:
         asked = _parse([*flags, script])
+        if asked.training_script != script:
+            raise ValueError(
+                f"{asked.training_script!r} is not one of torchrun's options. The script is given already; "
+                "in a cell its own arguments go after --"
+            )
         nproc = determine_local_world_size(asked.nproc_per_node)
         nodes = parse_min_max_nnodes(asked.nnodes)[1]
         meeting_place_given = (
@@ -102,9 +107,12 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     refusal = io.StringIO()
     try:
         with contextlib.redirect_stderr(refusal):
-            return get_args_parser().parse_args(arguments)
+            parser = get_args_parser()
+            parser.prog = "torchrun"
+            return parser.parse_args(arguments)
     except SystemExit:
-        raise ValueError(f"torchrun does not take this: {refusal.getvalue().strip().splitlines()[-1]}") from None
+        said = refusal.getvalue().strip().splitlines() or ["torchrun --help in a terminal lists what there is"]
+        raise ValueError(f"torchrun does not take this: {said[-1]}") from None
 
 
 class _Agents:
@@ -120,6 +128,7 @@ class _Agents:
             flags = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", *flags]
         self.logs = [f"{run.directory}/agent{node}.log" for node in range(agents)]
         self.agents = []
+        flags = [f"--log-dir={run.directory}/torchelastic", *flags]  # else torchrun leaves a folder of its own in /tmp
         for node, log in enumerate(self.logs):
             argv = [*flags, "-m", "ddplab.script", *command]
             program = "from ddplab.script import agent; agent()"
@@ -203,6 +212,10 @@ def _agent_environment(run: Run, flags: list[str], node: int, agents: int) -> di
 # ------------------------------------------------------------------ the cell magic
 
 
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(f"%%torchrun: {message}")
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register `%%torchrun` in a notebook; importing ddplab does it."""
 
@@ -214,6 +227,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         --save NAME.py keeps the script, --out NAME stores the Run in a variable, --timeout SECONDS as in launch().
         """
         ours = argparse.ArgumentParser(prog="%%torchrun", add_help=False, allow_abbrev=False)
+        ours.error = _refuse
         ours.add_argument("--save")
         ours.add_argument("--out")
         ours.add_argument("--timeout", type=float, default=60.0)
@@ -221,11 +235,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         script_args = words[words.index("--") + 1 :] if "--" in words else []
         options, flags = ours.parse_known_args(words[: words.index("--")] if "--" in words else words)
 
+        if options.save:
+            options.save = os.path.abspath(os.path.expanduser(options.save))
+            os.makedirs(os.path.dirname(options.save), exist_ok=True)
         directory = tempfile.mkdtemp(prefix="ddplab-")
-        script = os.path.abspath(options.save) if options.save else f"{directory}/cell.py"
+        script = options.save or f"{directory}/cell.py"
         # the magic's own line becomes a comment, so that line numbers are those of the cell
         command = shlex.join(["torchrun", *flags, os.path.basename(script), *script_args])
-        Path(script).write_text(f"# {command}\n{cell}")
+        Path(script).write_text(f"# {command}\n{cell}", encoding="utf-8")
         name = f"Cell In[{len(shell.user_ns['In']) - 1}]"  # the cell that runs is the last of In
         if options.save:
             name = f"{os.path.basename(script)} ({name})"

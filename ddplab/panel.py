@@ -43,7 +43,8 @@ def live() -> bool:
 
 def _in_kernel() -> bool:
     ipython = sys.modules.get("IPython")
-    return ipython is not None and type(ipython.get_ipython()).__name__ == "ZMQInteractiveShell"
+    shell = None if ipython is None else ipython.get_ipython()
+    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)  # Colab's is a subclass
 
 
 def view_of(run: Run, wait: bool, quiet: bool) -> Quiet:

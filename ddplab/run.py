@@ -225,6 +225,17 @@ class Run:
             sizes += [self.has(rank, "result"), self.has(rank, "error"), self.has(rank, "pid")]
         return sizes
 
+    def _open_result(self, rank: int) -> None:
+        try:
+            self.results[rank] = load(f"{self.directory}/{rank}.result", torch.device("cpu"))
+        except Exception as error:  # it could be packed there, and cannot be unpacked here: a DDP model needs its group
+            hint = "Of a model wrapped in DDP return model.module, or its state_dict()."
+            message = f"what rank {rank} returned cannot be opened in the notebook: {type(error).__name__}: {error}"
+            self.error = self.error or RankError(
+                f"{message}\nhint: {hint}", self, rank, type(error).__name__, str(error)
+            )
+            self.state = "failed"
+
     def close(self) -> None:
         """Bring everything home from the run's folder and delete it."""
         try:
@@ -232,7 +243,7 @@ class Run:
             self._kept_output = self.output
             for rank in range(self.world_size):
                 if self.has(rank, "result") and self.backend:  # a script returns nothing
-                    self.results[rank] = load(f"{self.directory}/{rank}.result", torch.device("cpu"))
+                    self._open_result(rank)
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -12,6 +12,7 @@ Nothing of the notebook side (widgets, figures) is imported here.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import json
 import multiprocessing
 import os
@@ -46,6 +47,8 @@ def log(**values: float | int | str | bool | None) -> None:
     Raises TypeError naming the value that cannot be logged.
     """
     global _row_count, _log_file
+    if not isinstance(values.get("step", 0), int | float):
+        raise TypeError(f"log(step=…) is a number, the position on the axis of the curves, not {values['step']!r}")
     row = {"step": _row_count, "time": time.time()}
     for name, value in values.items():
         if name in ("rank", "time"):
@@ -95,7 +98,7 @@ def cleanup() -> None:
 # ------------------------------------------------------------------ the life of a rank under launch()
 
 
-def main(local_rank: int, run_dir: str, env: dict[str, str], init: bool, backend: str) -> None:
+def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], init: bool, backend: str) -> None:
     """Run the function that `launch` saved in `run_dir` as one rank, then leave without tearing torch down."""
     rank = local_rank
     os.environ.clear()  # the forkserver's environment is as old as the forkserver
@@ -116,16 +119,34 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], init: bool, backend
         here = device()
         if here.type == "cuda":
             torch.cuda.set_device(here)
+        sys.path[:] = path
+        _keep_process_groups()
         fn, args, kwargs = load(f"{run_dir}/fn", here)
         if init:
             dist.init_process_group(backend, device_id=here if backend == "nccl" else None)
-            dist.barrier()  # everybody is connected, so a rank that fails at once does not take the others by surprise
+            dist.barrier()  # everybody is connected: a rank that fails at once does not surprise the others
         _save_result(fn(*args, **kwargs), run_dir, rank)
     except BaseException as error:
         report(error, run_dir, rank)
         leave(1)
     _wait_for_all(run_dir, int(env["WORLD_SIZE"]))
     leave(0)
+
+
+def _keep_process_groups() -> None:
+    """Hold on to every default process group, so that its destructor never runs, also when fn destroys the group itself.
+
+    A textbook function ends with `dist.destroy_process_group()`. Its DDP model is then the group's last owner, and in
+    about one launch of six gloo's thread and Python's lock wait for each other when the model goes.
+    """
+    begin, kept = dist.init_process_group, []
+
+    @functools.wraps(begin)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        begin(*args, **kwargs)
+        kept.append(dist.group.WORLD)
+
+    dist.init_process_group = init_process_group
 
 
 def _end_with_notebook(run_dir: str) -> None:
@@ -174,15 +195,31 @@ def introduce(run_dir: str, rank: int) -> None:
 def report(error: BaseException, run_dir: str, rank: int) -> None:
     """Write down the exception that ends this rank: when, what, and where in whose code."""
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        frames.append((error.filename, error.lineno, "<module>"))
     record = {
         "time_ns": time.time_ns(),
         "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)),
         "type": type(error).__name__,
-        "message": str(error),
+        "message": _words(error),
+        "why": [*getattr(error, "__notes__", ()), *_why(error)],
         "frames": frames,
         "text": "".join(traceback.format_exception(error)),
     }
     write(f"{run_dir}/{rank}.error", json.dumps(record))
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as own:  # an exception that cannot even say what it is
+        return f"(its message cannot be read: {type(own).__name__})"
+
+
+def _why(error: BaseException) -> list[str]:
+    """Say what caused an exception (`raise … from`), or what an ExceptionGroup holds, a line each."""
+    lines = [f"caused by {type(error.__cause__).__name__}: {_words(error.__cause__)}"] if error.__cause__ else []
+    return lines + [f"holds {type(e).__name__}: {_words(e)}" for e in getattr(error, "exceptions", ())]
 
 
 def _save_result(value: Any, run_dir: str, rank: int) -> None:

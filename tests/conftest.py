@@ -51,7 +51,11 @@ def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
 
 
 def run_folders(folder: str | None = None) -> list[str]:
-    return [name for name in os.listdir(folder or _folder) if name.startswith(("ddplab-", "pytorch-errorfile"))]
+    return [
+        name
+        for name in os.listdir(folder or _folder)
+        if name.startswith(("ddplab-", "pytorch-errorfile", "torchelastic"))
+    ]
 
 
 def until(condition, seconds: float = 5.0) -> bool:

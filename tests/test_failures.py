@@ -257,3 +257,69 @@ def test_stacks_are_read_for_the_right_thread():
 def test_library_and_own_frames_are_not_the_learners():
     mine = (__file__, 1, "f")
     assert learners([(torch.__file__, 1, "f"), (os.__file__, 1, "g"), ("<string>", 1, "h"), mine]) == [mine]
+
+
+# ------------------------------------------------------------------ what learners do
+
+
+def test_a_function_that_destroys_its_group_as_textbooks_do_ends_well():
+    def textbook():
+        model = DDP(torch.nn.Linear(4, 4))
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+        dist.destroy_process_group()
+        return "done"
+
+    def all_by_itself():
+        dist.init_process_group("gloo")
+        return textbook()
+
+    for _ in range(20):
+        assert launch(textbook, device="cpu", quiet=True, timeout=20).results == ["done"] * 2
+        assert launch(all_by_itself, init=False, device="cpu", quiet=True, timeout=20).results == ["done"] * 2
+
+
+def test_a_result_that_cannot_be_opened_here_is_named_and_the_rest_is_kept():
+    def train():
+        model = DDP(torch.nn.Linear(2, 2))
+        return model if dist.get_rank() == 0 else "kept"
+
+    error = fails(train)
+    assert "what rank 0 returned cannot be opened" in str(error) and "return model.module" in str(error)
+    assert error.run.results == [None, "kept"]
+
+
+def test_endless_recursion_is_told_in_a_few_lines():
+    def again(n):
+        return again(n + 1)
+
+    text = str(fails(lambda: again(0)))
+    assert "RecursionError" in text and "calls more" in text and len(text.splitlines()) < 30
+
+
+def test_causes_notes_and_groups_are_told():
+    def caused():
+        try:
+            {}["key"]
+        except KeyError as error:
+            raise RuntimeError("no such setting") from error
+
+    def noted():
+        error = ValueError("bad row")
+        error.add_note("in file 7")
+        raise error
+
+    def grouped():
+        raise ExceptionGroup("two things", [ValueError("one"), TypeError("two")])
+
+    assert "caused by KeyError: 'key'" in str(fails(caused))
+    assert "in file 7" in str(fails(noted))
+    assert "holds ValueError: one\n  holds TypeError: two" in str(fails(grouped))
+
+
+def test_a_rank_without_a_keyboard_gets_a_hint():
+    assert "hint: a rank has no keyboard" in str(fails(lambda: input()))
+
+
+def test_a_step_that_is_no_number_is_refused():
+    assert "log(step=…) is a number" in str(fails(lambda: log(step="epoch 1")))

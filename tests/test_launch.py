@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from conftest import ranks_alive, run_folders, until
 
 import ddplab
+import ddplab.panel
 from ddplab import RankError, Run, launch, log
 
 
@@ -100,6 +102,14 @@ def test_the_door_is_clear():
         launch(lambda lr: lr)
     with pytest.raises(TypeError, match="takes a function, not int"):
         launch(3)
+    with pytest.raises(TypeError, match="for a script write torchrun"):
+        launch("train.py")
+
+    async def asynchronous(): ...
+
+    for idle in (asynchronous, lambda: (yield)):
+        with pytest.raises(TypeError, match="generator or async function"):
+            launch(idle)
     for wrong in (0, -1, 2.0, "2", True):
         with pytest.raises(ValueError, match="nproc_per_node must be a whole number"):
             launch(print, nproc_per_node=wrong)
@@ -109,6 +119,35 @@ def test_the_door_is_clear():
         launch(print, backend="mpi")
     with pytest.raises(ValueError, match='device must be "cpu"'):
         launch(print, device="cuda:0")
+
+
+def test_a_module_of_the_folder_one_has_changed_to_is_found(tmp_path, monkeypatch):
+    (tmp_path / "my_helpers.py").write_text("def train():\n    return 'found'\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    from my_helpers import train
+
+    assert launch(train, quiet=True).results == ["found"] * 2
+
+
+def test_launches_from_several_threads_leave_main_alone():
+    main = sys.modules["__main__"]
+    threads = [threading.Thread(target=launch, args=[print], kwargs={"quiet": True}) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.modules["__main__"] is main
+
+
+def test_a_panel_that_fails_does_not_end_the_run(monkeypatch):
+    class Broken(sys.modules["ddplab.panel"].Quiet):
+        def update(self):
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(sys.modules["ddplab.panel"], "view_of", lambda run, wait, quiet: Broken(run))
+    with pytest.warns(UserWarning, match="the panel stopped, the run goes on"):
+        assert launch(lambda: time.sleep(0.2)).state == "finished"
 
 
 # ------------------------------------------------------------------ 2. what a rank finds

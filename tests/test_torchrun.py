@@ -127,6 +127,8 @@ def test_the_door_is_clear(script):
         torchrun(script(""), nproc_per_nodes=2)
     with pytest.raises(ValueError, match=r"Unsupported nproc_per_node"):
         torchrun(script(""), nproc_per_node="many")
+    with pytest.raises(ValueError, match="torchrun --help in a terminal"):
+        torchrun(script(""), help=True)
     with pytest.raises(FileNotFoundError, match=r"there is no script .nowhere.py."):
         torchrun("nowhere.py")
 
