@@ -7,9 +7,10 @@ BIN := .venv/bin
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-# OpenMP threads that sleep while they wait leave the cores to the ranks.
+# OpenMP threads that sleep while they wait leave the cores to the ranks. In a container people often are root.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 lab: venv  ## open JupyterLab on the lessons
-	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab --ServerApp.root_dir="$(CURDIR)" lessons/00_start_here.ipynb
+	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" lessons/00_start_here.ipynb
 
 test: venv chromium  ## run everything that CI runs
 	$(BIN)/python tools/run_tests.py

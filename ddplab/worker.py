@@ -134,7 +134,7 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], in
 
 
 def _keep_process_groups() -> None:
-    """Hold on to every default process group, so that its destructor never runs, also when fn destroys the group itself.
+    """Hold on to every default process group: its destructor must never run, also when fn destroys the group itself.
 
     A textbook function ends with `dist.destroy_process_group()`. Its DDP model is then the group's last owner, and in
     about one launch of six gloo's thread and Python's lock wait for each other when the model goes.

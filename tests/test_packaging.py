@@ -275,3 +275,10 @@ def test_every_word_in_italics_in_the_glossary_has_an_entry():
         singular = re.sub(r"(es|s)$", "", word.lower())
         known = any(form in entries for form in (word.lower(), word.lower().removesuffix("s"), singular))
         assert known or word in ("broadcasts",), f"{word!r} is in italics and has no entry"
+
+
+def test_the_lab_opens_at_the_root_so_that_links_between_notebooks_work():
+    """The lessons link to ../exercises and ../README.md, which a server rooted in lessons/ cannot reach."""
+    recipe = subprocess.run(["make", "-n", "lab"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (command,) = [line for line in recipe.splitlines() if "jupyter lab" in line]
+    assert f'--ServerApp.root_dir="{ROOT}" lessons/00_start_here.ipynb' in command

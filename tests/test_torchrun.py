@@ -142,7 +142,7 @@ def test_the_same_script_runs_unchanged_under_plain_torchrun_where_log_prints(tm
     path = tmp_path / "job.py"
     path.write_text(TINY_DDP)
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(path)],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}", str(path)],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
