@@ -141,8 +141,9 @@ def test_what_torchrun_itself_says_is_shown_when_no_rank_began(script):
 def test_the_same_script_runs_unchanged_under_plain_torchrun_where_log_prints(tmp_path):
     path = tmp_path / "job.py"
     path.write_text(TINY_DDP)
+    options = ["--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}"]
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}", str(path)],
+        [sys.executable, "-m", "torch.distributed.run", *options, str(path)],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
