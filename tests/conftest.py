@@ -51,11 +51,7 @@ def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
 
 
 def run_folders(folder: str | None = None) -> list[str]:
-    return [
-        name
-        for name in os.listdir(folder or _folder)
-        if name.startswith(("ddplab-", "pytorch-errorfile", "torchelastic"))
-    ]
+    return [name for name in os.listdir(folder or _folder) if name.startswith(("ddplab-", "pytorch-errorfile"))]
 
 
 def until(condition, seconds: float = 5.0) -> bool:
@@ -72,10 +68,11 @@ def until(condition, seconds: float = 5.0) -> bool:
 def nothing_left_behind():
     _there_before.clear()
     _there_before.update(process.pid for process in ranks_alive())
+    folders = run_folders()
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
     assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"
-    assert run_folders() == []
+    assert set(run_folders()) <= set(folders)
     if shared_memory:
         mine = [name for name in set(os.listdir("/dev/shm")) - shared_memory if str(os.getpid()) in name]
         assert mine == []

@@ -1,7 +1,9 @@
 """Promise 11 (and 6, 7, 9 for scripts): the real torchrun, followed as a launch is."""
 
+import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import pytest
@@ -48,6 +50,12 @@ def test_every_variable_that_torchrun_sets_is_there(script):
         words = f"['{rank}', '{rank}', '2', '2', '0'] ['--lr', '0.1'] {sys.executable} __main__ job.py\n"
         assert run.output[rank] == words
     assert run.state == "finished" and run.results == [None, None] and not ranks_alive()
+
+
+def test_torchruns_own_folder_for_logs_goes_too(script):
+    before = set(os.listdir(tempfile.gettempdir()))
+    torchrun(script("print('hello')"), nproc_per_node=1, quiet=True)
+    assert not [name for name in set(os.listdir(tempfile.gettempdir())) - before if name.startswith("torchelastic")]
 
 
 def test_two_agents_on_this_machine_stand_for_two_nodes(script):
