@@ -20,7 +20,7 @@ REGISTERED = sorted(checks.EXERCISES)
 
 
 def answers_to(id):
-    name = f"answers.lesson_{id[:2]}"
+    name = f"answers.lesson_{id.split('.')[0]}"
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError:
@@ -73,7 +73,7 @@ def test_no_answer_is_left_without_its_exercise():
 @pytest.mark.parametrize("id", REGISTERED)
 def test_ids_belong_to_their_lesson_and_titles_stand_alone(id):
     found = checks.EXERCISES[id]
-    assert found.judge.__module__ == f"ddplab.checks.lesson_{id[:2]}"
+    assert found.judge.__module__ == f"ddplab.checks.lesson_{id.split('.')[0]}"
     assert found.title and found.title[-1] not in ".!"
 
 

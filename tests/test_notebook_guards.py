@@ -25,7 +25,7 @@ def test_notebook_is_clean(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_title_says_what_it_is(path):
     title = nbformat.read(path, as_version=4).cells[0].source
-    number = path.stem[:2]
+    number = path.stem.split("_")[0]
     start = {
         "lessons": f"# {number} · ",
         "solutions": f"# 📃 Solutions {number}",
@@ -50,7 +50,7 @@ def test_every_exercise_is_a_blank(path):
 
 def test_every_lesson_with_checks_has_a_solution_and_an_exercise():
     for path in sorted((ROOT / "ddplab" / "checks").glob("lesson_*.py")):
-        number = path.stem[-2:]
+        number = path.stem.removeprefix("lesson_")
         for folder in ("solutions", "exercises"):
             assert list((ROOT / folder).glob(f"{number}_*.ipynb")), f"{folder}/ has nothing for lesson {number}"
 

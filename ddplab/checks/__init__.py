@@ -127,7 +127,7 @@ def judge(id: str, /, *answers: Any, **named: Any) -> Verdict:
 
 def find(id: str) -> Exercise | None:
     """The exercise with this id, its lesson's checks loaded if need be. None when there is none."""
-    lesson = re.fullmatch(r"(\d\d)\.\d+", str(id))
+    lesson = re.fullmatch(r"(\d\d[a-z]?)\.\d+", str(id))
     if lesson:
         name = f"{__name__}.lesson_{lesson[1]}"
         try:

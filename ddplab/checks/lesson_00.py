@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import needs_function
 
 
 @exercise("00.1", "Every rank says who it is")
@@ -11,7 +12,7 @@ def who_am_i(greet: Callable[[], str]) -> None:
     """`greet()` returns "rank R of W", read from torch.distributed. Run here on three ranks."""
     from ddplab import launch
 
-    _must_be_a_function(greet, "greet")
+    needs_function("greet", greet)
     said: list[Any] = launch(greet, nproc_per_node=3, quiet=True, timeout=15).results
     wanted = [f"rank {rank} of 3" for rank in range(3)]
     if said == wanted:
@@ -40,7 +41,7 @@ def countdown(count: Callable[[int], None]) -> None:
     """`count(n)` logs a column `left`: n, n - 1, … 1, a row each. Run here on two ranks with n = 4."""
     from ddplab import launch
 
-    _must_be_a_function(count, "count")
+    needs_function("count", count)
     run = launch(count, 4, nproc_per_node=2, quiet=True, timeout=15)
     columns = run.metrics.columns()
     if not columns:
@@ -72,7 +73,7 @@ def all_birds(count_birds: Callable[[], int]) -> None:
     """Rank r has seen 10**r birds; `count_birds()` returns everybody's sum, on every rank. Run here on three ranks."""
     from ddplab import launch
 
-    _must_be_a_function(count_birds, "count_birds")
+    needs_function("count_birds", count_birds)
     results = launch(count_birds, nproc_per_node=3, quiet=True, timeout=15).results
     if any(result is None for result in results):
         silent = [rank for rank, result in enumerate(results) if result is None]
@@ -102,11 +103,3 @@ def all_birds(count_birds: Callable[[], int]) -> None:
     if birds == [3, 3, 3]:
         raise NotYet(f"{told}: every rank put in 1", hint="Rank r has seen `10 ** dist.get_rank()` birds.")
     raise NotYet(f"{told}, not 111 each", hint="Start from a tensor with `10 ** dist.get_rank()` in it.")
-
-
-def _must_be_a_function(answer: Any, name: str) -> None:
-    if not callable(answer):
-        raise NotYet(
-            f"`{name}` is {type(answer).__name__!r}, not a function",
-            hint="Pass the function itself, without calling it: the ranks do that.",
-        )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import needs_function, number
 from ddplab.data import digits
 from ddplab.models import CNN, MLP
 
@@ -29,7 +30,7 @@ def one_thread() -> Iterator[None]:
 @one_thread()
 def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
     """`accuracy(model, data)`: the share of images whose largest logit is the label's, however the model was left."""
-    _must_be_a_function(accuracy, "accuracy")
+    needs_function("accuracy", accuracy)
     x, y = digits(train=False).tensors
     torch.manual_seed(0)
     model = CNN(batch_norm=True)
@@ -42,7 +43,7 @@ def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
     model.train()
 
     data = TensorDataset(x[:357], y[:357])
-    answer = _number(accuracy(model, data), "accuracy")
+    answer = number("accuracy", accuracy(model, data))
     moved = not torch.equal(model.features[1].running_mean, statistics)
     if abs(answer - share) < 1e-6 and not moved:
         return
@@ -72,7 +73,7 @@ def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
 @one_thread()
 def one_seed(train_mlp: Callable[[int], nn.Module]) -> None:
     """`train_mlp(seed)` returns a trained MLP: the same seed gives the same bits, another seed another model."""
-    _must_be_a_function(train_mlp, "train_mlp")
+    needs_function("train_mlp", train_mlp)
     models = []
     for noise, seed in ((1, 0), (2, 0), (3, 1)):
         torch.manual_seed(noise)  # whatever the notebook drew before must not matter
@@ -104,11 +105,11 @@ def one_seed(train_mlp: Callable[[int], nn.Module]) -> None:
 @exercise("01.3", "What fits on a device")
 def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
     """`bytes_to_train(n, optimizer)`: parameters, gradients and state of n float32 parameters, without activations."""
-    _must_be_a_function(bytes_to_train, "bytes_to_train")
+    needs_function("bytes_to_train", bytes_to_train)
     right = {"sgd": 8, "momentum": 12, "adam": 16}
-    each = {name: _number(bytes_to_train(1000, name), "bytes_to_train") / 1000 for name in right}
+    each = {name: number("bytes_to_train", bytes_to_train(1000, name)) / 1000 for name in right}
     if each == right:
-        large = _number(bytes_to_train(7_000_000_000, "adam"), "bytes_to_train")
+        large = number("bytes_to_train", bytes_to_train(7_000_000_000, "adam"))
         if large != 112e9:
             raise NotYet(f"7 billion parameters gave {large:g}, not 112e9", hint="Is it the same formula for every n?")
         return
@@ -140,7 +141,7 @@ def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
 @one_thread()
 def uneven_pieces(accumulate: Callable[[nn.Module, Tensor, Tensor, int], Any]) -> None:
     """`accumulate(model, x, y, size)` leaves the whole batch's gradient in p.grad, from pieces of `size` images."""
-    _must_be_a_function(accumulate, "accumulate")
+    needs_function("accumulate", accumulate)
     x, y = digits().tensors
     for n, size in ((64, 8), (60, 16)):
         torch.manual_seed(0)
@@ -210,17 +211,3 @@ def _explain_gradient(got: Tensor, whole: Tensor, model: nn.Module, batch: tuple
 
 def _gradient(model: nn.Module) -> Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters()]).clone()
-
-
-def _number(answer: Any, name: str) -> float:
-    """The answer as a number; a tensor with one element will do."""
-    try:
-        return float(answer)
-    except (TypeError, ValueError):
-        what = "nothing" if answer is None else f"a {type(answer).__name__}"
-        raise NotYet(f"`{name}` returned {what}, not a number", hint="Is there a `return`?") from None
-
-
-def _must_be_a_function(answer: Any, name: str) -> None:
-    if not callable(answer):
-        raise NotYet(f"`{name}` is {type(answer).__name__!r}, not a function", hint="Pass the function itself.")

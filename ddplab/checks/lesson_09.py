@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import needs_function, off, on_ranks
 
 BATCH, STEPS, LR = 64, 3, 0.5  # of the loop in exercise 09.2
 
@@ -70,7 +71,7 @@ def numbers(effective_batch: Any, steps_per_epoch: Any, after_backward: Any, sum
 @exercise("09.2", "The loop, converted")
 def converted(train: Callable[..., Any]) -> None:
     """`train(net, batches)` on 2 and 4 ranks must leave in `net` what one device has after the same batches."""
-    _needs_function("train", train)
+    needs_function("train", train)
     for size in (2, 4):
         _converted_on(size, train)
 
@@ -78,7 +79,7 @@ def converted(train: Callable[..., Any]) -> None:
 def _converted_on(size: int, train: Callable[..., Any]) -> None:
     import torch
 
-    ranks = _launch(_train_in_rank, train, size=size)
+    ranks = on_ranks(_train_in_rank, train, size=size, hints=HINTS)
     where = f"on {size} ranks"
     weights = [rank["weights"] for rank in ranks]
     seen = [rank["seen"] for rank in ranks]
@@ -90,7 +91,7 @@ def _converted_on(size: int, train: Callable[..., Any]) -> None:
             f"{where}, the weights of `net` never moved",
             hint="`optimizer.step()` moves them, if the optimiser has the parameters of `net` and gradients are there.",
         )
-    if any(_off(other, weights[0]) > 1e-9 for other in weights):
+    if any(off(other, weights[0]) > 1e-9 for other in weights):
         if not ranks[0]["wrapped"]:
             raise NotYet(
                 f"{where}, the ranks end with different weights, for nobody averages the gradients",
@@ -111,7 +112,7 @@ def _converted_on(size: int, train: Callable[..., Any]) -> None:
             hint="Does every rank do the same number of steps, with the same optimiser?",
         )
     _shares(where, size, seen)
-    if _off(weights[0], _weights_of_one_device()) < 1e-7:
+    if off(weights[0], _weights_of_one_device()) < 1e-7:
         return
     for other, (why, hint) in {
         "lr": (f"a learning rate {size} times as large", "The average has the size of one gradient: leave lr alone."),
@@ -119,7 +120,7 @@ def _converted_on(size: int, train: Callable[..., Any]) -> None:
         "keep": ("gradients that are never set to zero", "`optimizer.zero_grad()` in every step."),
         "half": (f"a learning rate {size} times smaller", "DDP has divided already: leave loss and lr alone."),
     }.items():
-        if _off(weights[0], _weights_of_one_device(other, size)) < 1e-7:
+        if off(weights[0], _weights_of_one_device(other, size)) < 1e-7:
             raise NotYet(f"{where}, the weights are not those of one device, but those of {why}", hint)
     raise NotYet(
         f"{where}, the ranks agree, but not with one device",
@@ -220,12 +221,12 @@ def _weights_of_one_device(mistake: str = "", size: int = 1, steps: int = STEPS)
 @exercise("09.3", "Gradients averaged by hand")
 def averaged_by_hand(average_gradients: Callable[..., Any]) -> None:
     """`average_gradients(net)` on 2 and 3 ranks must leave the mean in every `.grad` of every rank."""
-    _needs_function("average_gradients", average_gradients)
+    needs_function("average_gradients", average_gradients)
     for size in (2, 3):
         where = f"on {size} ranks"
-        ranks = _launch(_average_in_rank, average_gradients, size=size)
+        ranks = on_ranks(_average_in_rank, average_gradients, size=size, hints=HINTS)
         mean = sum(rank["before"] for rank in ranks) / size
-        right = [_off(rank["after"], mean) < 1e-9 for rank in ranks]
+        right = [off(rank["after"], mean) < 1e-9 for rank in ranks]
         if any(rank["moved"] for rank in ranks):
             raise NotYet(
                 f"{where}, the weights changed",
@@ -233,7 +234,7 @@ def averaged_by_hand(average_gradients: Callable[..., Any]) -> None:
             )
         if all(right):
             continue
-        if all(_off(rank["after"], rank["before"]) < 1e-9 for rank in ranks):
+        if all(off(rank["after"], rank["before"]) < 1e-9 for rank in ranks):
             raise NotYet(
                 f"{where}, every rank still has its own gradients",
                 hint="`dist.all_reduce(p.grad)` changes `p.grad` itself; so does `p.grad /= …`. A new tensor is lost.",
@@ -245,7 +246,7 @@ def averaged_by_hand(average_gradients: Callable[..., Any]) -> None:
                 hint="All ranks need the result: `all_reduce`, not `reduce`; and all must do the same with it.",
             )
         for factor in (size, 1 / size, size / 2, 2 / size):
-            if all(_off(rank["after"], factor * mean) < 1e-9 for rank in ranks):
+            if all(off(rank["after"], factor * mean) < 1e-9 for rank in ranks):
                 hint = {
                     size: "`all_reduce` adds up; divide by the number of ranks.",
                     1 / size: "Divide once, and not twice.",
@@ -281,17 +282,17 @@ def _average_in_rank(average_gradients: Callable[..., Any]) -> dict[str, Any]:
 @exercise("09.4", "An uneven split, mended")
 def mended(my_loss: Callable[..., Any]) -> None:
     """With `my_loss(logits, labels, batch_size)` DDP's gradient must be one device's, however the batch is split."""
-    _needs_function("my_loss", my_loss)
+    needs_function("my_loss", my_loss)
     for sizes in ([32, 32], [48, 16], [40, 16, 8]):
         where = f"with {', '.join(map(str, sizes[:-1]))} and {sizes[-1]} images"
         one = _gradient_of_one_device()
-        many = _launch(_gradient_in_rank, my_loss, sizes, size=len(sizes))[0]
-        if _off(many, one) < 1e-9:
+        many = on_ranks(_gradient_in_rank, my_loss, sizes, size=len(sizes), hints=HINTS)[0]
+        if off(many, one) < 1e-9:
             continue
         factor = float(many @ one / (one @ one))
-        if _off(many, factor * one) > 1e-9:
+        if off(many, factor * one) > 1e-9:
             raise NotYet(
-                f"{where} on the ranks, the gradient is {_off(many, one):.0%} off that of one device",
+                f"{where} on the ranks, the gradient is {off(many, one):.0%} off that of one device",
                 hint="A mean weighs every rank alike. Add up the losses of the rank's images, then scale the sum.",
             )
         hint = "The right direction, the wrong size: what does DDP do with the ranks' gradients?"
@@ -329,26 +330,6 @@ def _gradient_of_one_device() -> Any:
     return (_weights_of_one_device(steps=0) - _weights_of_one_device(steps=1)) / LR
 
 
-def _needs_function(name: str, value: Any) -> None:
-    if not callable(value):
-        raise NotYet(
-            f"`{name}` is {value!r}, not a function", hint="Pass the function itself, without calling it: the ranks do."
-        )
-
-
-def _launch(*args: Any, size: int) -> list[Any]:
-    from ddplab import RankError, launch
-
-    try:
-        return launch(*args, nproc_per_node=size, quiet=True, timeout=20).results
-    except RankError as error:
-        hint = next((hint for words, hint in HINTS.items() if words in error.reason), "")
-        if not hint:
-            raise
-        reason = error.reason.strip().splitlines()[0][:160]
-        raise NotYet(f"your code, on rank {error.rank}, raised {error.type_name}: {reason}", hint) from None
-
-
 HINTS = {
     "device_ids": "Leave `device_ids` out: `net` is on the rank's device already, whichever that is.",
     "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
@@ -360,9 +341,3 @@ HINTS = {
     "my_loss returned None": "`return` the loss.",
     "my_loss returned": "Return the tensor itself, without `.item()`: `backward()` needs it.",
 }
-
-
-def _off(value: Any, reference: Any) -> float:
-    """How far a vector is from another, as a share of the other's length; NaN counts as infinitely far."""
-    off = float((value - reference).norm() / reference.norm())
-    return off if off == off else float("inf")

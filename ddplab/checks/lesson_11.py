@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddplab.checks import NotFilledIn, NotYet, exercise
+from ddplab.checks.common import needs_function
 
 
 @exercise("11.1", "Read the command")
@@ -136,7 +137,7 @@ def _who_does(job: str, name: str, doing: list[int]) -> tuple[str, str]:
 @exercise("11.3", "A port that nobody has")
 def a_free_port(free_port: Callable[[], int]) -> None:
     """`free_port()` returns the number of a port that no program on this machine holds."""
-    _is_function("free_port", free_port)
+    needs_function("free_port", free_port)
     first = _again(free_port)
     with contextlib.ExitStack() as held:
         _hold(first, held)
@@ -196,7 +197,7 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
     """
     from ddplab import launch
 
-    _is_function("environment", environment)
+    needs_function("environment", environment)
     for group_rank, local_rank in [(0, 0), (0, 1), (1, 0), (2, 1)]:
         _compare(environment(group_rank, local_rank, 3, 2, 29400), group_rank, local_rank)
 
@@ -263,11 +264,3 @@ def _hint(name: str, text: str, local_rank: int) -> str:
         "LOCAL_WORLD_SIZE": "The processes of one node.",
         "MASTER_PORT": "It is what you were given as `port`, for every process the same.",
     }.get(name, "It is what you were given.")
-
-
-def _is_function(name: str, answer: Any) -> None:
-    if not callable(answer):
-        raise NotYet(
-            f"`{name}` is a {type(answer).__name__}, not a function",
-            hint="Pass the function itself, without calling it.",
-        )

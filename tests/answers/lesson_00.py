@@ -208,7 +208,7 @@ ANSWERS = {
             (rank_0_alone_logs, ["only one of the two ranks"]),
             (logs_without_a_name, ["TypeError", "positional"]),
             (takes_nothing, ["cannot be called"]),
-            (3, ["`count` is 'int', not a function"]),
+            (3, ["`count` is 3, not a function"]),
         ],
     },
     "00.3": {
@@ -223,7 +223,7 @@ ANSWERS = {
             (a_plain_number, ["your code", "raised"]),
             (one_bird_each, ["every rank put in 1"]),
             (a_sentence, ["rank 0 returned '111 birds', not a number"]),
-            (111, ["`count_birds` is 'int', not a function"]),
+            (111, ["`count_birds` is 111, not a function"]),
         ],
     },
 }

@@ -255,9 +255,9 @@ ANSWERS = {
             (without_eval, ["measuring changed the model", "BatchNorm"]),
             (wrong_dimension, ["your code raised RuntimeError", "of wrong_dimension"]),
             (argmax_of_everything, ["it returned", "not"]),
-            (prints_it, ["`accuracy` returned nothing"]),
+            (prints_it, ["`accuracy` gives nothing"]),
             (the_loss, ["it returned", "not"]),
-            (0.95, ["`accuracy` is 'float', not a function"]),
+            (0.95, ["`accuracy` is 0.95, not a function"]),
         ],
     },
     "01.2": {

@@ -1,0 +1,67 @@
+"""What checks of several lessons ask of an answer."""
+
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from ddplab.checks import NotYet
+
+
+def needs_function(name: str, answer: Any) -> None:
+    """Raise NotYet unless the answer can be called."""
+    if not callable(answer):
+        raise NotYet(
+            f"`{name}` is {reprlib.repr(answer)}, not a function",
+            hint="Pass the function itself, without calling it.",
+        )
+
+
+def number(name: str, answer: Any) -> float:
+    """The answer as a number; a tensor with one element will do. Raises NotYet for anything else."""
+    try:
+        return float(answer)
+    except (TypeError, ValueError, RuntimeError):
+        what = "nothing" if answer is None else f"a {type(answer).__name__}"
+        raise NotYet(
+            f"`{name}` gives {what}, not a number", hint="One number, such as 3 or 0.25. Is there a `return`?"
+        ) from None
+
+
+def expect(
+    name: str, answer: Any, wanted: float, known: Mapping[float, tuple[str, str]], otherwise: str, within: float = 1e-9
+) -> None:
+    """Raise NotYet unless the answer is the number wanted.
+
+    known: wrong numbers that people arrive at, each with what it is and a hint. otherwise: the hint for any other.
+    """
+    value = number(name, answer)
+    if abs(value - wanted) <= within * max(1.0, abs(wanted)):
+        return
+    for wrong, (what, hint) in known.items():
+        if abs(value - wrong) <= within * max(1.0, abs(wrong)):
+            raise NotYet(f"`{name}` is {value:.10g}: {what}", hint)
+    raise NotYet(f"`{name}` is {value:.10g}: that is not it", otherwise)
+
+
+def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = None, timeout: float = 20) -> list[Any]:
+    """What `fn(*args)` returns on each of `size` ranks.
+
+    hints: words of an error's message, and what to say to a learner whose code raised it; then NotYet is raised.
+    Any other error goes on as the RankError it is.
+    """
+    from ddplab import RankError, launch
+
+    try:
+        return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=timeout).results
+    except RankError as error:
+        hint = next((hint for words, hint in (hints or {}).items() if words in error.reason), "")
+        if not hint:
+            raise
+        reason = error.reason.strip().splitlines()[0][:160]
+        raise NotYet(f"your code, on rank {error.rank}, raised {error.type_name}: {reason}", hint) from None
+
+
+def off(value: Any, reference: Any) -> float:
+    """How far a vector is from another, as a share of the other's length; NaN counts as infinitely far."""
+    far = float((value - reference).norm() / reference.norm())
+    return far if far == far else float("inf")
