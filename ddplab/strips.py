@@ -1,4 +1,4 @@
-"""Which sample goes where: a strip of numbered boxes for each rank, drawn from what a sampler or a loader really gave."""
+"""Which sample goes where: a strip of numbered boxes for each rank, drawn from what a sampler or loader gave."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Seque
         size: how many samples there are. Those that nobody is served are named below.
         names: what to call the rows; "rank 0", "rank 1", … when left out.
 
-    Boxes are filled in the order of the columns, from top to bottom. One whose sample has been served before is hatched.
+    Boxes are filled in the order of the columns, from top to bottom. One whose sample was there before is hatched.
     Returns the matplotlib figure.
     """
     import matplotlib.pyplot as plt
