@@ -293,12 +293,13 @@ def _stroke(rank: int) -> str:
     return f'fill="none" stroke="{COLOURS[rank % 8]}" stroke-width="{width:.1f}" stroke-dasharray="{DASHES[rank % 4]}"'
 
 
-def _chart(name: str, ranks: dict[int, list], each: int, left: int) -> str:
+def _chart(name: str, ranks: dict[int, list], each: int, left: int, unit: str = "step", box: tuple = ()) -> str:
+    """Return one chart. `box` (x from, x to, y from, y to) is for charts that share their axes."""
     thinned = {rank: points[:: len(points) // each + 1] + points[-1:] for rank, points in ranks.items()}
     xs = [x for points in thinned.values() for x, _ in points]
     ys = [y for points in thinned.values() for _, y in points]
-    x0, y0 = min(xs), min(ys)
-    sx, sy = 230 / ((max(xs) - x0) or 1), 120 / ((max(ys) - y0) or 1)
+    x0, x1, y0, y1 = box or (min(xs), max(xs), min(ys), max(ys))
+    sx, sy = 230 / ((x1 - x0) or 1), 120 / ((y1 - y0) or 1)
     lines = "".join(
         f'<polyline {_stroke(rank)} points="'
         + " ".join(f"{left + 50 + (x - x0) * sx:.0f},{145 - (y - y0) * sy:.1f}" for x, y in points)
@@ -308,9 +309,9 @@ def _chart(name: str, ranks: dict[int, list], each: int, left: int) -> str:
     ink = 'fill="var(--jp-content-font-color1, #333)"'
     return (
         f'<text x="{left + 50}" y="14" font-weight="bold" {ink}>{html.escape(name)}</text>'
-        f'<text x="{left + 45}" y="30" text-anchor="end" {ink}>{_short(max(ys))}</text>'
+        f'<text x="{left + 45}" y="30" text-anchor="end" {ink}>{_short(y1)}</text>'
         f'<text x="{left + 45}" y="147" text-anchor="end" {ink}>{_short(y0)}</text>'
         f'<text x="{left + 50}" y="165" {ink}>{x0}</text>'
-        f'<text x="{left + 280}" y="165" text-anchor="end" {ink}>step {max(xs)}</text>'
+        f'<text x="{left + 280}" y="165" text-anchor="end" {ink}>{unit} {x1}</text>'
         f'<path d="M{left + 50} 22V148H{left + 282}" fill="none" stroke="var(--jp-border-color1, #999)"/>{lines}'
     )
