@@ -127,14 +127,14 @@ meter = Meter()
 class Block:
     """One piece of memory on a device. It hangs on the storage, and goes when the storage is freed."""
 
-    def __init__(self, gpu: int, nbytes: int):
-        self.gpu, self.nbytes = gpu, nbytes
-        meter.hold(gpu, nbytes)
+    def __init__(self, gpu: int):
+        self.gpu, self.nbytes = gpu, 0
 
     def resize(self, nbytes: int) -> None:
-        """The storage has grown or shrunk."""
-        meter.hold(self.gpu, nbytes - self.nbytes)
-        self.nbytes = nbytes
+        """The piece is new, or has grown or shrunk."""
+        if nbytes != self.nbytes:
+            meter.hold(self.gpu, nbytes - self.nbytes)
+            self.nbytes = nbytes
 
     def __del__(self):
-        meter.hold(self.gpu, -self.nbytes)
+        self.resize(0)
