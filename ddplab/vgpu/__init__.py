@@ -51,7 +51,6 @@ and sums in half precision where CUDA's takes float32; a moved tensor's `grad_fn
 Tested with torch 2.8 and 2.13. DataParallel itself takes complex parameters only in torch newer than 2.8.
 """
 
-import sys
 from collections.abc import Sequence
 
 import torch
@@ -61,7 +60,6 @@ from .meter import Meter, meter
 
 __all__ = ["GPUs", "Meter", "VirtualGPUs", "gpus", "virtual_gpus"]
 
-_ABSENT = object()
 _active: "VirtualGPUs | None" = None
 
 
@@ -102,10 +100,7 @@ class VirtualGPUs(GPUs):
 
     kind = "vgpu"
     meter = meter
-
-    def __init__(self, n: int):
-        super().__init__(n)
-        self._depth = 0
+    _depth = 0  # `with` blocks entered
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self))
@@ -121,13 +116,7 @@ class VirtualGPUs(GPUs):
             how = "leave their `with` block, or call .off(), first"
             raise RuntimeError(f"{len(_active)} virtual GPUs are on already: {how}")
         _take_the_name()
-        table = comm.patches(self.n)
-        self._saved = [(owner, attribute, vars(owner).get(attribute, _ABSENT)) for owner, attribute, _ in table]
-        for owner, attribute, ours in table:
-            setattr(owner, attribute, ours)
-        sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it
-        self._library = torch.library.Library("_", "IMPL")
-        self._library.fallback(comm.factory, "PrivateUse1")
+        self._undo = comm.pretend(self.n)
         tensor.state["count"] = self.n
         tensor.seed_all(torch.initial_seed())
         meter.reset()
@@ -137,18 +126,10 @@ class VirtualGPUs(GPUs):
     def off(self) -> None:
         """Put everything back. Tensors that were on virtual GPUs stay, and can be moved to the CPU."""
         global _active
-        if _active is not self:
-            return
-        _active, self._depth = None, 0
-        tensor.state["count"] = 0
-        tensor.here.gpu = 0
-        self._library._destroy()
-        del sys.modules["torch.vgpu"]
-        for owner, attribute, old in reversed(self._saved):
-            if old is _ABSENT:
-                delattr(owner, attribute)
-            else:
-                setattr(owner, attribute, old)
+        if _active is self:
+            _active, self._depth = None, 0
+            tensor.state["count"] = tensor.here.gpu = 0
+            self._undo.close()
 
     def __enter__(self) -> "VirtualGPUs":
         self.on()

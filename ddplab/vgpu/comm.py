@@ -85,7 +85,7 @@ def reduce_add(inputs, destination=None, real=comm.reduce_add):
 # ---- the zeros that autograd hands to backward for an output nobody used -----------------------------------
 
 
-def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
+def _with_labelled_zeros(function: type) -> list[tuple[str, staticmethod]]:
     """An autograd function's own forward and backward, with those zeros (made in C++) labelled."""
     forward, backward = function.forward, function.backward
 
@@ -97,7 +97,7 @@ def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
     def label_zeros(ctx, *grads):
         return backward(ctx, *map(label, grads, ctx.places))
 
-    return {"forward": staticmethod(remember_places), "backward": staticmethod(label_zeros)}
+    return [("forward", staticmethod(remember_places)), ("backward", staticmethod(label_zeros))]
 
 
 # ---- what torch asks about the machine ---------------------------------------------------------------------
@@ -147,10 +147,6 @@ def _stream(device=None):
     return contextlib.nullcontext()  # everything happens in order
 
 
-def _autocast_enabled(device_type=None):  # without a type it means CUDA's, so here ours
-    return torch.is_autocast_enabled(device_type or "vgpu")
-
-
 def _send(self, device="vgpu"):  # x.vgpu(1), module.vgpu()
     return self.to(torch.device("vgpu", place_of(device)))
 
@@ -173,7 +169,9 @@ def factory(op, *args, device=None, **kwargs):
 
 def patches(count: int) -> list[tuple[object, str, object]]:
     """Everything that is replaced while virtual GPUs are on: (where, name, what with)."""
-    files = {name: sys.modules[f"torch.nn.parallel.{name}"] for name in ("data_parallel", "parallel_apply", "_functions")}
+    names = ("data_parallel", "parallel_apply", "_functions")  # files, which torch.nn.parallel hides behind functions
+    data_parallel, parallel_apply, functions = (sys.modules[f"torch.nn.parallel.{name}"] for name in names)
+    lazy = torch.nn.parameter.UninitializedTensorMixin
     accelerator = _Torch(
         torch.accelerator,
         is_available=lambda: True,
@@ -181,22 +179,21 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         current_stream=_stream,
         device_index=current_device,
     )
-    apply_sees = _Torch(
+    seen_by_parallel_apply = _Torch(
         torch,
         accelerator=accelerator,
         cuda=_Torch(torch.cuda, current_stream=_stream, stream=lambda s: s, device=current_device),  # before torch 2.9
         amp=_Torch(torch.amp, autocast=lambda _, enabled: torch.autocast("vgpu", enabled=enabled)),
-        is_autocast_enabled=_autocast_enabled,
+        is_autocast_enabled=lambda kind="vgpu": torch.is_autocast_enabled(kind),
     )
-    no_streams = _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False))
-    lazy = torch.nn.parameter.UninitializedTensorMixin
+    seen_by_functions = _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False))  # no streams
     table = [
         (torch, "vgpu", _module(count)),
         (torch._utils, "_get_available_device_type", lambda: "vgpu"),
-        (files["data_parallel"], "_get_available_device_type", lambda: "vgpu"),
-        (files["parallel_apply"], "_get_device_index", torch._utils._get_device_index),
-        (files["parallel_apply"], "torch", apply_sees),
-        (files["_functions"], "torch", no_streams),
+        (data_parallel, "_get_available_device_type", lambda: "vgpu"),
+        (parallel_apply, "_get_device_index", torch._utils._get_device_index),
+        (parallel_apply, "torch", seen_by_parallel_apply),
+        (functions, "torch", seen_by_functions),
         (comm, "reduce_add", reduce_add),
         (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
         (torch._C, "_broadcast", broadcast),
@@ -209,10 +206,27 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         (Tensor, "vgpu", _send),
         (torch.nn.Module, "vgpu", _send),
         (lazy, "_allowed_methods", [*lazy._allowed_methods, to]),
+        (torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor)),
     ]
-    for name in ("Broadcast", "ReduceAddCoalesced", "Scatter", "Gather"):
-        function = getattr(files["_functions"], name)
-        table += [(function, method, ours) for method, ours in _with_labelled_zeros(function).items()]
     for name in ("tensor", "as_tensor", "asarray", "sparse_coo_tensor"):
         table.append((torch, name, _constructor(getattr(torch, name))))
+    for function in (functions.Broadcast, functions.ReduceAddCoalesced, functions.Scatter, functions.Gather):
+        table += [(function, *method) for method in _with_labelled_zeros(function)]
     return table
+
+
+def pretend(count: int) -> contextlib.ExitStack:
+    """Replace all that; closing what comes back puts everything as it was."""
+    undo = contextlib.ExitStack()
+    for owner, name, ours in patches(count):
+        if name in vars(owner):
+            undo.callback(setattr, owner, name, vars(owner)[name])
+        else:
+            undo.callback(delattr, owner, name)
+        setattr(owner, name, ours)
+    sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it
+    undo.callback(sys.modules.pop, "torch.vgpu")
+    library = torch.library.Library("_", "IMPL")
+    library.fallback(factory, "PrivateUse1")
+    undo.callback(library._destroy)
+    return undo

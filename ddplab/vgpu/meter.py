@@ -60,8 +60,10 @@ class Meter:
             return sorted((*key, *row) for key, row in self._rows.items())
 
     def _sum(self, column: int, *wanted: object) -> int:
-        fits = [all(w is None or str(w) == cell for w, cell in zip(wanted, row, strict=False)) for row in self.rows]
-        return sum(row[column] for row, fit in zip(self.rows, fits, strict=True) if fit)
+        def fits(row):
+            return all(w is None or str(w) == cell for w, cell in zip(wanted, row, strict=False))
+
+        return sum(row[column] for row in self.rows if fits(row))
 
     def copies(self, cause: str | None = None, source: object = None, target: object = None) -> int:
         """Number of copies: all, or those of one cause, source or target."""
