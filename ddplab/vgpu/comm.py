@@ -7,10 +7,10 @@ instead of `torch._C`. Copies are cut, coalesced and ordered as torch/csrc/cuda/
 the meter counts what a GPU would copy.
 """
 
-import contextlib
 import functools
 import sys
 import types
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -35,21 +35,21 @@ def broadcast_coalesced(tensors: list[Tensor], devices: list[int], buffer_size: 
         raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
     copies: list[list[Tensor]] = [[] for _ in devices[1:]]
     order = []
-    for chunk in _take_tensors(tensors, buffer_size):
+    for chunk in _take_tensors(tensors, buffer_size):  # of one type, and sparse ones alone
         order += chunk
-        flat = chunk if chunk[0].is_sparse else [_flatten_dense_tensors(chunk)]
-        for mine, there in zip(copies, zip(*(broadcast(t, devices[1:]) for t in flat), strict=True), strict=True):
-            mine += there if chunk[0].is_sparse else [t.data for t in _unflatten_dense_tensors(there[0], chunk)]
+        sparse = chunk[0].is_sparse
+        buffers = chunk if sparse else [_flatten_dense_tensors([t.detach() for t in chunk])]
+        for mine, device in zip(copies, devices[1:], strict=True):
+            there = [t for buffer in buffers for t in broadcast(buffer, [device])]
+            mine += there if sparse else [t.data for t in _unflatten_dense_tensors(there[0], chunk)]
     return [list(tensors), *(list(_reorder_tensors_as(mine, tensors)) for mine in copies)]
 
 
 def scatter(tensor: Tensor, devices: list[int], chunk_sizes=None, dim: int = 0, streams=None) -> list[Tensor]:
     """Pieces of tensor along dim, one a device, fewer if it is short. A piece that stays is a view."""
     if chunk_sizes is not None and len(chunk_sizes) != len(devices):
-        raise RuntimeError(
-            "Expected devices and chunk_sizes to be of same length, but got "
-            f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
-        )
+        got = f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
+        raise RuntimeError(f"Expected devices and chunk_sizes to be of same length, but got {got}")
     pieces = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split_with_sizes(chunk_sizes, dim)
     with because("scatter"):
         return [move(piece, place_of(device)) for piece, device in zip(pieces, devices, strict=False)]
@@ -57,14 +57,11 @@ def scatter(tensor: Tensor, devices: list[int], chunk_sizes=None, dim: int = 0, 
 
 def gather(tensors: list[Tensor], dim: int, destination: int | None) -> Tensor:
     """All tensors, one after the other along dim, in new memory on destination (-1: the CPU)."""
-    if not tensors:
-        raise RuntimeError("Expected at least one tensor to gather from")
     expected = list(tensors[0].shape)
     for i, t in enumerate(tensors):
-        if t.dim() != len(expected):
+        if not isinstance(place(t), int):
             raise RuntimeError(
-                "Expected all input tensors to have the same number of dimensions, "
-                f"but got {t.dim()} and expected {len(expected)}"
+                f"Expected all input tensors to be on virtual GPUs, but the one at index {i} is on {t.device}"
             )
         expected[dim] = t.shape[dim]
         if list(t.shape) != expected:
@@ -73,7 +70,7 @@ def gather(tensors: list[Tensor], dim: int, destination: int | None) -> Tensor:
     for t in tensors:
         meter.count("gather", place(t), target, t.nbytes)
     with raw():
-        return label(torch.cat(tensors, dim), target)
+        return label(torch.cat(tensors, dim).to(tensors[0].dtype), target)
 
 
 def reduce_add(inputs, destination=None, real=comm.reduce_add):
@@ -103,7 +100,7 @@ def _with_labelled_zeros(function: type) -> list[tuple[str, staticmethod]]:
 # ---- what torch asks about the machine ---------------------------------------------------------------------
 
 
-@contextlib.contextmanager
+@contextmanager
 def current_device(device):
     """torch.vgpu.device(1): "vgpu" without a number means "vgpu:1" in here."""
     outer, here.gpu = here.gpu, here.gpu if device is None else place_of(device)
@@ -143,10 +140,6 @@ class _Torch:
         return getattr(self._real, name)
 
 
-def _stream(device=None):
-    return contextlib.nullcontext()  # everything happens in order
-
-
 def _send(self, device="vgpu"):  # x.vgpu(1), module.vgpu()
     return self.to(torch.device("vgpu", place_of(device)))
 
@@ -176,13 +169,14 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         torch.accelerator,
         is_available=lambda: True,
         current_accelerator=lambda: torch.device("vgpu"),
-        current_stream=_stream,
+        current_stream=nullcontext,
         device_index=current_device,
     )
     seen_by_parallel_apply = _Torch(
         torch,
         accelerator=accelerator,
-        cuda=_Torch(torch.cuda, current_stream=_stream, stream=lambda s: s, device=current_device),  # before torch 2.9
+        # torch before 2.9 asks these two:
+        cuda=_Torch(torch.cuda, current_stream=nullcontext, stream=lambda s: s, device=current_device),
         amp=_Torch(torch.amp, autocast=lambda _, enabled: torch.autocast("vgpu", enabled=enabled)),
         is_autocast_enabled=lambda kind="vgpu": torch.is_autocast_enabled(kind),
     )
@@ -215,9 +209,9 @@ def patches(count: int) -> list[tuple[object, str, object]]:
     return table
 
 
-def pretend(count: int) -> contextlib.ExitStack:
+def pretend(count: int) -> ExitStack:
     """Replace all that; closing what comes back puts everything as it was."""
-    undo = contextlib.ExitStack()
+    undo = ExitStack()
     for owner, name, ours in patches(count):
         if name in vars(owner):
             undo.callback(setattr, owner, name, vars(owner)[name])
