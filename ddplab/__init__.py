@@ -11,6 +11,7 @@ import os
 from ddplab.checks import check
 from ddplab.claims import claim, predict
 from ddplab.devices import device, devices
+from ddplab.doctor import doctor
 from ddplab.launch import IN_FORKSERVER, launch, warm_up
 from ddplab.magics import load_ipython_extension, torchrun
 from ddplab.run import RankError, RankTimeoutError, Run
@@ -25,6 +26,7 @@ __all__ = [
     "cleanup",
     "device",
     "devices",
+    "doctor",
     "launch",
     "load_ipython_extension",
     "log",

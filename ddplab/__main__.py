@@ -1,4 +1,4 @@
-"""`python -m ddplab check [paths]`: a learner's own CI, every exercise by name."""
+"""`python -m ddplab check [paths]`: a learner's own CI. `python -m ddplab doctor`: what this machine has."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplab import checks
+from ddplab import checks, doctor
 
 STATES = {  # what a check prints -> how a report over many exercises says it
     checks.CORRECT: "correct",
@@ -157,10 +157,19 @@ def check(paths: list[Path]) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ddplab", description="the companion of the course")
-    commands = parser.add_subparsers(required=True, metavar="command")
+    commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     checking = commands.add_parser("check", help="run exercise notebooks as you filled them in, report each exercise")
     checking.add_argument("paths", nargs="*", type=Path, default=[Path("exercises")], help="notebooks or folders")
-    return check(parser.parse_args(arguments).paths)
+    commands.add_parser("doctor", help="what this machine has, what will go wrong on it, and what to do")
+    asked = parser.parse_args(arguments)
+    return check(asked.paths) if asked.command == "check" else see_the_doctor()
+
+
+def see_the_doctor() -> int:
+    """Print what the doctor finds. Returns the exit status: 1 where there is a problem, else 0."""
+    findings = doctor()
+    print(findings)
+    return int(any(line.state == "problem" for line in findings))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import os
 import re
 import signal
 import sys
 import sysconfig
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,6 +72,9 @@ _VICTIM = re.compile(
     r"Connection (closed|reset) by peer|pair closure|Broken pipe|Socket closed|Socket Timeout|remote process exited"
     r"|NCCL communicator was aborted|failed to recv|Failed to recv|recvValue failed|Connection was likely closed"
 )
+# What torch says when it has found a mismatch by itself (TORCH_DISTRIBUTED_DEBUG=DETAIL), and when it waited in vain.
+_MISMATCH = "Detected mismatch between collectives on ranks"
+_WAITED = re.compile(r"Timed out waiting|failed to pass monitoredBarrier|wait timeout after|Watchdog caught collective")
 _HINTS = {
     "initialize the default process group twice": "launch() has already initialised the process group; "
     "leave your init_process_group() out, or use launch(..., init=False).",
@@ -79,7 +83,10 @@ _HINTS = {
     "EOFError: EOF when reading a line": "a rank has no keyboard; pass what you would type as an argument.",
     "BdbQuit": "a rank has no keyboard for a debugger; print, log, or call the function in the notebook itself.",
     "daemonic processes are not allowed": "A data loader worker cannot start processes of its own.",
+    "rank < size": "world_size is smaller than the number of ranks; leave rank and world_size out, "
+    "and init_process_group() takes them from the environment.",
 }
+_CRASHES = {-signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL, -signal.SIGSEGV}  # they leave their stack
 
 
 def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]) -> RankError:
@@ -110,8 +117,11 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
     _, _, rank = min(events)
     if rank in silent:
         message = f"rank {rank} {_how_it_died(silent[rank])}, without a Python exception"
-        return RankError(f"{message}{_others(run, rank, {rank})}", run, rank)
+        crash = _crash(run, rank) if silent[rank] in _CRASHES else ""
+        return RankError(f"{message}{crash}{_others(run, rank, {rank}, told=bool(crash))}", run, rank)
     error = errors[rank]
+    if _MISMATCH in error["message"]:
+        return _found_by_torch(run, errors)
     same = {r for r, e in errors.items() if _same(e, error)}
     rank = min(same)
     error = errors[rank]
@@ -119,14 +129,22 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
     said = f"{error['type']}{reason}"
     why = "".join(f"\n  {line}" for line in error["why"])
     message = f"rank {rank} raised {said}{show(error['frames'], run.cell_names)}{why}"
-    hint = next((f"\nhint: {hint}" for words, hint in _HINTS.items() if words in said), "")
+    hint = next((f"\nhint: {hint}" for words, hint in _HINTS.items() if words in said), "") or _never_came(run, said)
     return RankError(
-        f"{message}{hint}{_others(run, rank, same)}",
+        f"{message}{hint}{_others(run, rank, same, told=bool(_WAITED.search(said)))}",
         run,
         rank,
         error["type"],
         error["message"],
         error["text"],
+    )
+
+
+def others_matter(run: Run, exit_codes: dict[int, int | None]) -> bool:
+    """Tell whether a failure means something only beside what the other ranks were doing: a crash, a vain wait."""
+    said = [(run.read(rank, "error") or {}).get("message", "") for rank in range(run.world_size)]
+    return any(code in _CRASHES for code in exit_codes.values()) or any(
+        _MISMATCH in words or _WAITED.search(words) for words in said
     )
 
 
@@ -148,14 +166,45 @@ def _how_it_died(code: int) -> str:
     return f"left with exit status {code}"
 
 
-def _others(run: Run, blamed: int, same: set[int]) -> str:
-    """One line for each other rank. Ranks that the failure brought down are "stopped", however they went."""
+def _crash(run: Run, rank: int) -> str:
+    """Say where a rank was when C++ ended it, and C++'s own last words, which torch prints and nobody reads."""
+    place = _place(run, stack_of(run, rank))
+    words = re.findall(r"what\(\): +(?:\[enforce fail at [^]]*\] )?(.+)", run.output[rank])
+    hint = ""
+    if words and "collective mismatch" in words[-1]:
+        hint = (
+            "\nhint: what one rank sent is not what the other expected, in this collective or an earlier one. "
+            "With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL torch names both."
+        )
+    return (f" {place}" if place else "") + (f"\nits last words: {words[-1]}" if words else "") + hint
+
+
+def _never_came(run: Run, said: str) -> str:
+    """Name the rank for which init_process_group waited in vain: its number ends the key that was never set."""
+    if not (missing := re.search(r"wait timeout after .* keys: /default_pg/\S*/(\d+)$", said)):
+        return ""
+    if int(missing[1]) < run.world_size:
+        return f"\nhint: rank {missing[1]} never came to init_process_group()."
+    return (
+        f"\nhint: it waited for rank {missing[1]}, and this run has ranks 0 to {run.world_size - 1}: "
+        "is world_size larger than the number of ranks?"
+    )
+
+
+def _others(run: Run, blamed: int, same: set[int], told: bool = False) -> str:
+    """One line for each other rank. Ranks that the failure brought down are "stopped", however they went.
+
+    told: say where they were stopped.
+    """
     lines = []
     for rank in range(run.world_size):
         if rank == blamed:
             continue
         state = "raised the same" if rank in same else "had finished" if run.has(rank, "result") else "was stopped"
-        lines.append(f"\nrank {rank} {state}")
+        if told and state == "was stopped":
+            error = run.read(rank, "error")
+            state += f" {_place(run, error['frames'] if error else stack_of(run, rank))}"
+        lines.append(f"\nrank {rank} {state}".rstrip())
     return "".join(lines)
 
 
@@ -187,40 +236,145 @@ def waits_in(frames: list[Frame]) -> str | None:
             return function
         if file.endswith("torch/autograd/graph.py") and function == "_engine_run_backward":
             return "backward"
-        if file.endswith("torch/nn/parallel/distributed.py"):
-            return "the construction of DDP" if function == "__init__" else "the forward pass of DDP"
+    of_ddp = {function for file, _, function in frames if file.endswith("torch/nn/parallel/distributed.py")}
+    if of_ddp:
+        return "the construction of DDP" if "__init__" in of_ddp else "the forward pass of DDP"
     return None
 
 
-def hang(run: Run, seconds: float, stacks: Callable[[int], list[Frame]]) -> RankTimeoutError:
+def stack_of(run: Run, rank: int) -> list[Frame]:
+    """Return where the main thread of a rank was when it was last asked, or crashed; [] when it has not said."""
+    try:
+        text = Path(f"{run.directory}/{rank}.stacks").read_text(errors="replace")
+    except FileNotFoundError:
+        return []
+    known = run.read(rank, "pid")
+    return parse_stacks(text, known["thread"]) if known else []
+
+
+def _place(run: Run, frames: list[Frame]) -> str:
+    """Return `in all_reduce at Cell In[3], line 4, in train`, with the line itself below; "" for an empty stack."""
+    own, collective = learners(frames), waits_in(frames)
+    at = f"at {place_of(own[-1], run.cell_names)}\n    --> {source_of(own[-1])}" if own else ""
+    return f"in {collective} {at}".strip() if collective else at
+
+
+def hang(run: Run, seconds: float) -> RankTimeoutError:
     """Build the error of a run without progress: where each rank waits, and which rank never came."""
     lines, waiting, missing = [], {}, []
     for rank in range(run.world_size):
-        frames = stacks(rank)
-        own = learners(frames)
+        frames = stack_of(run, rank)
         collective = waits_in(frames)
-        where = f" at {place_of(own[-1], run.cell_names)}\n    --> {source_of(own[-1])}" if own else ""
         if run.has(rank, "result"):
             missing.append(rank)
             lines.append(f"rank {rank} has returned")
         elif collective:
             waiting[rank] = collective
-            lines.append(f"rank {rank} waits in {collective}{where}")
+            lines.append(f"rank {rank} waits {_place(run, frames)}")
         else:
             missing.append(rank)
-            lines.append(f"rank {rank} is not in a collective: it is{where or ' not in your code'}")
-    if waiting and missing:
+            lines.append(f"rank {rank} is not in a collective: it is {_place(run, frames) or 'not in your code'}")
+    blamed, advice = None, "If this work needs longer, launch it with a larger timeout (in seconds), or timeout=None."
+    if differing := mismatch(run):
+        called = [f"rank {rank} called {_call(run, call)}" for rank, call in differing.items()]
+        # one line for a rank that is still in that call
+        lines = called + [line for line in lines if not any(line.split(" at ", 1)[-1] in it for it in called)]
+        lines += _out_of_step(run)
+        verdict = _how_they_differ(differing)
+        advice = "Waiting longer does not help: every rank has to make the same calls, in the same order."
+    elif waiting and missing:
         names = " and ".join(dict.fromkeys(waiting.values()))
         verdict = f"{_ranks(waiting)} in {names} for {_ranks(missing)}, which never came"
+        blamed = missing[0]
     elif len(set(waiting.values())) > 1:
         verdict = "the ranks wait in different collectives, each for the others"
+    elif set(waiting.values()) == {"init_process_group"}:
+        verdict = (
+            f"all {run.world_size} ranks are in init_process_group, which waits for more: "
+            "is world_size too large, or do two of them give the same rank?"
+        )
     else:
         verdict = "all ranks are in the same place" if waiting else "no rank is in a collective"
     return RankTimeoutError(
-        f"no rank logged, printed or finished anything for {seconds:g} s: {verdict}\n" + "\n".join(lines)
-        + "\nIf this work needs longer, launch it with a larger timeout (in seconds), or timeout=None.",
-        run, missing[0] if waiting and missing else None,
-    )  # fmt: skip
+        "\n".join([f"no rank logged, printed or finished anything for {seconds:g} s: {verdict}", *lines, advice]),
+        run,
+        blamed,
+    )
+
+
+# ------------------------------------------------------------------ which collectives do not match
+
+Call = dict[str, Any]  # as `worker.write_calls` left it: group, number, name, shapes, frames
+_SAME_SHAPES = ("all_reduce", "all_gather", "broadcast", "reduce")  # on every rank; scatter's differ, by their nature
+
+
+def mismatch(run: Run) -> dict[int, Call] | None:
+    """Return the first collective that is not the same on all ranks: rank → its call; None when none is known."""
+    for calls in _by_number(run):
+        if len({call["name"] for call in calls.values()}) > 1:
+            return calls
+        if len({json.dumps(call["shapes"]) for call in calls.values() if call["name"] in _SAME_SHAPES}) > 1:
+            return calls
+    return None
+
+
+def _by_number(run: Run) -> list[dict[int, Call]]:
+    """Return the collectives in order, each as rank → its call.
+
+    Torch's flight recorder numbers the collectives of a group in the order of the calls. So the ranks' calls with the
+    same number were meant for each other.
+    """
+    numbered: dict[tuple, dict[int, Call]] = {}
+    for rank in range(run.world_size):
+        for call in run.read(rank, "calls") or ():
+            numbered.setdefault((call["group"], call["number"]), {})[rank] = call
+    return [calls for _, calls in sorted(numbered.items(), key=lambda item: item[0])]
+
+
+def _out_of_step(run: Run) -> list[str]:
+    """Name the first collective that fitted but came from different lines: often the extra one that did the harm."""
+    for calls in _by_number(run):
+        if len({json.dumps(learners(call["frames"])) for call in calls.values()}) > 1:
+            if calls == mismatch(run):
+                return []
+            return ["before that, these met, from different lines:"] + [
+                f"rank {rank} called {_call(run, call)}" for rank, call in calls.items()
+            ]
+    return []
+
+
+def _found_by_torch(run: Run, errors: dict[int, dict[str, Any]]) -> RankError:
+    """Build the error of a mismatch that torch found. Several ranks may say so, each from its side; tell it once."""
+    rank, error = min((rank, error) for rank, error in errors.items() if _MISMATCH in error["message"])
+    frames = {r: errors[r]["frames"] if r in errors else stack_of(run, r) for r in range(run.world_size)}
+    names = {r: waits_in(stack) for r, stack in frames.items() if stack}
+    if len(set(names.values())) == 1:  # then only torch knows what differs: Rank 0 is running collective: …
+        found = re.findall(r"Rank (\d+) is running .*?OpType=(\w+), TensorShape=\[(.*?)\]", error["message"])
+        names = {int(r): f"{name.lower()} of shape ({shape})" for r, name, shape in sorted(found)} or names
+    lines = [f"rank {r} is {_place(run, stack)}" for r, stack in frames.items() if stack] + _out_of_step(run)
+    message = "\n".join([f"the ranks do not match, torch found: {_each(names)}", *lines])
+    return RankError(message, run, rank, error["type"], error["message"], error["text"])
+
+
+def _how_they_differ(calls: dict[int, Call]) -> str:
+    names = {rank: call["name"] for rank, call in calls.items()}
+    if len(set(names.values())) > 1:
+        return "the ranks call different collectives: " + _each(names)
+    shapes = {rank: _shapes(call) for rank, call in calls.items()}
+    return f"the ranks call {names.popitem()[1]} with different shapes: " + _each(shapes)
+
+
+def _each(said: dict[int, str]) -> str:
+    return ", ".join(f"{what} on rank {rank}" for rank, what in said.items())
+
+
+def _shapes(call: Call) -> str:
+    return " and ".join(str(tuple(shape)) for shape in call["shapes"])
+
+
+def _call(run: Run, call: Call) -> str:
+    place = _place(run, learners(call["frames"]))
+    return f"{call['name']} of shape {_shapes(call)} {place}" if call["shapes"] else f"{call['name']} {place}"
 
 
 def _ranks(ranks: Any) -> str:

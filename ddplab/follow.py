@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from ddplab.diagnosis import Frame, hang, parse_stacks
+from ddplab.diagnosis import hang, others_matter, stack_of
 from ddplab.run import RankError, Run, say_briefly
 
 STARTING = 60.0  # seconds that a run may take to import torch on a busy machine before it counts as hanging
@@ -70,14 +71,16 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
                 if (latest := run.progress()) != progress:
                     progress, progress_at = latest, now
                 elif now - progress_at > (timeout if run.has_begun() else max(timeout, STARTING)):
-                    run.error = hang(run, timeout, _ask_for_stacks(run, job))
+                    _ask_where_they_are(run, job)
+                    run.error = hang(run, timeout)
                     run.state = "timed out"
                     break
         if run.state == "running":
             _settle(run, job, died_at)
     except KeyboardInterrupt as interrupt:
         say_briefly(interrupt)
-        where = hang(run, 0, _ask_for_stacks(run, job))
+        _ask_where_they_are(run, job)
+        where = hang(run, 0)
         run.state = "interrupted"
         view.interrupted(str(where).splitlines()[1:-1])
         raise
@@ -115,6 +118,8 @@ def _settle(run: Run, job: Job, died_at: dict[int, int]) -> None:
     elif not job.failed(run):
         run.state = "finished"
     else:
+        if others_matter(run, job.exit_codes()):
+            _ask_where_they_are(run, job)  # before they end too
         grace = time.monotonic() + 0.5  # the other ranks may have their own story to write down
         while time.monotonic() < grace and not job.ended():
             job.wait(0.02)
@@ -125,32 +130,17 @@ def _settle(run: Run, job: Job, died_at: dict[int, int]) -> None:
         run.state = "failed"
 
 
-def _ask_for_stacks(run: Run, job: Job) -> Callable[[int], list[Frame]]:
-    """Have every live rank write its stacks down, and return how to read them."""
-    asked = job.pids(run)
-    for pid in asked.values():
-        try:
+def _ask_where_they_are(run: Run, job: Job) -> None:
+    """Have every live rank write down its stacks and its latest collectives."""
+    asked = {rank: pid for rank, pid in job.pids(run).items() if run.has(rank, "pid")}  # those that can answer
+    for rank, pid in asked.items():
+        with contextlib.suppress(OSError):  # it has just ended
             os.kill(pid, signal.SIGUSR1)
-        except ProcessLookupError:
-            pass
-
-    def written(rank: int) -> str:
-        try:
-            with open(f"{run.directory}/{rank}.stacks", errors="replace") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
-
-    deadline = time.monotonic() + 0.3
-    while time.monotonic() < deadline and not all(written(rank) for rank in asked):
+            os.close(os.open(f"{run.directory}/{rank}.ask", os.O_WRONLY | os.O_NONBLOCK))
+    deadline = time.monotonic() + 0.5
+    while time.monotonic() < deadline and not all(stack_of(run, rank) and run.has(rank, "calls") for rank in asked):
         time.sleep(0.01)
     time.sleep(0.02)  # faulthandler writes in pieces
-
-    def stacks(rank: int) -> list[Frame]:
-        known = run.read(rank, "pid")
-        return parse_stacks(written(rank), known["thread"]) if known else []
-
-    return stacks
 
 
 @contextmanager

@@ -5,6 +5,7 @@ A rank and its notebook share one folder. Each rank r leaves plain files there, 
     r.pid      its process id and main thread      r.metrics  one JSON row per log()
     r.output   what it printed                     r.stacks   where it was, when somebody asked (SIGUSR1)
     r.result   what fn returned                    r.error    the exception that ended it
+    r.calls    its latest collectives, when it raised or somebody opened r.ask, a pipe
 
 Nothing of the notebook side (widgets, figures) is imported here.
 """
@@ -16,6 +17,7 @@ import functools
 import json
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -120,9 +122,12 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], in
         if here.type == "cuda":
             torch.cuda.set_device(here)
         sys.path[:] = path
+        dist.set_debug_level_from_env()  # torch read TORCH_DISTRIBUTED_DEBUG when the forkserver imported it
         _keep_process_groups()
         fn, args, kwargs = load(f"{run_dir}/fn", here)
         if init:
+            if backend == "gloo" and dist.get_debug_level() == dist.DebugLevel.DETAIL:
+                backend = "cpu:gloo,cuda:gloo"  # the same, but DDP's logger in torch 2.13 crashes at "gloo" with DETAIL
             dist.init_process_group(backend, device_id=here if backend == "nccl" else None)
             dist.barrier()  # everybody is connected: a rank that fails at once does not surprise the others
         _save_result(fn(*args, **kwargs), run_dir, rank)
@@ -186,14 +191,55 @@ def redirect_output(run_dir: str, rank: int) -> None:
 
 
 def introduce(run_dir: str, rank: int) -> None:
-    """Say who this rank is, and have Python write its stacks down whenever SIGUSR1 arrives."""
+    """Say who this rank is, and have it tell where it is: its stacks on SIGUSR1 and when it crashes (SIGABRT, SIGSEGV),
+    its latest collectives when somebody opens the pipe for writing."""
     stacks = open(f"{run_dir}/{rank}.stacks", "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
+    faulthandler.enable(stacks)
+    pipe = f"{run_dir}/{rank}.ask"
+    if not os.path.exists(pipe):  # it is there after a restart by torchrun
+        os.mkfifo(pipe)
+    threading.Thread(target=_write_calls_when_asked, args=(pipe, run_dir, rank), daemon=True).start()
     write(f"{run_dir}/{rank}.pid", json.dumps({"pid": os.getpid(), "thread": threading.main_thread().ident}))
+
+
+def _write_calls_when_asked(pipe: str, run_dir: str, rank: int) -> None:
+    """On a thread of its own: the main thread may be stuck in a collective, where no Python signal handler runs."""
+    while True:
+        with open(pipe) as asked:  # waits for somebody who opens it for writing
+            asked.read()
+        write_calls(run_dir, rank)
+
+
+def write_calls(run_dir: str, rank: int, latest: int = 100) -> None:
+    """Write down this rank's latest collectives, as torch's flight recorder has them: each has a number in its group,
+    the same on every rank, so that whoever reads them can find the first that differs.
+    """
+    from torch._C import _distributed_c10d as c10d
+
+    nccl = dist.is_initialized() and dist.get_backend() == "nccl"
+    dump = getattr(c10d, "_dump_nccl_trace" if nccl else "_dump_fr_trace", None)
+    try:
+        recorded = pickle.loads(dump(True, True, False)).get("entries", []) if dump else []
+        calls = [
+            {
+                "group": entry["process_group"][0],
+                "number": entry["collective_seq_id"],
+                "name": entry["profiling_name"].split(":")[-1],
+                "shapes": entry["input_sizes"],
+                "frames": [(f["filename"], f["line"], f["name"].split(".")[-1]) for f in reversed(entry["frames"])],
+            }
+            for entry in recorded[-latest:]
+            if not entry["is_p2p"]
+        ]
+    except Exception:  # the recorder is none of torch's public parts: without it a diagnosis knows less, no more
+        calls = []
+    write(f"{run_dir}/{rank}.calls", json.dumps(calls))
 
 
 def report(error: BaseException, run_dir: str, rank: int) -> None:
     """Write down the exception that ends this rank: when, what, and where in whose code."""
+    write_calls(run_dir, rank)
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         frames.append((error.filename, error.lineno, "<module>"))
@@ -248,5 +294,6 @@ def load(path: str, gpu_tensors_to: torch.device) -> Any:
 
 def write(path: str, text: str) -> None:
     """Write a small file so that a reader never sees half of it."""
-    Path(path + "~").write_text(text)
-    os.replace(path + "~", path)
+    half = Path(f"{path}~{threading.get_ident()}")  # two threads may write the same
+    half.write_text(text)
+    os.replace(half, path)

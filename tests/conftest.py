@@ -19,7 +19,15 @@ import torch  # noqa: E402
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    """Say what has to stay together on one worker, and skip what needs a GPU where there is none.
+
+    A notebook's cells share a kernel, most files share a fixture; only the two longest files are dealt out.
+    """
+    for item in items:
+        dealt_out = item.path.name == "test_checks.py" or getattr(item, "originalname", "") == "test_run_all"
+        item.add_marker(pytest.mark.xdist_group(item.nodeid if dealt_out else str(item.path)))
     if torch.cuda.device_count() == 0:
         for item in items:
             if "gpu" in item.keywords:

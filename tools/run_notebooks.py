@@ -72,6 +72,7 @@ def normalise(notebook: NotebookNode) -> None:
         for output in cell.outputs:
             if output.output_type == "error":
                 output.traceback = [shorten(line) for line in output.traceback]
+                output.evalue = shorten(output.evalue)  # of a replica's or a rank's error it holds a traceback
             if "data" in output:
                 output.data.pop(WIDGET_VIEW, None)
             if "metadata" in output:

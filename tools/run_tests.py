@@ -13,9 +13,9 @@ STAGES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
     "exercises are in step with solutions": ["tools/make_exercises.py", "--check"],
-    # a notebook's cells, and a file's tests, stay together on one of two workers
+    # tests/conftest.py says which tests have to stay together on one of the two workers
     "tests, notebooks and browser": [
-        *["-m", "pytest", "-n", "2", "--dist", "loadfile", "--durations=10", *NBVAL],
+        *["-m", "pytest", "-n", "2", "--dist", "loadgroup", "--durations=10", *NBVAL],
         *["tests", "lessons", "solutions", "exercises"],
     ],
 }
