@@ -741,6 +741,7 @@ def test_moving(g):
     with pytest.raises(TypeError, match=f"can't convert {g.d0} device type tensor to numpy. Use Tensor.cpu()"):
         y.numpy()
     assert repr(y) == f"tensor([0., 1., 2.], device='{g.d0}')" and y.type() == f"torch.{g.kind}.FloatTensor"
+    assert type(y.shape) is torch.Size and y.max(0).indices.device == g.d0
     assert y.to("cpu", copy=True).is_cpu and y.to(device=g.d1, dtype=torch.half, non_blocking=True).dtype == torch.half
 
 

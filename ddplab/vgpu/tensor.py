@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 from torch._C import DisableTorchFunctionSubclass, TensorBase, _DisableTorchDispatch, _is_any_autocast_enabled
 from torch.nn import Parameter
-from torch.utils._pytree import tree_map
 
 from .meter import Block, meter
 
@@ -311,11 +310,13 @@ class VTensor(Tensor):
                 args = _scalars_that_learn(args, gpu)
             with DisableTorchFunctionSubclass(), _autocast() if _is_any_autocast_enabled() else _NOTHING:
                 out = func(*args, **kwargs)
-            if here.strict or type(out) is VTensor or not isinstance(out, (Tensor, tuple, list)):
+            if here.strict:
                 return out
             if name in _PACKING:
                 return label(out[0], gpu), *out[1:]
-            return tree_map(lambda t: label(t, gpu), out)
+            if isinstance(out, (tuple, list)) and any(type(t) is Tensor for t in out):
+                return type(out)([label(t, gpu) for t in out])
+            return label(out, gpu) if type(out) is Tensor else out
         finally:
             here.strict = outer
 
