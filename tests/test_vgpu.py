@@ -849,10 +849,30 @@ def test_deepcopy(g):
         copy.deepcopy(torch.ones(2).to(g.d0).requires_grad_() * 2)
 
 
+def test_copies_into_a_tensor_learn(g):
+    source, target = torch.ones(3, requires_grad=True), torch.zeros(3).to(g.d0)
+    (target * 1).copy_(source, True).sum().backward()
+    spread = target * 1
+    spread[1:] = source[1:]
+    (spread * 2).sum().backward()
+    assert source.grad.tolist() == [1, 3, 3] and source.grad.device.type == "cpu"
+
+
+def test_packed_integers(g):
+    tokens = torch.arange(6).reshape(2, 3).to(g.d1)
+    packed = pack_padded_sequence(tokens, torch.tensor([3, 2]), batch_first=True)
+    padded, lengths = pad_packed_sequence(packed, batch_first=True)
+    assert packed.data.device == padded.device == g.d1 and padded.tolist() == [[0, 1, 2], [3, 4, 0]]
+    assert lengths.tolist() == [3, 2] and lengths.device.type == "cpu"
+
+
 def test_a_cpu_scalar_that_learns(g):
     scale = nn.Parameter(torch.tensor(2.0))
     (torch.arange(3.0).to(g.d0) * scale).sum().backward()
     assert scale.grad == 3 and type(scale.grad) is torch.Tensor and scale.grad.device.type == "cpu"
+    total = scale * 1
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        total += torch.ones(()).to(g.d0)
 
 
 def test_data_carries_over(g):

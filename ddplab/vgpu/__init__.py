@@ -21,17 +21,17 @@ shows:** speed. It has no streams, no NCCL, no kernels' scratch space, and it ro
 do.
 
 **Switched off, it is not there.** `comm.patches` lists all that is replaced, and leaving puts it back.
-While virtual GPUs are on, `nn.DataParallel` means them, also on a machine with real ones; "cuda" tensors
-work beside them as ever. One thing torch lets nobody undo: the name "vgpu" stays known to `torch.device`,
-without a device behind it, and torch's C++ then takes it for this machine's accelerator.
-`torch.accelerator` is corrected, and stays so. What asks the C++ directly can no longer be used for a
-real GPU in that process: a bare device number, `pin_memory`, real `DataParallel` given CPU tensors. Write
-"cuda:0", or start a fresh process.
+While virtual GPUs are on, `nn.DataParallel` and the functions behind it mean them, also on a machine with
+real ones; "cuda" tensors work beside them as ever. One thing torch lets nobody undo: the name "vgpu" stays
+known to `torch.device`, without a device behind it, and torch's C++ then takes it for this machine's
+accelerator. `torch.accelerator` is corrected, and stays so. What asks the C++ directly can no longer be used
+for a real GPU in that process: a bare device number, `pin_memory`, real `DataParallel` given CPU tensors.
+Write "cuda:0", or start a fresh process.
 
 **What cannot be made so** raises an error:
 
-- `torch.compile` and `torch.export` while virtual GPUs are on; `torch.func` transforms of code that moves
-  tensors;
+- `torch.compile` and `torch.export` of what touches virtual GPUs' tensors; `torch.func` transforms of code
+  that moves tensors;
 - nested and compressed (CSR) tensors; lazy modules before their first call; numpy and `from_dlpack`
   without `.cpu()`;
 - `torch.Generator(device="vgpu:0")`, or a CPU generator where CUDA wants its own;

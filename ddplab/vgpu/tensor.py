@@ -166,7 +166,7 @@ def set_data(self: Tensor, new: Tensor) -> None:
     self.__dict__, new.__dict__ = new.__dict__, self.__dict__
     torch._C._swap_tensor_impl(self, new)
     self.requires_grad_(requires_grad)
-    with because(""):  # Module.to moves the gradient itself, right before this, and that is counted
+    with because(""):  # Module.to moves the gradient itself, right after this, and that is counted
         self.grad = None if grad is None else grad.to(self.device)
 
 
@@ -196,14 +196,13 @@ def _name(func) -> str:
     return func._schema.name.removeprefix("aten::")
 
 
-def _check(func, args: tuple, kwargs: dict) -> None:
+def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
     """Several places in one kernel: return if CUDA would run it, raise in its words if not."""
     name, specs = _name(func), func._schema.arguments
     if name == "copy_":
         return meter.count(here.cause, place(args[1]), place(args[0]), args[0].nbytes)
     given = dict(zip((spec.name for spec in specs), args, strict=False)) | kwargs
     found = [(argument, t) for argument, value in given.items() for t in _tensors([value])]
-    gpu = next(t.gpu for _, t in found if type(t) is VTensor)
     if name in _INDEXING:
         for index in _tensors([args[1]]):
             if place(index) not in (None, place(args[0])):
@@ -218,7 +217,7 @@ def _check(func, args: tuple, kwargs: dict) -> None:
         found = [(a, t) for a, t in found if t.dim() or place(t) is not None or a in written]
     places = {place(t) for _, t in found}
     if len(places) > 1 and not (places == {None, gpu} and _torch_asks()):
-        raise RuntimeError(_complaint(func, found, gpu))
+        raise RuntimeError(_complaint(func, gpu, found))
 
 
 def _torch_asks() -> bool:  # so that a CPU tensor can only be a helper of its own
@@ -227,7 +226,7 @@ def _torch_asks() -> bool:  # so that a CPU tensor can only be a helper of its o
     return not here.strict
 
 
-def _complaint(func, found: list, gpu: int) -> str:
+def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
     name, (_, first) = _name(func), found[0]
     if name.startswith("convolution") and {place(t) for _, t in found[:2]} == {None, gpu}:
         kinds = "Input type ({}) and weight type ({}) should be the same"
@@ -274,7 +273,7 @@ class VTensor(Tensor):
         tensors = [*_tensors((*args, *kwargs.values()))]
         gpu = next(t.gpu for t in tensors if type(t) is VTensor)
         if any(type(t) is not VTensor or t.gpu != gpu for t in tensors):
-            _check(func, args, kwargs)
+            _check(func, gpu, args, kwargs)
         if name == "_local_scalar_dense":
             meter.count(".item()", gpu, None, args[0].nbytes)
         if kwargs.get("device") is not None:
@@ -302,12 +301,12 @@ class VTensor(Tensor):
             return _made_elsewhere(func, args, **kwargs)
         tensors = [*_tensors((*args, *kwargs.values()))]
         if name in _RNN or name in _PACKING:  # lengths and batch sizes belong on the CPU
-            tensors = [t for t in tensors if t.is_floating_point()]
+            tensors = [t for t in tensors if type(t) is VTensor or t.is_floating_point()]
         gpu = next((t.gpu for t in tensors if type(t) is VTensor), None)
         outer, here.strict = here.strict, any(type(t) is not VTensor for t in tensors)
         try:
             if here.strict and torch.is_grad_enabled():
-                args = _scalars_that_learn(args, gpu)
+                args = _scalars_that_learn(name, args, gpu)
             with DisableTorchFunctionSubclass(), _autocast() if _is_any_autocast_enabled() else _NOTHING:
                 out = func(*args, **kwargs)
             if here.strict:
@@ -395,16 +394,21 @@ def _made_elsewhere(func, args: tuple, device, requires_grad=False, **kwargs):  
         return func(*args, **kwargs).to(device).requires_grad_(requires_grad)
 
 
-def _scalars_that_learn(args: tuple, gpu: int) -> list:  # a CPU scalar may mix in; its gradient goes to the CPU
+def _scalars_that_learn(name: str, args: tuple, gpu: int) -> list:
+    """A CPU scalar may mix in, unless it is written to; its gradient must find its way back to the CPU."""
+    in_place = name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+
+    def learns(x):
+        return isinstance(x, Tensor) and x.requires_grad and x.dim() == 0 and place(x) is None
+
     with because(""):
-        return [move(t, gpu) if isinstance(t, Tensor) and t.requires_grad and t.dim() == 0 else t for t in args]
+        return [move(x, gpu) if learns(x) and not (in_place and x is args[0]) else x for x in args]
 
 
 def _differentiable_copy(target, *args):  # x.copy_(y), x[i] = y: y's gradient must find its way back
-    *index, source = args
-    if isinstance(source, Tensor) and source.requires_grad and torch.is_grad_enabled() and source.dim():
-        source = source.to(target.device)
-    return target, *index, source
+    if torch.is_grad_enabled():
+        args = [x.to(target.device) if isinstance(x, Tensor) and x.requires_grad and x.dim() else x for x in args]
+    return target, *args
 
 
 def _check_rnn(x, *args):  # input, [batch sizes,] hidden, weights, ...
