@@ -153,7 +153,9 @@ def _is_victim(error: dict[str, Any]) -> bool:
 
 
 def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return (a["type"], a["message"], a["frames"]) == (b["type"], b["message"], b["frames"])
+    """Tell whether two ranks say the same, each perhaps with its own number in it."""
+    one, other = ((e["type"], re.sub(r"\brank \d+", "rank", e["message"]), e["frames"]) for e in (a, b))
+    return one == other
 
 
 def _how_it_died(code: int) -> str:
@@ -176,7 +178,7 @@ def _crash(run: Run, rank: int) -> str:
             "\nhint: what one rank sent is not what the other expected, in this collective or an earlier one. "
             "With the environment variable TORCH_DISTRIBUTED_DEBUG=DETAIL torch names both."
         )
-    return (f" {place}" if place else "") + (f"\nits last words: {words[-1]}" if words else "") + hint
+    return (f", {place}" if place else "") + (f"\nits last words: {words[-1]}" if words else "") + hint
 
 
 def _never_came(run: Run, said: str) -> str:
@@ -279,7 +281,7 @@ def hang(run: Run, seconds: float) -> RankTimeoutError:
         called = [f"rank {rank} called {_call(run, call)}" for rank, call in differing.items()]
         # one line for a rank that is still in that call
         lines = called + [line for line in lines if not any(line.split(" at ", 1)[-1] in it for it in called)]
-        lines += _out_of_step(run)
+        lines += _out_of_step(run, called)
         verdict = _how_they_differ(differing)
         advice = "Waiting longer does not help: every rank has to make the same calls, in the same order."
     elif waiting and missing:
@@ -331,13 +333,16 @@ def _by_number(run: Run) -> list[dict[int, Call]]:
     return [calls for _, calls in sorted(numbered.items(), key=lambda item: item[0])]
 
 
-def _out_of_step(run: Run) -> list[str]:
-    """Name the first collective that fitted but came from different lines: often the extra one that did the harm."""
+def _out_of_step(run: Run, told: list[str]) -> list[str]:
+    """Name the first collective that fitted but came from different lines: often the extra one that did the harm.
+
+    told: the lines that say where the ranks are; what they name already is left out.
+    """
     for calls in _by_number(run):
         if len({json.dumps(learners(call["frames"])) for call in calls.values()}) > 1:
-            if calls == mismatch(run):
+            if all(_place(run, learners(call["frames"])) in "\n".join(told) for call in calls.values()):
                 return []
-            return ["before that, these met, from different lines:"] + [
+            return ["out of step since these calls, which happened to fit each other:"] + [
                 f"rank {rank} called {_call(run, call)}" for rank, call in calls.items()
             ]
     return []
@@ -351,7 +356,8 @@ def _found_by_torch(run: Run, errors: dict[int, dict[str, Any]]) -> RankError:
     if len(set(names.values())) == 1:  # then only torch knows what differs: Rank 0 is running collective: …
         found = re.findall(r"Rank (\d+) is running .*?OpType=(\w+), TensorShape=\[(.*?)\]", error["message"])
         names = {int(r): f"{name.lower()} of shape ({shape})" for r, name, shape in sorted(found)} or names
-    lines = [f"rank {r} is {_place(run, stack)}" for r, stack in frames.items() if stack] + _out_of_step(run)
+    lines = [f"rank {r} is {_place(run, stack)}" for r, stack in frames.items() if stack]
+    lines += _out_of_step(run, lines)
     message = "\n".join([f"the ranks do not match, torch found: {_each(names)}", *lines])
     return RankError(message, run, rank, error["type"], error["message"], error["text"])
 

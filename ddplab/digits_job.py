@@ -21,6 +21,8 @@ def network() -> nn.Module:
 
 def make() -> dict[str, Any]:
     """On every rank: all that changes while the job runs."""
+    if device().type == "cuda":
+        torch.cuda.set_device(device())  # torch.cuda's random state is that of the current GPU
     torch.manual_seed(0)
     net = network().to(device())
     torch.manual_seed(dist.get_rank())  # dropout: each rank leaves out units of its own

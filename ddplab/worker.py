@@ -114,6 +114,9 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], in
     try:
         if torch.cuda.is_initialized():
             raise RuntimeError("CUDA was used before the rank began; please report this as a bug of ddplab")
+        if sys.platform == "linux":
+            # a data loader's workers start as in any script, and so find what a cell has defined
+            multiprocessing.set_start_method("fork", force=True)
         torch.set_num_threads(max(1, cpu_cores() // int(env["LOCAL_WORLD_SIZE"])))
         torch.seed()  # forks of one forkserver would all draw the same numbers; ranks of torchrun do not
         if "numpy" in sys.modules:

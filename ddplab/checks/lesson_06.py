@@ -1,7 +1,7 @@
 """Checks of lesson 06, Pitfall: manual updates."""
 
 import contextlib
-import time
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -269,16 +269,22 @@ def activations(collect: Callable[..., Any]) -> None:
 
             def forward(self, x: Any) -> Any:
                 self.used.append(x.device.index)
-                if x.device == gpus[0]:
-                    time.sleep(0.05)  # so that GPU 1 comes first
-                return self.last(self.layer(x))
+                if x.device == gpus[0] and shared:
+                    gpu_1_is_through.wait(2)  # so that GPU 1 comes first, always
+                out = self.layer(x)
+                if x.device == gpus[1]:
+                    gpu_1_is_through.set()
+                return self.last(out)
 
+        shared, gpu_1_is_through = False, threading.Event()
         net = Slow().to(gpus[0])
         parallel = nn.DataParallel(net, device_ids=gpus)
         for n in (5, 5, 1):
             x = torch.arange(1.0, n + 1).view(n, 1).to(gpus[0])
             wanted, net.used[:] = _plain(net.layer(x)), []
             hooks = len(net.layer._forward_hooks)
+            shared = n > 1
+            gpu_1_is_through.clear()
             with _hints(COLLECT):
                 answer = collect(parallel, net.layer, x)
             _collected(answer, wanted, n, sorted(net.used))

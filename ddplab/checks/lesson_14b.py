@@ -1,0 +1,135 @@
+"""Checks of lesson 14b, When a rank is late, or dies."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import expect, needs_function
+from ddplab.checks.lesson_14 import on_cpu
+
+
+@exercise("14b.1", "What torch says")
+def what_torch_says(missing_rank: Any, started_ranks: Any, minutes: Any, guilty_rank: Any) -> None:
+    """Four lines from logs, a number for each."""
+    expect(
+        "missing_rank", missing_rank, 5,
+        {
+            0: ("that is a part of every key", "The key of a rank ends in its number."),
+            300000: ("that is how long it waited, in milliseconds", "The key of a rank ends in its number."),
+        },
+        "The key of a rank ends in its number.",
+    )  # fmt: skip
+    expect(
+        "started_ranks", started_ranks, 16,
+        {
+            8: ("that is what the script believes", "Eight on each of two nodes."),
+            2: ("that is the number of nodes", "Eight on each of two nodes."),
+        },
+        "Eight on each of two nodes.",
+    )  # fmt: skip
+    expect(
+        "minutes", minutes, 30,
+        {
+            1: ("that is the default of `launch`", "The claim box about init_process_group has torch's own."),
+            10: ("that is NCCL's default", "This job is on gloo."),
+            1800: ("those are the seconds", "Divide by 60."),
+        },
+        "The claim box about init_process_group has it.",
+    )  # fmt: skip
+    expect(
+        "guilty_rank", guilty_rank, 2,
+        {
+            0: ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?"),
+            1: ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?"),
+            3: ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?"),
+        },
+        "Whose message does not say `by peer`?",
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ 14b.2
+
+LIMIT = 0.5  # seconds that a roll call may take
+
+
+def _call_the_roll(missing: Callable[..., Any], late: list[int]) -> Any:
+    import torch.distributed as dist
+
+    if dist.get_rank() in late:
+        time.sleep(3 * LIMIT)
+        return None
+    start = time.monotonic()
+    try:
+        answer = missing(LIMIT)
+    except Exception:
+        if dist.get_rank() == 0:
+            raise
+        return None  # torch raises there, and the exercise allows it
+    return answer, time.monotonic() - start
+
+
+@exercise("14b.2", "A roll call")
+def a_roll_call(missing: Callable[..., Any]) -> None:
+    """`missing(seconds)` on three ranks, of which none, one or two are late."""
+    needs_function("missing", missing)
+    for late in ([], [2], [1, 2]):
+        who = {0: "when nobody is late", 1: "when rank 2 is late", 2: "when ranks 1 and 2 are late"}[len(late)]
+        answer, seconds = on_cpu(_call_the_roll, missing, late, size=3)[0]
+        if answer is None:
+            raise NotYet(f"{who}, `missing` returns nothing", hint="`[]` when all are there.")
+        if not isinstance(answer, list | tuple | set) or not all(type(rank) is int for rank in answer):
+            raise NotYet(f"{who}, `missing` returns {answer!r}, not a list of numbers", hint="Such as [1, 2].")
+        if sorted(answer) != late:
+            few = len(late) == 2 and len(answer) == 1
+            hint = "Without `wait_all_ranks=True` the barrier stops at the first." if few else "Read torch's message."
+            raise NotYet(f"{who}, `missing` returns {list(answer)}", hint=hint)
+        if list(answer) != late:
+            raise NotYet(f"{who}, `missing` returns {answer}, which is not sorted")
+        if seconds > 3 * LIMIT:
+            raise NotYet(
+                f"{who}, `missing({LIMIT})` took {seconds:.1f} seconds",
+                hint="Hand `seconds` on: `timeout=datetime.timedelta(seconds=seconds)`.",
+            )
+
+
+# ------------------------------------------------------------------ 14b.3
+
+WORKS = ([3, 4], [0, 7], [5, ValueError("a bad row")], [KeyError("label"), 1, 2], [OSError("disk"), OSError("disk")])
+
+
+def _work_together(everybody: Callable[..., Any], works: list[Any]) -> Any:
+    import torch.distributed as dist
+
+    mine = works[dist.get_rank()]
+
+    def work() -> Any:
+        if isinstance(mine, Exception):
+            raise mine
+        return mine
+
+    return everybody(work)
+
+
+@exercise("14b.3", "One fails, all know")
+def one_fails_all_know(everybody: Callable[..., Any]) -> None:
+    """`everybody(work)` on ranks where nobody, somebody or everybody raises."""
+    needs_function("everybody", everybody)
+    for works in WORKS:
+        raised = [rank for rank, mine in enumerate(works) if isinstance(mine, Exception)]
+        where = f"when rank {raised[0]} of {len(works)} raises" if len(raised) == 1 else "when all ranks raise"
+        where = where if raised else f"when the ranks return {works[0]} and {works[1]}"
+        got = on_cpu(_work_together, everybody, works, size=len(works))
+        right = [None] * len(works) if raised else works
+        for rank, (answer, wanted) in enumerate(zip(got, right, strict=True)):
+            if answer == wanted and (answer is None) == (wanted is None):
+                continue
+            if not raised and answer is None:
+                hint = "0 is a number too: ask `is None`." if works[rank] == 0 or 0 in works else "Is there a `return`?"
+                raise NotYet(f"{where}, rank {rank} gets None", hint=hint)
+            if raised:
+                raise NotYet(
+                    f"{where}, rank {rank} gets {answer!r} instead of None",
+                    hint="Each rank has to learn how it went on the others, with a collective that all of them call.",
+                )
+            raise NotYet(f"{where}, rank {rank} gets {answer!r}", hint="Each rank gets its own number.")
