@@ -1,4 +1,4 @@
-"""Checks of lesson 14b, When a rank is late, or dies."""
+"""Checks of lesson 14b, When a rank is late."""
 
 import time
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from ddplab.checks.lesson_14 import on_cpu
 
 
 @exercise("14b.1", "What torch says")
-def what_torch_says(missing_rank: Any, started_ranks: Any, minutes: Any, guilty_rank: Any) -> None:
-    """Four lines from logs, a number for each."""
+def what_torch_says(missing_rank: Any, started_ranks: Any, minutes: Any) -> None:
+    """Three lines from logs, a number for each."""
     expect(
         "missing_rank", missing_rank, 5,
         {
@@ -36,15 +36,6 @@ def what_torch_says(missing_rank: Any, started_ranks: Any, minutes: Any, guilty_
             1800: ("those are the seconds", "Divide by 60."),
         },
         "The claim box about init_process_group has it.",
-    )  # fmt: skip
-    expect(
-        "guilty_rank", guilty_rank, 2,
-        {
-            0: ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?"),
-            1: ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?"),
-            3: ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?"),
-        },
-        "Whose message does not say `by peer`?",
     )  # fmt: skip
 
 
@@ -91,45 +82,3 @@ def a_roll_call(missing: Callable[..., Any]) -> None:
                 f"{who}, `missing({LIMIT})` took {seconds:.1f} seconds",
                 hint="Hand `seconds` on: `timeout=datetime.timedelta(seconds=seconds)`.",
             )
-
-
-# ------------------------------------------------------------------ 14b.3
-
-WORKS = ([3, 4], [0, 7], [5, ValueError("a bad row")], [KeyError("label"), 1, 2], [OSError("disk"), OSError("disk")])
-
-
-def _work_together(everybody: Callable[..., Any], works: list[Any]) -> Any:
-    import torch.distributed as dist
-
-    mine = works[dist.get_rank()]
-
-    def work() -> Any:
-        if isinstance(mine, Exception):
-            raise mine
-        return mine
-
-    return everybody(work)
-
-
-@exercise("14b.3", "One fails, all know")
-def one_fails_all_know(everybody: Callable[..., Any]) -> None:
-    """`everybody(work)` on ranks where nobody, somebody or everybody raises."""
-    needs_function("everybody", everybody)
-    for works in WORKS:
-        raised = [rank for rank, mine in enumerate(works) if isinstance(mine, Exception)]
-        where = f"when rank {raised[0]} of {len(works)} raises" if len(raised) == 1 else "when all ranks raise"
-        where = where if raised else f"when the ranks return {works[0]} and {works[1]}"
-        got = on_cpu(_work_together, everybody, works, size=len(works))
-        right = [None] * len(works) if raised else works
-        for rank, (answer, wanted) in enumerate(zip(got, right, strict=True)):
-            if answer == wanted and (answer is None) == (wanted is None):
-                continue
-            if not raised and answer is None:
-                hint = "0 is a number too: ask `is None`." if works[rank] == 0 or 0 in works else "Is there a `return`?"
-                raise NotYet(f"{where}, rank {rank} gets None", hint=hint)
-            if raised:
-                raise NotYet(
-                    f"{where}, rank {rank} gets {answer!r} instead of None",
-                    hint="Each rank has to learn how it went on the others, with a collective that all of them call.",
-                )
-            raise NotYet(f"{where}, rank {rank} gets {answer!r}", hint="Each rank gets its own number.")

@@ -3,7 +3,6 @@
 import datetime
 import re
 
-import torch
 import torch.distributed as dist
 
 
@@ -61,72 +60,15 @@ def nothing_when_all_come(seconds):
     return missing(seconds) or None
 
 
-# 14b.3: one fails, all know
-
-
-def everybody(work):
-    try:
-        value = work()
-    except Exception:
-        value = None
-    went_well = torch.tensor(0 if value is None else 1)
-    dist.all_reduce(went_well, op=dist.ReduceOp.MIN)
-    return value if went_well else None
-
-
-def zero_is_a_failure(work):
-    try:
-        value = work()
-    except Exception:
-        value = None
-    went_well = torch.tensor(1 if value else 0)
-    dist.all_reduce(went_well, op=dist.ReduceOp.MIN)
-    return value if went_well else None
-
-
-def each_for_itself(work):
-    try:
-        return work()
-    except Exception:
-        return None
-
-
-def tells_inside_try(work):
-    try:
-        value = work()
-        went_well = torch.tensor(1)
-        dist.all_reduce(went_well, op=dist.ReduceOp.MIN)
-        return value
-    except Exception:
-        return None
-
-
-def does_not_catch_it(work):
-    value = work()
-    dist.barrier()
-    return value
-
-
-def when_anybody_succeeds(work):
-    try:
-        value = work()
-    except Exception:
-        value = None
-    went_well = torch.tensor(0 if value is None else 1)
-    dist.all_reduce(went_well, op=dist.ReduceOp.MAX)
-    return value if went_well else None
-
-
 ANSWERS = {
     "14b.1": {
-        "correct": (5, 16, 30, 2),
-        "blank": (..., ..., ..., ...),
+        "correct": (5, 16, 30),
+        "blank": (..., ..., ...),
         "wrong": [
-            ((0, 16, 30, 2), ["`missing_rank` is 0", "part of every key"]),
-            ((5, 8, 30, 2), ["`started_ranks` is 8", "what the script believes"]),
-            ((5, 16, 10, 2), ["`minutes` is 10", "NCCL's default"]),
-            ((5, 16, 30, 0), ["`guilty_rank` is 0", "victim"]),
-            ((5, 16, "half an hour", 2), ["`minutes` gives a str, not a number"]),
+            ((0, 16, 30), ["`missing_rank` is 0", "part of every key"]),
+            ((5, 8, 30), ["`started_ranks` is 8", "what the script believes"]),
+            ((5, 16, 10), ["`minutes` is 10", "NCCL's default"]),
+            ((5, 16, "half an hour"), ["`minutes` gives a str, not a number"]),
         ],
     },
     "14b.2": {
@@ -139,17 +81,6 @@ ANSWERS = {
             (a_plain_barrier, ["never finished", "wait in barrier for rank 2"]),
             (the_message, ["not a list of numbers"]),
             (nothing_when_all_come, ["when nobody is late, `missing` returns nothing"]),
-        ],
-    },
-    "14b.3": {
-        "correct": everybody,
-        "blank": blank,
-        "wrong": [
-            (zero_is_a_failure, ["when the ranks return 0 and 7, rank 0 gets None"]),
-            (each_for_itself, ["when rank 1 of 2 raises, rank 0 gets 5 instead of None"]),
-            (tells_inside_try, ["never finished", "rank 0 waits in all_reduce for rank 1"]),
-            (does_not_catch_it, ["raised ValueError: a bad row"]),
-            (when_anybody_succeeds, ["when rank 1 of 2 raises, rank 0 gets 5 instead of None"]),
         ],
     },
 }
