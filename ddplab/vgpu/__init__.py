@@ -21,17 +21,17 @@ shows:** speed. It has no streams, no NCCL, no kernels' scratch space, and it ro
 do.
 
 **Switched off, it is not there.** `comm.patches` lists all that is replaced, and leaving puts it back.
-While virtual GPUs are on, `nn.DataParallel` means them, also on a machine with real ones; "cuda" tensors
-work beside them as ever. One thing torch lets nobody undo: the name "vgpu" stays known to `torch.device`,
-without a device behind it, and torch's C++ then takes it for this machine's accelerator.
-`torch.accelerator` is corrected, and stays so. What asks the C++ directly can no longer be used for a
-real GPU in that process: a bare device number, `pin_memory`, real `DataParallel` given CPU tensors. Write
-"cuda:0", or start a fresh process.
+While virtual GPUs are on, `nn.DataParallel` and the functions behind it mean them, also on a machine with
+real ones; "cuda" tensors work beside them as ever. One thing torch lets nobody undo: the name "vgpu" stays
+known to `torch.device`, without a device behind it, and torch's C++ then takes it for this machine's
+accelerator. `torch.accelerator` is corrected, and stays so. What asks the C++ directly can no longer be used
+for a real GPU in that process: a bare device number, `pin_memory`, real `DataParallel` given CPU tensors.
+Write "cuda:0", or start a fresh process.
 
 **What cannot be made so** raises an error:
 
-- `torch.compile` and `torch.export` while virtual GPUs are on; `torch.func` transforms of code that moves
-  tensors;
+- `torch.compile` and `torch.export` of what touches virtual GPUs' tensors; `torch.func` transforms of code
+  that moves tensors;
 - nested and compressed (CSR) tensors; lazy modules before their first call; numpy and `from_dlpack`
   without `.cpu()`;
 - `torch.Generator(device="vgpu:0")`, or a CPU generator where CUDA wants its own;
@@ -51,7 +51,6 @@ and sums in half precision where CUDA's takes float32; a moved tensor's `grad_fn
 Tested with torch 2.8 and 2.13. DataParallel itself takes complex parameters only in torch newer than 2.8.
 """
 
-import sys
 from collections.abc import Sequence
 
 import torch
@@ -61,7 +60,6 @@ from .meter import Meter, meter
 
 __all__ = ["GPUs", "Meter", "VirtualGPUs", "gpus", "virtual_gpus"]
 
-_ABSENT = object()
 _active: "VirtualGPUs | None" = None
 
 
@@ -102,10 +100,7 @@ class VirtualGPUs(GPUs):
 
     kind = "vgpu"
     meter = meter
-
-    def __init__(self, n: int):
-        super().__init__(n)
-        self._depth = 0
+    _depth = 0  # `with` blocks entered
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self))
@@ -121,13 +116,7 @@ class VirtualGPUs(GPUs):
             how = "leave their `with` block, or call .off(), first"
             raise RuntimeError(f"{len(_active)} virtual GPUs are on already: {how}")
         _take_the_name()
-        table = comm.patches(self.n)
-        self._saved = [(owner, attribute, vars(owner).get(attribute, _ABSENT)) for owner, attribute, _ in table]
-        for owner, attribute, ours in table:
-            setattr(owner, attribute, ours)
-        sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it
-        self._library = torch.library.Library("_", "IMPL")
-        self._library.fallback(comm.factory, "PrivateUse1")
+        self._undo = comm.pretend(self.n)
         tensor.state["count"] = self.n
         tensor.seed_all(torch.initial_seed())
         meter.reset()
@@ -137,18 +126,10 @@ class VirtualGPUs(GPUs):
     def off(self) -> None:
         """Put everything back. Tensors that were on virtual GPUs stay, and can be moved to the CPU."""
         global _active
-        if _active is not self:
-            return
-        _active, self._depth = None, 0
-        tensor.state["count"] = 0
-        tensor.here.gpu = 0
-        self._library._destroy()
-        del sys.modules["torch.vgpu"]
-        for owner, attribute, old in reversed(self._saved):
-            if old is _ABSENT:
-                delattr(owner, attribute)
-            else:
-                setattr(owner, attribute, old)
+        if _active is self:
+            _active, self._depth = None, 0
+            tensor.state["count"] = tensor.here.gpu = 0
+            self._undo.close()
 
     def __enter__(self) -> "VirtualGPUs":
         self.on()

@@ -7,10 +7,10 @@ instead of `torch._C`. Copies are cut, coalesced and ordered as torch/csrc/cuda/
 the meter counts what a GPU would copy.
 """
 
-import contextlib
 import functools
 import sys
 import types
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -18,105 +18,63 @@ from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tens
 from torch.nn.parallel import comm
 
 from .meter import meter
-from .tensor import (
-    adopt,
-    because,
-    get_seed,
-    gpu_of,
-    here,
-    label,
-    move,
-    place,
-    raw,
-    real_data,
-    seed_all,
-    set_data,
-    state,
-    to,
-)
+from .tensor import because, here, label, move, place, place_of, raw, real_data, seed_all, seeds, set_data, to
 
 # ---- torch._C._broadcast, _broadcast_coalesced, _scatter, _gather ------------------------------------------
 
 
 def broadcast(tensor: Tensor, devices: list[int]) -> list[Tensor]:
     """tensor itself on its own device, a copy on each other one."""
-    with because("replicate"):
-        return [move(tensor.detach(), d) if d != place(tensor) else tensor for d in map(gpu_of, devices)]
+    with because("replicate"), torch.no_grad():
+        return [move(tensor, place_of(device)) for device in devices]
 
 
 def broadcast_coalesced(tensors: list[Tensor], devices: list[int], buffer_size: int) -> list[list[Tensor]]:
     """The originals for devices[0]; for the others, slices of large buffers, one copy each."""
-    for t in tensors:
-        if place(t) != devices[0]:
-            raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
+    if any(place(t) != devices[0] for t in tensors):
+        raise RuntimeError(f"All tensors must be on devices[0]: {devices[0]}")
     copies: list[list[Tensor]] = [[] for _ in devices[1:]]
     order = []
-    for chunk in _take_tensors(tensors, buffer_size):
+    for chunk in _take_tensors(tensors, buffer_size):  # of one type, and sparse ones alone
         order += chunk
-        if chunk[0].is_sparse:
-            with because("replicate"), torch.no_grad():
-                for mine, device in zip(copies, devices[1:], strict=True):
-                    mine += [move(t, gpu_of(device)) for t in chunk]
-            continue
-        flat = _flatten_dense_tensors([t.detach() for t in chunk])
-        for mine, there in zip(copies, broadcast(flat, devices[1:]), strict=True):
-            mine += [t.data for t in _unflatten_dense_tensors(there, chunk)]
-    return [list(tensors)] + [list(_reorder_tensors_as(mine, tensors)) for mine in copies]
+        sparse = chunk[0].is_sparse
+        buffers = chunk if sparse else [_flatten_dense_tensors([t.detach() for t in chunk])]
+        for mine, device in zip(copies, devices[1:], strict=True):
+            there = [t for buffer in buffers for t in broadcast(buffer, [device])]
+            mine += there if sparse else [t.data for t in _unflatten_dense_tensors(there[0], chunk)]
+    return [list(tensors), *(list(_reorder_tensors_as(mine, tensors)) for mine in copies)]
 
 
 def scatter(tensor: Tensor, devices: list[int], chunk_sizes=None, dim: int = 0, streams=None) -> list[Tensor]:
     """Pieces of tensor along dim, one a device, fewer if it is short. A piece that stays is a view."""
     if chunk_sizes is not None and len(chunk_sizes) != len(devices):
-        raise RuntimeError(
-            "Expected devices and chunk_sizes to be of same length, but got "
-            f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
-        )
+        got = f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}"
+        raise RuntimeError(f"Expected devices and chunk_sizes to be of same length, but got {got}")
     pieces = tensor.chunk(len(devices), dim) if chunk_sizes is None else tensor.split_with_sizes(chunk_sizes, dim)
     with because("scatter"):
-        return [move(piece, gpu_of(device)) for piece, device in zip(pieces, devices, strict=False)]
+        return [move(piece, place_of(device)) for piece, device in zip(pieces, devices, strict=False)]
 
 
 def gather(tensors: list[Tensor], dim: int, destination: int | None) -> Tensor:
     """All tensors, one after the other along dim, in new memory on destination (-1: the CPU)."""
-    if not tensors:
-        raise RuntimeError("Expected at least one tensor to gather from")
-    first, shape = tensors[0], list(tensors[0].shape)
-    dim, total = dim + first.dim() * (dim < 0), 0
+    expected = list(tensors[0].shape)
     for i, t in enumerate(tensors):
-        if t.dim() != first.dim():
+        if not isinstance(place(t), int):
             raise RuntimeError(
-                "Expected all input tensors to have the same number of dimensions, "
-                f"but got {t.dim()} and expected {first.dim()}"
+                f"Expected all input tensors to be on virtual GPUs, but the one at index {i} is on {t.device}"
             )
-        shape[dim] = t.shape[dim]
-        if list(t.shape) != shape:
-            raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(t.shape)}, but expected {shape}")
-        total += t.shape[dim]
-    shape[dim] = total
-    last = torch.channels_last
-    both = first.dim() == 4 and all(t.is_contiguous(memory_format=last) and not t.is_contiguous() for t in tensors)
-    device = (
-        "cpu" if destination == -1 else torch.device("vgpu", gpu_of("vgpu" if destination is None else destination))
-    )
-    out = torch.empty(shape, dtype=first.dtype, device=device, memory_format=last if both else torch.contiguous_format)
-    with because("gather"), torch.no_grad():
-        for piece, t in zip(out.split([t.shape[dim] for t in tensors], dim), tensors, strict=True):
-            piece.copy_(t)
-    return out
+        expected[dim] = t.shape[dim]
+        if list(t.shape) != expected:
+            raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(t.shape)}, but expected {expected}")
+    target = None if destination == -1 else place_of("vgpu" if destination is None else destination)
+    for t in tensors:
+        meter.count("gather", place(t), target, t.nbytes)
+    with raw():
+        return label(torch.cat(tensors, dim).to(tensors[0].dtype), target)
 
 
-def _for_virtual(name: str, ours):  # a tensor on a real GPU still goes to torch's own
-    real = getattr(torch._C, name, None)
-
-    @functools.wraps(ours)
-    def choose(tensors, *args):
-        first = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-        return real(tensors, *args) if first is not None and first.is_cuda else ours(tensors, *args)
-
-    return choose
-
-
-def _reduce_add(inputs, destination=None, real=comm.reduce_add):  # torch's own; only the meter is told why
+def reduce_add(inputs, destination=None, real=comm.reduce_add):
+    """Torch's own; only the meter is told why."""
     with because("reduce"):
         return real(inputs, destination)
 
@@ -124,7 +82,7 @@ def _reduce_add(inputs, destination=None, real=comm.reduce_add):  # torch's own;
 # ---- the zeros that autograd hands to backward for an output nobody used -----------------------------------
 
 
-def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
+def _with_labelled_zeros(function: type) -> list[tuple[str, staticmethod]]:
     """An autograd function's own forward and backward, with those zeros (made in C++) labelled."""
     forward, backward = function.forward, function.backward
 
@@ -134,18 +92,18 @@ def _with_labelled_zeros(function: type) -> dict[str, staticmethod]:
         return out
 
     def label_zeros(ctx, *grads):
-        return backward(ctx, *[adopt(g, p) for g, p in zip(grads, ctx.places, strict=True)])
+        return backward(ctx, *map(label, grads, ctx.places))
 
-    return {"forward": staticmethod(remember_places), "backward": staticmethod(label_zeros)}
+    return [("forward", staticmethod(remember_places)), ("backward", staticmethod(label_zeros))]
 
 
 # ---- what torch asks about the machine ---------------------------------------------------------------------
 
 
-@contextlib.contextmanager
+@contextmanager
 def current_device(device):
     """torch.vgpu.device(1): "vgpu" without a number means "vgpu:1" in here."""
-    outer, here.gpu = here.gpu, here.gpu if device is None else gpu_of(device)
+    outer, here.gpu = here.gpu, here.gpu if device is None else place_of(device)
     try:
         yield
     finally:
@@ -158,15 +116,15 @@ def _module(count: int) -> types.ModuleType:
     vgpu.is_available = vgpu.is_initialized = lambda: True
     vgpu.device_count = lambda: count
     vgpu.current_device = lambda: here.gpu
-    vgpu.set_device = lambda device: setattr(here, "gpu", gpu_of(device))
+    vgpu.set_device = lambda device: setattr(here, "gpu", place_of(device))
     vgpu.device = current_device
     vgpu.synchronize = lambda device=None: None
     vgpu.get_device_name = lambda device=None: "virtual GPU (CPU memory)"
-    vgpu.memory_allocated = lambda device="vgpu": meter.memory[f"vgpu:{gpu_of(device)}"]
-    vgpu.max_memory_allocated = lambda device="vgpu": meter.peak[f"vgpu:{gpu_of(device)}"]
+    vgpu.memory_allocated = lambda device="vgpu": meter.memory[f"vgpu:{place_of(device)}"]
+    vgpu.max_memory_allocated = lambda device="vgpu": meter.peak[f"vgpu:{place_of(device)}"]
     vgpu.manual_seed = vgpu.manual_seed_all = seed_all
-    vgpu.get_rng_state = lambda device="vgpu": get_seed(gpu_of(device))
-    vgpu.set_rng_state = lambda new, device="vgpu": state["seeds"].__setitem__(gpu_of(device), new)
+    vgpu.get_rng_state = lambda device="vgpu": seeds.get(place_of(device), seeds[None])
+    vgpu.set_rng_state = lambda new, device="vgpu": seeds.__setitem__(place_of(device), new)
     vgpu.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     vgpu._is_in_bad_fork = lambda: False
     return vgpu
@@ -182,83 +140,87 @@ class _Torch:
         return getattr(self._real, name)
 
 
-def _stream(device=None):
-    return contextlib.nullcontext()  # everything happens in order
-
-
-def _autocast_enabled(device_type=None):  # without a type it means CUDA's, so here ours
-    return torch.is_autocast_enabled(device_type or "vgpu")
-
-
-def patches(count: int) -> list[tuple[object, str, object]]:
-    """Everything that is replaced while virtual GPUs are on: (where, name, what with)."""
-    parallel = {n: sys.modules[f"torch.nn.parallel.{n}"] for n in ("data_parallel", "parallel_apply", "_functions")}
-    vgpu, kind = _module(count), lambda: "vgpu"
-    accelerator = _Torch(
-        torch.accelerator,
-        is_available=lambda: True,
-        current_accelerator=lambda: torch.device("vgpu"),
-        current_stream=_stream,
-        device_index=current_device,
-    )
-    cuda = _Torch(torch.cuda, current_stream=_stream, stream=lambda s: s, device=current_device)  # torch before 2.9
-    amp = _Torch(torch.amp, autocast=lambda _, enabled: torch.autocast("vgpu", enabled=enabled))
-    table = [
-        (torch, "vgpu", vgpu),
-        (torch._utils, "_get_available_device_type", kind),
-        (parallel["data_parallel"], "_get_available_device_type", kind),
-        (parallel["parallel_apply"], "_get_device_index", torch._utils._get_device_index),
-        (
-            parallel["parallel_apply"],
-            "torch",
-            _Torch(torch, accelerator=accelerator, cuda=cuda, amp=amp, is_autocast_enabled=_autocast_enabled),
-        ),
-        (
-            parallel["_functions"],
-            "torch",
-            _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False)),
-        ),
-        (comm, "reduce_add", _reduce_add),
-        (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
-        (Tensor, "to", to),
-        (Tensor, "data", property(real_data.__get__, set_data)),
-        (Tensor, "is_vgpu", property(lambda self: False)),
-        (torch, "compile", _refuse_to_compile),
-        (torch.export, "export", _refuse_to_compile),
-        (Tensor, "vgpu", lambda self, device="vgpu": self.to(torch.device("vgpu", gpu_of(device)))),
-        (torch.nn.Module, "vgpu", lambda self, device="vgpu": self.to(torch.device("vgpu", gpu_of(device)))),
-    ]
-    for function in (
-        parallel["_functions"].__dict__[n] for n in ("Broadcast", "ReduceAddCoalesced", "Scatter", "Gather")
-    ):
-        table += [(function, name, ours) for name, ours in _with_labelled_zeros(function).items()]
-    for ours in (broadcast, broadcast_coalesced, scatter, gather):
-        table.append((torch._C, f"_{ours.__name__}", _for_virtual(f"_{ours.__name__}", ours)))
-    for name in ("tensor", "as_tensor", "asarray", "sparse_coo_tensor"):
-        table.append((torch, name, _constructor(getattr(torch, name))))
-    table.append((torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor)))
-    return table
-
-
-def _refuse_to_compile(*args, **kwargs):
-    raise NotImplementedError("torch.compile and torch.export do not work while virtual GPUs are on")
+def _send(self, device="vgpu"):  # x.vgpu(1), module.vgpu()
+    return self.to(torch.device("vgpu", place_of(device)))
 
 
 def _constructor(real):  # torch.tensor(..., device="vgpu:0"): made on the CPU, then sent
     @functools.wraps(real)
     def build(*args, device=None, requires_grad=False, **kwargs):
-        if device is None or not isinstance(gpu := gpu_of(device), int):
-            extra = {"requires_grad": True} if requires_grad else {}
-            return real(*args, **({} if device is None else {"device": device}), **extra, **kwargs)
-        out = move(real(*args, **kwargs), gpu)
+        out = real(*args, **kwargs).to(device)
         return out.requires_grad_() if requires_grad else out
 
     return build
 
 
 def factory(op, *args, device=None, **kwargs):
-    """What torch calls for any kernel asked to make a tensor with device="vgpu:i"."""
-    gpu = gpu_of(device)
+    """What torch calls for any other kernel asked to make a tensor with device="vgpu:i"."""
     with raw():
         out = op(*args, device="cpu", **kwargs)
-        return label(out, gpu) if isinstance(out, Tensor) else [label(t, gpu) for t in out]
+        return label(out, place_of(device)) if isinstance(out, Tensor) else [label(t, place_of(device)) for t in out]
+
+
+def patches(count: int) -> list[tuple[object, str, object]]:
+    """Everything that is replaced while virtual GPUs are on: (where, name, what with)."""
+    names = ("data_parallel", "parallel_apply", "_functions")  # files, which torch.nn.parallel hides behind functions
+    data_parallel, parallel_apply, functions = (sys.modules[f"torch.nn.parallel.{name}"] for name in names)
+    lazy = torch.nn.parameter.UninitializedTensorMixin
+    accelerator = _Torch(
+        torch.accelerator,
+        is_available=lambda: True,
+        current_accelerator=lambda: torch.device("vgpu"),
+        current_stream=nullcontext,
+        device_index=current_device,
+    )
+    seen_by_parallel_apply = _Torch(
+        torch,
+        accelerator=accelerator,
+        # torch before 2.9 asks these two:
+        cuda=_Torch(torch.cuda, current_stream=nullcontext, stream=lambda s: s, device=current_device),
+        amp=_Torch(torch.amp, autocast=lambda _, enabled: torch.autocast("vgpu", enabled=enabled)),
+        is_autocast_enabled=lambda kind="vgpu": torch.is_autocast_enabled(kind),
+    )
+    seen_by_functions = _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False))  # no streams
+    table = [
+        (torch, "vgpu", _module(count)),
+        (torch._utils, "_get_available_device_type", lambda: "vgpu"),
+        (data_parallel, "_get_available_device_type", lambda: "vgpu"),
+        (parallel_apply, "_get_device_index", torch._utils._get_device_index),
+        (parallel_apply, "torch", seen_by_parallel_apply),
+        (functions, "torch", seen_by_functions),
+        (comm, "reduce_add", reduce_add),
+        (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
+        (torch._C, "_broadcast", broadcast),
+        (torch._C, "_broadcast_coalesced", broadcast_coalesced),
+        (torch._C, "_scatter", scatter),
+        (torch._C, "_gather", gather),
+        (Tensor, "to", to),
+        (Tensor, "data", property(real_data.__get__, set_data)),
+        (Tensor, "is_vgpu", property(lambda self: False)),
+        (Tensor, "vgpu", _send),
+        (torch.nn.Module, "vgpu", _send),
+        (lazy, "_allowed_methods", [*lazy._allowed_methods, to]),
+        (torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor)),
+    ]
+    for name in ("tensor", "as_tensor", "asarray", "sparse_coo_tensor"):
+        table.append((torch, name, _constructor(getattr(torch, name))))
+    for function in (functions.Broadcast, functions.ReduceAddCoalesced, functions.Scatter, functions.Gather):
+        table += [(function, *method) for method in _with_labelled_zeros(function)]
+    return table
+
+
+def pretend(count: int) -> ExitStack:
+    """Replace all that; closing what comes back puts everything as it was."""
+    undo = ExitStack()
+    for owner, name, ours in patches(count):
+        if name in vars(owner):
+            undo.callback(setattr, owner, name, vars(owner)[name])
+        else:
+            undo.callback(delattr, owner, name)
+        setattr(owner, name, ours)
+    sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it
+    undo.callback(sys.modules.pop, "torch.vgpu")
+    library = torch.library.Library("_", "IMPL")
+    library.fallback(factory, "PrivateUse1")
+    undo.callback(library._destroy)
+    return undo

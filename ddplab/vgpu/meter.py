@@ -60,8 +60,10 @@ class Meter:
             return sorted((*key, *row) for key, row in self._rows.items())
 
     def _sum(self, column: int, *wanted: object) -> int:
-        fits = [all(w is None or str(w) == cell for w, cell in zip(wanted, row, strict=False)) for row in self.rows]
-        return sum(row[column] for row, fit in zip(self.rows, fits, strict=True) if fit)
+        def fits(row):
+            return all(w is None or str(w) == cell for w, cell in zip(wanted, row, strict=False))
+
+        return sum(row[column] for row in self.rows if fits(row))
 
     def copies(self, cause: str | None = None, source: object = None, target: object = None) -> int:
         """Number of copies: all, or those of one cause, source or target."""
@@ -127,14 +129,14 @@ meter = Meter()
 class Block:
     """One piece of memory on a device. It hangs on the storage, and goes when the storage is freed."""
 
-    def __init__(self, gpu: int, nbytes: int):
-        self.gpu, self.nbytes = gpu, nbytes
-        meter.hold(gpu, nbytes)
+    def __init__(self, gpu: int):
+        self.gpu, self.nbytes = gpu, 0
 
     def resize(self, nbytes: int) -> None:
-        """The storage has grown or shrunk."""
-        meter.hold(self.gpu, nbytes - self.nbytes)
-        self.nbytes = nbytes
+        """The piece is new, or has grown or shrunk."""
+        if nbytes != self.nbytes:
+            meter.hold(self.gpu, nbytes - self.nbytes)
+            self.nbytes = nbytes
 
     def __del__(self):
-        meter.hold(self.gpu, -self.nbytes)
+        self.resize(0)

@@ -10,6 +10,8 @@ A `VTensor` is a `torch.Tensor` whose memory is ordinary CPU memory. Three thing
   so inside one call it may make CPU tensors for its own use (a causal mask, zeros to scatter into). A
   call that was handed no CPU tensor can only meet such helpers, and takes them in; a call that was handed
   one is checked strictly.
+
+A place is written as in `VTensor.gpu`: the number of a virtual GPU, or None for the CPU.
 """
 
 import contextlib
@@ -20,6 +22,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor
 from torch._C import DisableTorchFunctionSubclass, TensorBase, _DisableTorchDispatch, _is_any_autocast_enabled
+from torch.nn import Parameter
 
 from .meter import Block, meter
 
@@ -31,8 +34,7 @@ class _Here(threading.local):  # what each thread knows; DataParallel runs one t
 
 
 here = _Here()
-state = {"count": 0, "seeds": {}}  # how many virtual GPUs are on, and each one's random numbers
-_seeding = threading.Lock()
+state = {"count": 0}  # how many virtual GPUs are on
 
 
 @contextlib.contextmanager
@@ -55,22 +57,14 @@ def because(cause: str):
 # ---- the label ---------------------------------------------------------------------------------------------
 
 
-def label(data: Tensor, gpu: int | None) -> Tensor:
-    """A VTensor on gpu over data's memory, without history; data itself for the CPU (None)."""
-    if gpu is None:
-        return data
-    _hold(data, gpu)
-    out = Tensor._make_subclass(VTensor, data)
-    out.gpu = gpu
-    return out
-
-
-def adopt(tensor, gpu: int | None):
-    """A helper that torch's C++ made, labelled as what it is, its history kept; anything else as it is."""
-    if type(tensor) is not Tensor or gpu is None or tensor.device.type != "cpu":
-        return tensor
-    _hold(tensor, gpu)
-    out = tensor.as_subclass(VTensor)
+def label(x, gpu: int | None):
+    """A plain CPU tensor becomes a VTensor on gpu, over the same memory; anything else stays as it is."""
+    if type(x) is VTensor:
+        _hold(x, x.gpu)
+    if type(x) is not Tensor or gpu is None or not x.is_cpu:
+        return x
+    _hold(x, gpu)
+    out = x.as_subclass(VTensor) if x.requires_grad else Tensor._make_subclass(VTensor, x)
     out.gpu = gpu
     return out
 
@@ -83,23 +77,22 @@ def _parts(x: Tensor) -> tuple[Tensor, ...]:  # the pieces of memory
     raise NotImplementedError("virtual GPUs hold strided and sparse COO tensors only, no nested or compressed ones")
 
 
-def _hold(data: Tensor, gpu: int) -> None:  # tell the meter, once for each piece of memory
-    for part in (data,) if data.layout is torch.strided else _parts(data):
+def _hold(x: Tensor, gpu: int) -> None:  # tell the meter, once for each piece of memory
+    for part in _parts(x):
         storage = part.untyped_storage()
         if not hasattr(storage, "_block"):
-            storage._block = Block(gpu, storage.nbytes())
-        elif storage._block.nbytes != storage.nbytes():
-            storage._block.resize(storage.nbytes())
+            storage._block = Block(gpu)
+        storage._block.resize(storage.nbytes())
 
 
-def place(tensor: Tensor) -> int | torch.device | None:
+def place(x: Tensor) -> int | torch.device | None:
     """The number of its virtual GPU; None for the CPU; the device for any other."""
-    if type(tensor) is VTensor:
-        return tensor.gpu
-    return None if tensor.device.type == "cpu" else tensor.device
+    if type(x) is VTensor:
+        return x.gpu
+    return None if x.is_cpu else x.device
 
 
-def gpu_of(device) -> int | torch.device | None:
+def place_of(device) -> int | torch.device | None:
     """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if it is not there."""
     device = torch.device("vgpu", device) if isinstance(device, int) else torch.device(device)
     if device.type != "vgpu":
@@ -120,40 +113,39 @@ class To(torch.autograd.Function):
     """A copy from one place to another; its gradient comes back the same way."""
 
     @staticmethod
-    def forward(ctx, x, gpu):
-        ctx.source, ctx.target = place(x), gpu
+    def forward(ctx, x, target):
+        ctx.source, ctx.target = place(x), target
         with raw():
             data = x.clone()
-            meter.count(here.cause, ctx.source, gpu, sum(p.numel() * p.element_size() for p in _parts(data)))
-            return label(data, gpu)
+            meter.count(here.cause, ctx.source, target, sum(part.nbytes for part in _parts(data)))
+            return label(data, target)
 
     @staticmethod
     def backward(ctx, grad):
-        return To.apply(adopt(grad, ctx.target), ctx.source), None
+        return To.apply(label(grad, ctx.target), ctx.source), None
 
 
-def move(x: Tensor, gpu: int | None) -> Tensor:
-    """x on gpu (None: the CPU): x itself if it is there, else a differentiable, counted copy."""
-    if isinstance(place(x), torch.device):
-        x = x.cpu()  # a real GPU's
-    return x if place(x) == gpu else To.apply(x, gpu)
+def move(x: Tensor, target: int | torch.device | None) -> Tensor:
+    """x in another place: x itself if it is there already, else a differentiable, counted copy."""
+    if isinstance(place(x), torch.device):  # a real GPU's tensor
+        x = x.cpu()
+    if isinstance(target, torch.device):
+        return real_to(move(x, None), target)
+    return x if place(x) == target else To.apply(x, target)
 
 
 def to(self: Tensor, *args, **kwargs) -> Tensor:
     """`Tensor.to` in all its forms, with virtual GPUs among the places to go to."""
-    first, rest = (args[0], args[1:]) if args else (kwargs.get("device", kwargs.get("other")), ())
-    others = {k: v for k, v in kwargs.items() if k not in ("device", "other")}
+    first = args[0] if args else kwargs.pop("other", kwargs.get("device"))
     if isinstance(first, Tensor):  # x.to(other)
-        first, others = first.device, {"dtype": first.dtype, **others}
-    if isinstance(first, (str, torch.device)) or (type(first) is int and state["count"]):
-        target = gpu_of(first)
-        if type(self) is VTensor or isinstance(target, int):
-            out = real_to(self, None, *rest, **others) if rest or others else self  # a new dtype, and so on
-            return move(out, None).to(target) if isinstance(target, torch.device) else move(out, target)
-    if torch.nn.parameter.is_lazy(self):  # it knows torch's `to` only
-        with DisableTorchFunctionSubclass():
-            return real_to(self, *args, **kwargs)
-    return real_to(self, *args, **kwargs)
+        return to(self, first.device, first.dtype, *args[1:], **kwargs)
+    if first is None or isinstance(first, torch.dtype):
+        return real_to(self, *args, **kwargs)
+    target = place_of(first)
+    if type(self) is not VTensor and not isinstance(target, int):
+        return real_to(self, *args, **kwargs)
+    rest = {name: value for name, value in kwargs.items() if name != "device"}
+    return move(real_to(self, None, *args[1:], **rest), target)  # a new dtype, and so on, before the journey
 
 
 def set_data(self: Tensor, new: Tensor) -> None:
@@ -169,7 +161,7 @@ def set_data(self: Tensor, new: Tensor) -> None:
     grad, requires_grad = self.grad, self.requires_grad
     if requires_grad and self.is_leaf:
         torch.autograd.graph.get_gradient_edge(self).node.register_prehook(_moved)
-    new = torch.nn.Parameter(new, requires_grad) if isinstance(self, torch.nn.Parameter) else new.detach()
+    new = Parameter(new, requires_grad) if isinstance(self, Parameter) else new.detach()
     self.__class__, new.__class__ = new.__class__, self.__class__
     self.__dict__, new.__dict__ = new.__dict__, self.__dict__
     torch._C._swap_tensor_impl(self, new)
@@ -204,89 +196,72 @@ def _name(func) -> str:
     return func._schema.name.removeprefix("aten::")
 
 
-def _check(func, args: tuple, kwargs: dict) -> None:
-    """Several devices in one kernel: return if CUDA would run it, raise in its words if not."""
+def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
+    """Several places in one kernel: return if CUDA would run it, raise in its words if not."""
     name, specs = _name(func), func._schema.arguments
     if name == "copy_":
-        nbytes = args[0].numel() * args[0].element_size()
-        return meter.count(here.cause, place(args[1]), place(args[0]), nbytes)
-    given = [*zip(specs, args, strict=False), *((s, kwargs[s.name]) for s in specs if s.name in kwargs)]
-    found = [(spec, t) for spec, value in given for t in _tensors([value])]
-    first = next(t for _, t in found if type(t) is VTensor)
+        return meter.count(here.cause, place(args[1]), place(args[0]), args[0].nbytes)
+    given = dict(zip((spec.name for spec in specs), args, strict=False)) | kwargs
+    found = [(argument, t) for argument, value in given.items() for t in _tensors([value])]
     if name in _INDEXING:
         for index in _tensors([args[1]]):
             if place(index) not in (None, place(args[0])):
                 where = f"either on cpu or on the same device as the indexed tensor ({args[0].device})"
                 raise RuntimeError(f"indices should be {where}")
-            meter.count(".to", place(index), place(args[0]), index.numel() * index.element_size())
-        found = [(s, t) for s, t in found if s.name != "indices" and (s.name != "values" or t.dim())]
+            meter.count(".to", place(index), place(args[0]), index.nbytes)
+        found = [(a, t) for a, t in found if a != "indices" and (a != "values" or t.dim())]
     elif name == "_pack_padded_sequence":
         found = found[:1]  # the lengths stay on the CPU
     elif torch.Tag.pointwise in func.tags or name in _CPU_SCALARS or name.startswith(("_foreach", "_fused")):
-        written = {s.name for s in specs if s.alias_info and s.alias_info.is_write}
-        found = [(s, t) for s, t in found if t.dim() or place(t) is not None or s.name in written]
+        written = {spec.name for spec in specs if spec.alias_info and spec.alias_info.is_write}
+        found = [(a, t) for a, t in found if t.dim() or place(t) is not None or a in written]
     places = {place(t) for _, t in found}
-    if len(places) > 1 and (here.strict or not places <= {None, first.gpu} or not _in_cpp()):
-        raise RuntimeError(_complaint(func, found, first))
+    if len(places) > 1 and not (places == {None, gpu} and _torch_asks()):
+        raise RuntimeError(_complaint(func, gpu, found))
 
 
-def _in_cpp() -> bool:  # is torch's C++ asking, so that a CPU tensor can only be a helper of its own?
-    node = torch._C._current_autograd_node() if here.strict is None else None  # a backward, in no call of yours
-    if here.strict is None and node is None:
-        return False
-    return not isinstance(node, torch.autograd.function.BackwardCFunction)
+def _torch_asks() -> bool:  # so that a CPU tensor can only be a helper of its own
+    if here.strict is None:
+        return torch._C._current_autograd_node() is not None  # a backward, in no call of yours
+    return not here.strict
 
 
-def _complaint(func, found, first: Tensor) -> str:
-    name = _name(func)
-    if name.startswith("convolution") and {place(t) for _, t in found[:2]} == {None, first.gpu}:
+def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
+    name, (_, first) = _name(func), found[0]
+    if name.startswith("convolution") and {place(t) for _, t in found[:2]} == {None, gpu}:
         kinds = "Input type ({}) and weight type ({}) should be the same"
         return kinds.format(*(t.type() for _, t in found[:2]))
     if torch.Tag.pointwise in func.tags:
-        other = next(t for _, t in found if place(t) != first.gpu)
-        return f"{_SAME}found at least two devices, {first.device} and {other.device}!"
-    here_ = found[0][1].device
-    spec, other = next((s, t) for s, t in found if t.device != here_)
-    which = f"got {spec.name} is on {other.device}, different from other tensors on {here_}"
+        other = next(t for _, t in found if place(t) != gpu)
+        return f"{_SAME}found at least two devices, vgpu:{gpu} and {other.device}!"
+    argument, other = next((a, t) for a, t in found if t.device != first.device)
+    which = f"got {argument} is on {other.device}, different from other tensors on {first.device}"
     return f"{_SAME}{which} (when checking argument in method wrapper_VGPU_{name})"
 
 
 # ---- random numbers: each device its own, seeded alike, as on CUDA -----------------------------------------
 
+seeds: dict[int | None, Tensor] = {}  # the state of each device's generator; None: of one that has not drawn yet
+_one_draws = threading.Lock()
+
 
 def seed_all(seed: int) -> None:
     """Let every device start anew from this seed."""
-    state["seeds"], state["seed"] = {}, torch.Generator().manual_seed(seed).get_state()
-
-
-def get_seed(gpu: int) -> Tensor:
-    """The state of a device's generator."""
-    return state["seeds"].get(gpu, state["seed"])
+    seeds.clear()
+    seeds[None] = torch.Generator().manual_seed(seed).get_state()
 
 
 def _random(func, gpu: int, args: tuple, kwargs: dict):
-    if kwargs.get("generator") is not None or any(isinstance(a, torch.Generator) for a in args):
+    if any(isinstance(a, torch.Generator) for a in (*args, *kwargs.values())):
         raise RuntimeError("Expected a 'vgpu' device type for generator but found 'cpu'")
-    with _seeding:
-        outer = torch.get_rng_state()
-        torch.set_rng_state(get_seed(gpu))
-        try:
-            return func(*args, **kwargs)
-        finally:
-            state["seeds"][gpu] = torch.get_rng_state()
-            torch.set_rng_state(outer)
+    with _one_draws, torch.random.fork_rng(devices=()):
+        torch.set_rng_state(seeds.get(gpu, seeds[None]))
+        out = func(*args, **kwargs)
+        seeds[gpu] = torch.get_rng_state()
+    return out
 
 
 # ---- the tensor --------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def _special(func) -> str | None:  # the few kernels that need more than a check and a label
-    if _name(func) in ("_local_scalar_dense", "_pack_padded_sequence"):
-        return _name(func)
-    if torch.Tag.nondeterministic_seeded in func.tags:
-        return "random"
-    return "resize" if "out" in func._overloadname or _name(func) in ("resize_", "resize_as_", "set_") else None
 
 
 class VTensor(Tensor):
@@ -294,61 +269,53 @@ class VTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        kwargs, gpu, mixed = kwargs or {}, None, False
-        for arg in (*args, *kwargs.values()) if kwargs else args:
-            for t in arg if type(arg) in (list, tuple) else (arg,):
-                if type(t) is VTensor:
-                    gpu = t.gpu if gpu is None else gpu
-                    mixed = mixed or t.gpu != gpu
-                elif isinstance(t, Tensor):
-                    mixed = True
-        if mixed:
-            _check(func, args, kwargs)
+        kwargs, name = kwargs or {}, _name(func)
+        tensors = [*_tensors((*args, *kwargs.values()))]
+        gpu = next(t.gpu for t in tensors if type(t) is VTensor)
+        if any(type(t) is not VTensor or t.gpu != gpu for t in tensors):
+            _check(func, gpu, args, kwargs)
+        if name == "_local_scalar_dense":
+            meter.count(".item()", gpu, None, args[0].nbytes)
         if kwargs.get("device") is not None:
             gpu = kwargs["device"].index if kwargs["device"].type == "vgpu" else gpu
             kwargs = {**kwargs, "device": "cpu"}
-        special = _special(func)
         with DisableTorchFunctionSubclass(), _DisableTorchDispatch():
-            out = func(*args, **kwargs) if special != "random" else _random(func, gpu, args, kwargs)
-            if type(out) is Tensor:
-                return out if mixed and out is args[0] else label(out, gpu)
-            if special == "_pack_padded_sequence":
+            if torch.Tag.nondeterministic_seeded in func.tags:
+                out = _random(func, gpu, args, kwargs)
+            else:
+                out = func(*args, **kwargs)
+            if name == "_pack_padded_sequence":
                 return label(out[0], gpu), out[1]
             if type(out) in (list, tuple):
-                return type(out)(label(t, gpu) if type(t) is Tensor else t for t in out)
-            if special == "resize" and type(out) is VTensor:
-                _hold(out, gpu)
-            elif special == "_local_scalar_dense":
-                meter.count(here.cause and ".item()", gpu, None, args[0].element_size())
-            return out
+                return type(out)(label(t, gpu) for t in out)
+            return out if args and out is args[0] and type(out) is Tensor else label(out, gpu)
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name in _BEFORE:
-            args = _BEFORE[name](args)
+            args = _BEFORE[name](*args)
         if name == "type_as":
             return to(*args)
         if kwargs.get("device") is not None:
             return _made_elsewhere(func, args, **kwargs)
-        outer = here.strict
-        here.strict = _handed_cpu(name, args) or (bool(kwargs) and _handed_cpu(name, kwargs.values()))
+        tensors = [*_tensors((*args, *kwargs.values()))]
+        if name in _RNN or name in _PACKING:  # lengths and batch sizes belong on the CPU
+            tensors = [t for t in tensors if type(t) is VTensor or t.is_floating_point()]
+        gpu = next((t.gpu for t in tensors if type(t) is VTensor), None)
+        outer, here.strict = here.strict, any(type(t) is not VTensor for t in tensors)
         try:
-            args = _scalars_that_learn(args) if here.strict and torch.is_grad_enabled() else args
-            with DisableTorchFunctionSubclass():
-                if _is_any_autocast_enabled():
-                    with _autocast():
-                        out = func(*args, **kwargs)
-                else:
-                    out = func(*args, **kwargs)
-            if here.strict or type(out) is VTensor or not isinstance(out, (Tensor, tuple, list)):
+            if here.strict and torch.is_grad_enabled():
+                args = _scalars_that_learn(name, args, gpu)
+            with DisableTorchFunctionSubclass(), _autocast() if _is_any_autocast_enabled() else _NOTHING:
+                out = func(*args, **kwargs)
+            if here.strict:
                 return out
-            gpu = next((t.gpu for t in _tensors((*args, *kwargs.values())) if type(t) is VTensor), None)
-            if type(out) is Tensor:
-                return adopt(out, gpu)
             if name in _PACKING:
-                return adopt(out[0], gpu), *out[1:]
-            return type(out)([adopt(t, gpu) for t in out]) if any(type(t) is Tensor for t in out) else out
+                return label(out[0], gpu), *out[1:]
+            if isinstance(out, (tuple, list)) and any(type(t) is Tensor for t in out):
+                return type(out)([label(t, gpu) for t in out])
+            return label(out, gpu) if type(out) is Tensor else out
         finally:
             here.strict = outer
 
@@ -362,7 +329,7 @@ class VTensor(Tensor):
         return self.gpu
 
     def cpu(self, memory_format=torch.preserve_format) -> Tensor:
-        return move(self, None)
+        return self.to("cpu", memory_format=memory_format)
 
     def tolist(self):
         return self.cpu().tolist()
@@ -372,37 +339,30 @@ class VTensor(Tensor):
         raise TypeError(f"can't convert {self.device} device type tensor to numpy. {how}")
 
     def type(self, dtype=None, **_):
-        if isinstance(dtype, torch.dtype):
-            return self.to(dtype)
         if dtype is not None:
-            raise NotImplementedError(f"Tensor.type({dtype!r}) on {self.device}: use .to(device, dtype)")
+            return self.to(dtype)
         with raw():
             return Tensor.type(self).replace("torch.", "torch.vgpu.")
 
     def __repr__(self, **_):
         with raw():
-            text = "Parameter containing:\n" * hasattr(self, "_is_param") + repr(self.clone().detach())[:-1]
+            text = "Parameter containing:\n" * isinstance(self, Parameter) + repr(self.clone().detach())[:-1]
         last = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn else ", requires_grad=True" * self.requires_grad
         return f"{text}, device='{self.device}'{last})"
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
-    def backward(self, gradient=None, retain_graph=None, create_graph=False, inputs=None):
-        torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
-
     def __copy__(self) -> Tensor:
         return self.detach().requires_grad_(self.requires_grad)
 
     def __deepcopy__(self, memo: dict) -> Tensor:
-        if not isinstance(self, torch.nn.Parameter):
+        if not isinstance(self, Parameter):
             return super().__deepcopy__(memo)
-        if id(self) not in memo:
-            memo[id(self)] = torch.nn.Parameter(self.data.clone(), self.requires_grad)
-        return memo[id(self)]
+        return memo.setdefault(id(self), Parameter(self.data.clone(), self.requires_grad))
 
     def __reduce_ex__(self, protocol):  # torch's own way for memory it cannot save: no class of ours in the file
-        if isinstance(self, torch.nn.Parameter):
+        if isinstance(self, Parameter):
             return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
         args = (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
         return torch._utils._rebuild_device_tensor_from_cpu_tensor, args
@@ -421,24 +381,7 @@ class VTensor(Tensor):
 
 # ---- calls that need a word before they run ----------------------------------------------------------------
 
-
-def _handed_cpu(name: str, items) -> bool:  # lengths and batch sizes of packed sequences belong on the CPU
-    integers = name in _RNN or name in _PACKING
-    return any(type(t) is not VTensor and not (integers and not t.is_floating_point()) for t in _tensors(items))
-
-
-def _scalars_that_learn(args: tuple) -> tuple:  # a CPU scalar may mix in; its gradient goes back to the CPU
-    gpu = next((t.gpu for t in args if type(t) is VTensor), None)
-    learns = [isinstance(t, Tensor) and place(t) is None and t.requires_grad and t.dim() == 0 for t in args]
-    if gpu is None or not any(learns):
-        return args
-    with because(""):
-        return tuple(move(t, gpu) if learn else t for t, learn in zip(args, learns, strict=True))
-
-
-def _made_elsewhere(func, args: tuple, device, requires_grad=False, **kwargs):  # x.new_zeros(3, device=...)
-    with because(""):
-        return func(*args, **kwargs).to(device).requires_grad_(requires_grad)
+_NOTHING = contextlib.nullcontext()
 
 
 def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not torch.autocast("cpu")
@@ -446,28 +389,44 @@ def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not tor
     return torch.autocast("cpu", torch.get_autocast_dtype("vgpu") if on else None, enabled=on)
 
 
-def _differentiable_copy(args: tuple) -> tuple:  # x.copy_(y), x[i] = y: y's gradient must find its way back
-    source = args[2] if len(args) == 3 else args[1]
-    if isinstance(source, Tensor) and source.requires_grad and torch.is_grad_enabled() and source.dim():
-        return tuple(source.to(args[0].device) if a is source else a for a in args)
-    return args
+def _made_elsewhere(func, args: tuple, device, requires_grad=False, **kwargs):  # x.new_zeros(3, device=...)
+    with because(""):
+        return func(*args, **kwargs).to(device).requires_grad_(requires_grad)
 
 
-def _check_rnn(args: tuple) -> tuple:  # input, [batch sizes,] hidden, weights, ...
-    rest = args[1:] if type(args[1]) in (list, tuple) or args[1].is_floating_point() else args[2:]
-    for what, tensors in (("hidden", rest[:1]), ("parameter", rest[1:2])):
-        for t in _tensors(tensors):
-            if t.device != args[0].device:
-                found = f"found input tensor at {args[0].device} and {what} tensor at {t.device}"
+def _scalars_that_learn(name: str, args: tuple, gpu: int) -> list:
+    """A CPU scalar may mix in, unless it is written to; its gradient must find its way back to the CPU."""
+    in_place = name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+
+    def learns(x):
+        return isinstance(x, Tensor) and x.requires_grad and x.dim() == 0 and place(x) is None
+
+    with because(""):
+        return [move(x, gpu) if learns(x) and not (in_place and x is args[0]) else x for x in args]
+
+
+def _differentiable_copy(target, *args):  # x.copy_(y), x[i] = y: y's gradient must find its way back
+    if torch.is_grad_enabled():
+        args = [x.to(target.device) if isinstance(x, Tensor) and x.requires_grad and x.dim() else x for x in args]
+    return target, *args
+
+
+def _check_rnn(x, *args):  # input, [batch sizes,] hidden, weights, ...
+    batch_sizes = isinstance(args[0], Tensor) and not args[0].is_floating_point()
+    hidden, weights = args[1:3] if batch_sizes else args[:2]
+    for what, tensors in (("hidden", hidden), ("parameter", weights)):
+        for t in _tensors([tensors]):
+            if t.device != x.device:
+                found = f"found input tensor at {x.device} and {what} tensor at {t.device}"
                 raise RuntimeError(f"Input and {what} tensors are not at the same device, {found}")
-    return args
+    return x, *args
 
 
-def _check_lengths(args: tuple) -> tuple:
-    if type(args[1]) is VTensor:
-        got = f"{args[1].dim()}D {args[1].device} Long tensor"
+def _check_lengths(x, lengths, *args):
+    if type(lengths) is VTensor:
+        got = f"{lengths.dim()}D {lengths.device} Long tensor"
         raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {got}")
-    return args
+    return x, lengths, *args
 
 
 _BEFORE = {"copy_": _differentiable_copy, "__setitem__": _differentiable_copy}
