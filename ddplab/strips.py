@@ -28,7 +28,7 @@ def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Seque
     left, depth = 0.0, max(len(rows) for rows in served.values())
     colours = plt.get_cmap("cividis", size)
     width = sum(max(map(len, rows)) + 0.8 for rows in served.values())
-    with plt.style.context(STYLE):
+    with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
         figure, axis = plt.subplots(figsize=(0.42 * (width + 3), 0.42 * (depth + 2)))
         for title, rows in served.items():
             columns, seen = max(map(len, rows)), set()
@@ -57,7 +57,7 @@ def _box(axis: Axes, left: float, row: int, sample: int, colour: tuple[float, ..
     from matplotlib.patches import Rectangle
 
     face, hatch = colour or (1.0, 1.0, 1.0, 1.0), None if colour else "////"
-    patch = None if colour else {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    patch = None if colour else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     ink = "white" if sum(face[:3]) < 1.5 else "black"
     axis.add_patch(Rectangle((left, row), 1, 1, facecolor=face, edgecolor="black", linewidth=0.8, hatch=hatch))
     axis.text(left + 0.5, row + 0.5, sample, ha="center", va="center", fontsize=9, color=ink, bbox=patch)
