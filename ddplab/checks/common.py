@@ -1,7 +1,8 @@
 """What checks of several lessons ask of an answer."""
 
+import contextlib
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ddplab.checks import NotYet
@@ -59,6 +60,31 @@ def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = N
             raise
         reason = error.reason.strip().splitlines()[0][:160]
         raise NotYet(f"your code, on rank {error.rank}, raised {error.type_name}: {reason}", hint) from None
+
+
+@contextlib.contextmanager
+def gpus_for(n: int, virtual: bool = False) -> Iterator[Any]:
+    """n GPUs for a check: real ones or the notebook's own, else virtual ones. Afterwards all is as it was.
+
+    virtual: virtual ones in any case, for a check that reads the meter.
+    """
+    import torch
+
+    from ddplab import vgpu
+
+    before, threads = vgpu.active(), torch.get_num_threads()
+    if before is not None and (virtual or len(before) != n):
+        before.off()
+    torch.set_num_threads(1)  # a replica is a thread already
+    try:
+        yield vgpu.virtual_gpus(n).on() if virtual else vgpu.gpus(n)
+    finally:
+        torch.set_num_threads(threads)
+        if vgpu.active() is not before:
+            if vgpu.active() is not None:
+                vgpu.active().off()
+            if before is not None:
+                before.on()
 
 
 def off(value: Any, reference: Any) -> float:

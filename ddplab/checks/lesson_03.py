@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, number
+from ddplab.checks.common import expect, gpus_for, needs_function, number
 
 
 @exercise("03.1", "Numbers of one step")
@@ -71,7 +71,7 @@ def own_forward(forward: Callable[..., Any]) -> None:
     from ddplab.models import MLP
 
     needs_function("forward", forward)
-    with _two_gpus() as gpus:
+    with gpus_for(2) as gpus:
         net = MLP(hidden=4).to(gpus[0])
         model = nn.DataParallel(net, device_ids=gpus)
         for size, devices in ((8, 2), (3, 2), (1, 1)):
@@ -206,7 +206,7 @@ def mended(careful: Callable[..., Any]) -> None:
 
     needs_function("careful", careful)
     data = digits()
-    with _two_gpus() as gpus:
+    with gpus_for(2) as gpus:
         returned = careful(MLP(hidden=2), data, gpus)
         if not (isinstance(returned, tuple | list) and len(returned) == 2):
             raise NotYet("it does not return two things", hint="`return model, loader`")
@@ -224,22 +224,6 @@ def mended(careful: Callable[..., Any]) -> None:
             raise NotYet(f"an epoch serves {served} of {len(data)} samples", hint="Leave the last batch in.")
         if first == second:
             raise NotYet("two epochs come in the same order", hint="`shuffle=True`")
-
-
-@contextmanager
-def _two_gpus() -> Iterator[Any]:
-    """Two GPUs: real ones, the virtual ones that are on already, or virtual ones that are off again afterwards."""
-    import torch
-
-    from ddplab import vgpu
-
-    were_on = hasattr(torch, "vgpu")
-    gpus = vgpu.gpus(2)
-    try:
-        yield gpus
-    finally:
-        if gpus.kind == "vgpu" and not were_on:
-            gpus.off()
 
 
 @contextmanager

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddplab.checks import CannotCheck, NotYet, exercise
-from ddplab.checks.common import needs_function, off
+from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import gpus_for, needs_function, off
 
 WIDTH, WORDS, HIDDEN = 9, 20, 6  # of the batches that the answers are tried on
 LENGTHS = [2, 7, 3, 6, 1, 5]  # in no order, and none as long as the batch is wide
@@ -54,7 +54,7 @@ def reader(Reader: Callable[[], Any]) -> None:
 
     needs_function("Reader", Reader)
     tokens = _tokens()
-    with _gpus() as gpus:
+    with gpus_for(3) as gpus:
         torch.manual_seed(0)
         model = Reader().double()
         wanted = _states(model, tokens)
@@ -103,7 +103,7 @@ def mean(NextWord: Callable[[], Any], batch_loss: Callable[[Any], Any]) -> None:
     needs_function("batch_loss", batch_loss)
     tokens = _tokens().sort(dim=0, descending=True).values  # long sentences first, roughly
     targets = tokens.roll(-1, dims=1).where(tokens != 0, 0)
-    with _gpus() as gpus:
+    with gpus_for(3) as gpus:
         torch.manual_seed(0)
         model = NextWord().double()
         wanted = _mean_over_words(model, tokens, targets)
@@ -171,7 +171,7 @@ def state(Carrier: Callable[[], Any]) -> None:
 
     needs_function("Carrier", Carrier)
     tokens = _tokens()
-    with _gpus() as gpus:
+    with gpus_for(3) as gpus:
         torch.manual_seed(0)
         model = Carrier().double()
         start = torch.randn(2, len(tokens), 2, HIDDEN, dtype=torch.float64)  # h and c: (sentences, layers, HIDDEN)
@@ -209,23 +209,6 @@ def state(Carrier: Callable[[], Any]) -> None:
 
 
 # ---- what they share -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _gpus() -> Iterator[list[Any]]:
-    """Three virtual GPUs; those of the notebook, if it has switched some on."""
-    import torch
-
-    from ddplab.vgpu import virtual_gpus
-
-    on = torch.vgpu.device_count() if hasattr(torch, "vgpu") else 0
-    if on == 1:
-        raise CannotCheck("one virtual GPU is on, and this takes two: `ddplab.vgpu.gpus(3)` switches three on")
-    if on:
-        yield [torch.device("vgpu", i) for i in range(min(on, 3))]
-        return
-    with virtual_gpus(3) as gpus:
-        yield list(gpus)
 
 
 def _on(n: int) -> str:

@@ -1,12 +1,11 @@
 """Checks of lesson 05, Pitfall: custom parameters."""
 
-import contextlib
 import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, off
+from ddplab.checks.common import gpus_for, needs_function, off
 
 # What is in the collection of 05.1, by its letter: why it is saved, follows and learns, or why not.
 ZOO = {
@@ -64,7 +63,7 @@ def mended(Mended: Any) -> None:
         )
     x = torch.linspace(-1, 1, 6 * 5 * 4).view(6, 5, 4)
     wanted = (x + torch.sin(torch.arange(5.0))[:, None]) * 2.0 + 2.0
-    with _two_gpus() as gpus:
+    with gpus_for(2) as gpus:
         _compare("on the CPU", model(x), wanted)
         model.to(gpus[0])
         for device_ids in ([0], [0, 1]):
@@ -163,7 +162,7 @@ def switch(Switch: Any) -> None:
     if len(list(model.parameters())) != 1:
         raise NotYet(f"`Switch()` has {len(list(model.parameters()))} parameters, not 1", hint="Keep `self.weight`.")
     x = torch.arange(1.0, 9.0).view(4, 2)
-    with _two_gpus() as gpus:
+    with gpus_for(2) as gpus:
         model.to(gpus[0])
         for op, wanted in (("stretch", x * 2), ("shift", x + 2)):
             for device_ids in ([0], [0, 1]):
@@ -215,19 +214,3 @@ def _run(name: str, where: str, model: Any, device_ids: list[int], *inputs: Any)
         else:
             hint = "What did not move with the module? What is registered moves."
         raise NotYet(f"{where}, `{name}` fails: {told}", hint) from None
-
-
-@contextlib.contextmanager
-def _two_gpus() -> Iterator[Any]:
-    """Two GPUs, real or virtual; virtual ones are switched off again if they were off before."""
-    import torch
-
-    from ddplab.vgpu import gpus
-
-    before = hasattr(torch, "vgpu")
-    found = gpus(2)
-    try:
-        yield found
-    finally:
-        if found.kind == "vgpu" and not before:
-            found.off()

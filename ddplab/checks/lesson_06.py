@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ddplab.checks import CannotCheck, NotYet, exercise
-from ddplab.checks.common import expect, needs_function
+from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import expect, gpus_for, needs_function
 
 LR, STEPS = 0.1, 5  # of the loop in exercise 06.3
 
@@ -91,7 +91,7 @@ def running_mean(RunningMean: Callable[..., Any]) -> None:
     sizes = (5, 4, 1)
     batches = [part + 1 for part in torch.arange(30.0).view(10, 3).split(sizes)]
     wanted = torch.cat(batches).sum(0)
-    with _two_gpus() as both:
+    with gpus_for(2) as both:
         for gpus in (both, both[:1]):
             where = "on two GPUs" if len(gpus) == 2 else "on one GPU"
             net = RunningMean(3).to(gpus[0])
@@ -165,7 +165,7 @@ def repaired(step: Callable[..., Any]) -> None:
     from torch import nn
 
     needs_function("step", step)
-    with _two_gpus() as gpus:
+    with gpus_for(2) as gpus:
         start = _scaled().state_dict()
         parallel = nn.DataParallel(_scaled().to(gpus[0]), device_ids=gpus)
 
@@ -260,7 +260,7 @@ def activations(collect: Callable[..., Any]) -> None:
     from torch import nn
 
     needs_function("collect", collect)
-    with _two_gpus() as gpus:
+    with gpus_for(2) as gpus:
 
         class Slow(nn.Module):
             def __init__(self) -> None:
@@ -322,25 +322,6 @@ def _collected(answer: Any, wanted: Any, n: int, used: list[int]) -> None:
             hint="Here GPU 1 is quicker. Note with each part which device it is from, and sort by that.",
         )
     raise NotYet("those are not the outputs of `layer`", hint="A forward hook gets module, inputs and output.")
-
-
-@contextlib.contextmanager
-def _two_gpus() -> Iterator[Any]:
-    """Two GPUs, real or virtual; what the notebook had switched on is on again afterwards."""
-    from ddplab import vgpu
-
-    before = vgpu._active
-    try:
-        both = vgpu.gpus(2)
-    except RuntimeError as error:  # the call is inside a `with virtual_gpus(3)`
-        raise CannotCheck(str(error)) from None
-    try:
-        yield both
-    finally:
-        if vgpu._active is not before:
-            vgpu._active.off()
-            if before is not None:
-                before.on()
 
 
 @contextlib.contextmanager

@@ -1,11 +1,10 @@
 """Checks of lesson 07, The cost of DataParallel. They run on virtual GPUs, for only those have a meter."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, number, off
+from ddplab.checks.common import expect, gpus_for, needs_function, number, off
 
 
 @exercise("07.1", "The bytes of a large model")
@@ -76,7 +75,7 @@ def leaner(LossInside: Callable[..., Any]) -> None:
         raise NotYet("`LossInside` is a module already, not a class", hint="Pass the class; the check makes modules.")
     for n, batch in ((2, 32), (4, 30)):
         where = f"on {n} GPUs with {batch} images"
-        with _gpus(n) as gpus:
+        with gpus_for(n, virtual=True) as gpus:
             net, images, labels = _case(batch)
             wrapped = LossInside(net)
             if not isinstance(wrapped, nn.Module):
@@ -122,7 +121,7 @@ def once(evaluate: Callable[..., Any]) -> None:
     """`evaluate(net, batches, gpus)`: the outputs of one device, and the parameters copied once for all batches."""
     needs_function("evaluate", evaluate)
     for n in (2, 3):
-        with _gpus(n) as gpus:
+        with gpus_for(n, virtual=True) as gpus:
             net, images, _ = _case(30)
             right = [net(part).detach() for part in images.split(6)]
             bytes_of_net = 4 * sum(p.numel() for p in net.parameters())
@@ -178,7 +177,7 @@ def ring(ring: Callable[..., Any]) -> None:
     needs_function("ring", ring)
     for n in (2, 3, 5):
         where = f"on {n} GPUs"
-        with _gpus(n) as gpus:
+        with gpus_for(n, virtual=True) as gpus:
             start = [torch.arange(4.0 * n) + 100 * gpu for gpu in range(n)]
             total = torch.stack(start).sum(0)
             pieces = [list(whole.to(gpus[gpu]).chunk(n)) for gpu, whole in enumerate(start)]
@@ -240,27 +239,6 @@ def _compare_pieces(where: str, pieces: Any, start: list[Any], total: Any, gpus:
         f"{where}, {sum(parts)} of {n * n} pieces hold the sum",
         hint="In round r GPU i sends piece (i - r) % N.",
     )
-
-
-@contextmanager
-def _gpus(n: int) -> Iterator[Any]:
-    """n virtual GPUs for the check, whatever the learner's notebook has on."""
-    import torch
-
-    from ddplab import vgpu
-
-    outer = vgpu._active
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        if outer is not None:
-            outer.off()
-        with vgpu.virtual_gpus(n) as gpus:
-            yield gpus
-    finally:
-        torch.set_num_threads(threads)
-        if outer is not None:
-            outer.on()
 
 
 def _case(batch: int) -> tuple[Any, Any, Any]:

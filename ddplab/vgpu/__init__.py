@@ -58,7 +58,7 @@ import torch
 from . import comm, tensor
 from .meter import Meter, meter
 
-__all__ = ["GPUs", "Meter", "VirtualGPUs", "gpus", "virtual_gpus"]
+__all__ = ["GPUs", "Meter", "VirtualGPUs", "active", "gpus", "virtual_gpus"]
 
 _active: "VirtualGPUs | None" = None
 
@@ -173,19 +173,20 @@ def virtual_gpus(n: int = 2) -> VirtualGPUs:
     return VirtualGPUs(n)
 
 
+def active() -> VirtualGPUs | None:
+    """The virtual GPUs that are switched on; None where there are none."""
+    return _active
+
+
 def gpus(n: int = 2) -> GPUs:
     """n real GPUs where this machine has them, else n virtual ones, switched on; says which.
 
     Calling it again is fine: the same number gives the same virtual GPUs, another number replaces them.
     Raises RuntimeError inside a `with virtual_gpus(...)` block of another number.
     """
-    if torch.cuda.device_count() >= n:
-        found = GPUs(n)
-    elif _active is not None and len(_active) == n:
-        found = _active
-    else:
-        if _active is not None and not _active._depth:
-            _active.off()
-        found = VirtualGPUs(n).on()
+    real = torch.cuda.device_count() >= n
+    if _active is not None and not _active._depth and (real or len(_active) != n):
+        _active.off()
+    found = GPUs(n) if real else VirtualGPUs(n).on() if _active is None or len(_active) != n else _active
     print(found)
     return found

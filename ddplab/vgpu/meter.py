@@ -3,13 +3,13 @@
 import threading
 from collections import defaultdict
 
-_COLOURS = {  # matplotlib's tableau-colorblind10
-    "replicate": "#006ba4",
-    "scatter": "#ff800e",
-    "gather": "#ababab",
-    "reduce": "#595959",
-    ".to": "#5f9ed1",
-    ".item()": "#c85200",
+_LOOKS = {  # matplotlib's tableau-colorblind10, and a hatch, so that colour is not the only sign
+    "replicate": ("#006ba4", ""),
+    "scatter": ("#ff800e", "///"),
+    "gather": ("#ababab", "..."),
+    "reduce": ("#595959", "\\\\"),
+    ".to": ("#5f9ed1", "xx"),
+    ".item()": ("#c85200", "++"),
 }
 
 
@@ -36,6 +36,7 @@ class Meter:
         """Forget the copies, and let the peaks start from what is held now."""
         with self._lock:
             self._rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+            self.memory = defaultdict(int, {name: nbytes for name, nbytes in self.memory.items() if nbytes})
             self.peak: dict[str, int] = defaultdict(int, self.memory)  #: most bytes held since reset(), by device
 
     def count(self, cause: str, source: int | None, target: int | None, nbytes: int) -> None:
@@ -102,6 +103,7 @@ class Meter:
     def plot(self):
         """A matplotlib Figure: bytes on each link, stacked by cause, and memory on each device."""
         from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter
 
         links, names = sorted({row[1:3] for row in self.rows}), sorted(self.peak)
         figure = Figure(figsize=(9, 1.2 + 0.4 * max(len(links), len(names))), layout="constrained")
@@ -109,7 +111,9 @@ class Meter:
         start = [0] * len(links)
         for cause in sorted({row[0] for row in self.rows}):
             sizes = [self.bytes(cause, *link) for link in links]
-            left.barh([" → ".join(link) for link in links], sizes, left=start, color=_COLOURS[cause], label=cause)
+            colour, hatch = _LOOKS[cause]
+            look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": cause}
+            left.barh([" → ".join(link) for link in links], sizes, left=start, **look)
             start = [a + b for a, b in zip(start, sizes, strict=True)]
         right.barh(names, [self.peak[n] for n in names], color="#c8c8c8", label="peak")
         right.barh(names, [self.memory[n] for n in names], height=0.4, color="#006ba4", label="now")
@@ -118,8 +122,9 @@ class Meter:
             (right, "bytes held", "on each device"),
         ):
             axes.set(xlabel=x, title=title)
-            if axes.patches:
-                axes.legend()
+            axes.xaxis.set_major_formatter(EngFormatter("B"))
+            if axes.patches:  # below the bars, where it hides none
+                axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
         return figure
 
 

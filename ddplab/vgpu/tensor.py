@@ -269,6 +269,7 @@ class VTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        __tracebackhide__ = True
         kwargs, name = kwargs or {}, _name(func)
         tensors = [*_tensors((*args, *kwargs.values()))]
         gpu = next(t.gpu for t in tensors if type(t) is VTensor)
@@ -292,6 +293,7 @@ class VTensor(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
+        __tracebackhide__ = True  # a learner's traceback ends in the learner's line; IPython reads this
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         if name in _BEFORE:
             args = _BEFORE[name](*args)
