@@ -1,0 +1,140 @@
+"""Checks of lesson 08c, All-reduce and DDP by hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import needs_function, off, on_ranks
+
+
+@exercise("08c.1", "Piece r to rank r")
+def ring(reduce_scatter: Callable[..., Any]) -> None:
+    """After `reduce_scatter(chunks)` chunk r on rank r must be the sum, in N - 1 steps around the ring."""
+    needs_function("reduce_scatter", reduce_scatter)
+    for size in (2, 3):
+        _ring_on(size, reduce_scatter)
+
+
+def _ring_on(size: int, reduce_scatter: Callable[..., Any]) -> None:
+    ranks = on_ranks(_ring_in_rank, reduce_scatter, size=size, hints=HINTS, timeout=6)
+    where, total = f"on {size} ranks", [(chunk + 1) * sum(10**rank for rank in range(size)) for chunk in range(size)]
+    done = [[chunk for chunk in range(size) if held[chunk] == total[chunk]] for held, _, _ in ranks]
+    steps = ranks[0][1]
+    if used := ranks[0][2]:
+        raise NotYet(f"{where}, you called `dist.{used[0]}`", hint="`pass_right` is all that you need.")
+    if not steps:
+        raise NotYet(
+            f"{where}, nothing was passed on", hint="`pass_right(chunk, place)` returns what came from the left."
+        )
+    if all(len(finished) == size for finished in done) and steps > size - 1:
+        raise NotYet(
+            f"{where}, every rank has the whole sum, after {steps} steps",
+            hint=f"That is an all-reduce. Stop after {size - 1}, when each rank has one finished chunk.",
+        )
+    if all(rank in finished for rank, finished in enumerate(done)):
+        if steps > size - 1:
+            raise NotYet(f"{where}, chunk r is right, but it took {steps} steps", hint=f"{size - 1} are enough.")
+        return
+    if all(finished == [(rank + 1) % size] for rank, finished in enumerate(done)):
+        raise NotYet(
+            f"{where}, rank 0 ends with chunk 1 finished, rank {size - 1} with chunk 0: the ring of the lesson",
+            hint="Each chunk has to start one rank further on. Which chunk does rank r send first, then?",
+        )
+    if steps < size - 1:
+        raise NotYet(f"{where}, there was {steps} step, and {size - 1} are needed", hint="One for each *other* rank.")
+    start = [[(chunk + 1) * 10.0**rank for chunk in range(size)] for rank in range(size)]
+    if all(ranks[rank][0] == start[rank] for rank in range(size)):
+        raise NotYet(
+            f"{where}, the chunks are as they were", hint="Add in place: `chunks[i] += …` changes the tensor itself."
+        )
+    rank = next(rank for rank, finished in enumerate(done) if rank not in finished)
+    raise NotYet(
+        f"{where}, chunk {rank} on rank {rank} is {ranks[rank][0][rank]:g}, and the sum is {total[rank]:g}",
+        hint="What arrives is the chunk that the left neighbour sent. Add it to your own chunk of the same number.",
+    )
+
+
+def _ring_in_rank(reduce_scatter: Callable[..., Any]) -> tuple[list[float], int, list[str]]:
+    import torch
+    import torch.distributed as dist
+
+    from ddplab import device
+
+    used, steps, both = [], [], dist.batch_isend_irecv
+    dist.batch_isend_irecv = lambda orders: steps.append(1) or both(orders)
+    for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"):
+        setattr(dist, name, _noted(getattr(dist, name), used))
+    x = torch.arange(1.0, dist.get_world_size() + 1, device=device()) * 10 ** dist.get_rank()
+    reduce_scatter(list(x.chunk(len(x))))
+    return x.tolist(), len(steps), used
+
+
+def _noted(call: Callable[..., Any], used: list[str]) -> Callable[..., Any]:
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        used.append(call.__name__)
+        return call(*args, **kwargs)
+
+    return noted
+
+
+@exercise("08c.2", "One bucket")
+def bucket(average_in_one: Callable[..., Any]) -> None:
+    """`average_in_one(net)` must leave the mean gradient on every rank, by a single all_reduce."""
+    needs_function("average_in_one", average_in_one)
+    for size in (2, 3):
+        ranks = on_ranks(_bucket_in_rank, average_in_one, size=size, hints=HINTS, timeout=6)
+        where, mean = f"on {size} ranks", sum(rank["before"] for rank in ranks) / size
+        calls = ranks[0]["calls"]
+        if all(off(rank["after"], mean) < 1e-9 for rank in ranks):
+            if calls != 1:
+                raise NotYet(
+                    f"{where}, the mean is right, and it took {calls} messages",
+                    hint="Put all gradients into one long vector, `torch.cat`, and all-reduce that.",
+                )
+            continue
+        if not calls:
+            raise NotYet(f"{where}, no `all_reduce` was called", hint="`dist.all_reduce(vector)` adds up in place.")
+        if all(off(rank["after"], rank["before"]) < 1e-9 for rank in ranks):
+            raise NotYet(
+                f"{where}, every rank still has its own gradients",
+                hint="The vector is a copy. Cut it up again, and copy each piece back: `p.grad.copy_(…)`.",
+            )
+        for factor in (size, 1 / size, size / 2, 2 / size):
+            if all(off(rank["after"], factor * mean) < 1e-9 for rank in ranks):
+                hint = "`all_reduce` adds up; divide once, by `dist.get_world_size()`."
+                raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
+        raise NotYet(
+            f"{where}, not every gradient is the mean over the ranks",
+            hint="Do the pieces go back in the order in which they came, each with as many numbers as its parameter?",
+        )
+
+
+def _bucket_in_rank(average_in_one: Callable[..., Any]) -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    from ddplab import device
+    from ddplab.models import MLP
+
+    torch.manual_seed(dist.get_rank())
+    net = MLP(hidden=4).double().to(device())
+    next(net.parameters()).requires_grad_(False)  # a frozen layer has no gradient
+    net(torch.randn(8, 1, 8, 8, dtype=torch.float64).to(device())).square().mean().backward()
+
+    def look() -> Any:
+        return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None]).cpu().clone()
+
+    before, calls = look(), []
+    dist.all_reduce = _noted(dist.all_reduce, calls)
+    average_in_one(net)
+    return {"before": before, "after": look(), "calls": len(calls)}
+
+
+HINTS = {
+    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
+    "'NoneType' object": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
+    "Expected parameter `tensor`": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
+    "expected Tensor as element": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
+    "must match the size of tensor": "Cut the vector into pieces of `p.numel()` numbers, and give each its shape back.",
+    "list index out of range": "Chunks are numbered from 0 to N - 1: count modulo the number of ranks, `% size`.",
+}
