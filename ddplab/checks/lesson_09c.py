@@ -141,7 +141,7 @@ def _statistics_in_rank(statistics: Callable[..., Any], rows: list[int]) -> dict
     from ddplab import device
 
     own = _rows(rows)[dist.get_rank()]
-    x = own.to(device())
+    x = own.clone().to(device())
     answer = statistics(x)
     if not (isinstance(answer, tuple | list) and len(answer) == 2 and all(map(torch.is_tensor, answer))):
         raise TypeError(f"statistics returned {type(answer).__name__}, not two tensors")
