@@ -295,6 +295,7 @@ class SideBySide:
     def __init__(self, settings: Sequence[tuple[int, float]], seeds: int, epochs: int):
         self.settings, self.seeds, self.epochs = settings, seeds, epochs
         self.trials: list[Trial] = []
+        self._redraw: Callable[[], None] = lambda: None  # until there is a page to draw on
 
     def train(self, batch: int, rate: float, seeds: int, redraw: Callable[[], None] = lambda: None) -> None:
         """Try one setting in processes of its own, and call `redraw` while it goes on."""
@@ -355,8 +356,6 @@ class SideBySide:
 
     # -------------------------------------------------------------- live
 
-    _redraw: Callable[[], None] = staticmethod(lambda: None)  # until there is a page to draw on
-
     def _widget(self) -> Any:
         """Three sliders (Tab reaches them, the left and right arrow move them), two buttons, and the charts."""
         import ipywidgets
@@ -375,16 +374,17 @@ class SideBySide:
             go.disabled = clear.disabled = busy = any(not trial.run.ended.is_set() for trial in self.trials)
             page.value = self._page(busy)
 
-        def work() -> None:
+        def work(*chosen: Any) -> None:
             try:
-                self.train(batch.value, rate.value, seeds.value, redraw)
+                self.train(*chosen, redraw)
             except Exception as error:  # a thread has no cell to raise in
                 go.disabled = clear.disabled = False
                 page.value = f"<pre>{html.escape(f'{type(error).__name__}: {error}')}</pre>"
 
         def train(_button: Any) -> None:
             go.disabled = clear.disabled = True
-            threading.Thread(target=work, daemon=True).start()  # the page stays alive, and so does the kernel
+            # The page stays alive, and so does the kernel.
+            threading.Thread(target=work, args=(batch.value, rate.value, seeds.value), daemon=True).start()
 
         def take_away(_button: Any) -> None:
             self.trials = []

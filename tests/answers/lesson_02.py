@@ -1,0 +1,225 @@
+"""Answers to the exercises of lesson 02: a correct one, a blank one, and the mistakes people make."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import TensorDataset
+
+
+def blank(*_):
+    raise NotImplementedError("your code here")
+
+
+# 02.2: an honest loss
+
+
+def honest_loss(model, loader):
+    was_training, total, images = model.training, 0.0, 0
+    model.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            total += F.cross_entropy(model(x), y, reduction="sum").item()
+            images += len(y)
+    model.train(was_training)
+    return total / images
+
+
+@torch.no_grad()
+def weighted(model, loader):
+    mode = model.training
+    model.eval()
+    sizes = torch.tensor([len(y) for _, y in loader], dtype=torch.float64)
+    losses = torch.tensor([F.cross_entropy(model(x), y).item() for x, y in loader], dtype=torch.float64)
+    model.train(mode)
+    return (losses * sizes).sum() / sizes.sum()
+
+
+def _losses(model, loader):
+    model.eval()
+    with torch.no_grad():
+        return [F.cross_entropy(model(x), y).item() for x, y in loader]
+
+
+def the_last(model, loader):
+    return _losses(model, loader)[-1]
+
+
+def mean_of_means(model, loader):
+    losses = _losses(model, loader)
+    return sum(losses) / len(losses)
+
+
+def added_up(model, loader):
+    return sum(_losses(model, loader))
+
+
+def sum_over_images(model, loader):
+    return honest_loss(model, loader) * sum(len(y) for _, y in loader)
+
+
+def full_batches(model, loader):
+    return sum_over_images(model, loader) / (len(loader) * len(loader[0][1]))
+
+
+def with_dropout(model, loader):
+    with torch.no_grad():
+        return sum(F.cross_entropy(model(x), y, reduction="sum").item() for x, y in loader) / 72
+
+
+def stays_in_eval(model, loader):
+    model.eval()
+    return honest_loss(model, loader)
+
+
+def always_back_to_training(model, loader):
+    loss = honest_loss(model, loader)
+    model.train()
+    return loss
+
+
+def trains(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return honest_loss(model, loader)
+
+
+def clears_gradients(model, loader):
+    model.zero_grad()
+    return honest_loss(model, loader)
+
+
+def with_a_graph(model, loader):
+    model.eval()
+    loss = sum(F.cross_entropy(model(x), y, reduction="sum") for x, y in loader) / 72
+    model.train()
+    return loss
+
+
+def returns_nothing(model, loader):
+    honest_loss(model, loader)
+
+
+# 02.3: a test that unmasks memorising
+
+
+def shuffle_labels(data, seed=0):
+    images, labels = data.tensors
+    return TensorDataset(images, labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))])
+
+
+def by_global_seed(data, seed=0):
+    torch.manual_seed(seed)
+    return TensorDataset(data.tensors[0], data.tensors[1][torch.randperm(len(data))])
+
+
+def new_labels(data, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return TensorDataset(data.tensors[0], torch.randint(10, (len(data),), generator=draw))
+
+
+def pairs(data, seed=0):
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    return TensorDataset(*data[order])
+
+
+def renamed(data, seed=0):
+    names = torch.randperm(10, generator=torch.Generator().manual_seed(seed))
+    return TensorDataset(data.tensors[0], names[data.tensors[1]])
+
+
+def shifted(data, seed=0):
+    return TensorDataset(data.tensors[0], (data.tensors[1] + 1) % 10)
+
+
+def in_place(data, seed=0):
+    data.tensors[1].copy_(shuffle_labels(data, seed).tensors[1])
+    return data
+
+
+def no_seed(data, seed=0):
+    return TensorDataset(data.tensors[0], data.tensors[1][torch.randperm(len(data))])
+
+
+def always_seed_0(data, seed=0):
+    return shuffle_labels(data)
+
+
+def sorted_labels(data, seed=0):
+    return TensorDataset(data.tensors[0], data.tensors[1].sort().values)
+
+
+def unchanged(data, seed=0):
+    return TensorDataset(*data.tensors)
+
+
+def a_pair(data, seed=0):
+    return shuffle_labels(data, seed).tensors
+
+
+def images_alone(data, seed=0):
+    return TensorDataset(data.tensors[0])
+
+
+RIGHT = (math.log(100), 80, 84, 391, 98)
+
+
+def but(**change):
+    names = ("guessing", "last_alone", "last_rank_0", "updates_alone", "updates_four")
+    return tuple(change.get(name, right) for name, right in zip(names, RIGHT, strict=True))
+
+
+ANSWERS = {
+    "02.1": {
+        "correct": RIGHT,
+        "blank": (...,) * 5,
+        "wrong": [
+            (but(guessing=math.log2(100)), ["`guessing` is 6.64", "base 2"]),
+            (but(guessing=math.log(10)), ["`guessing` is 2.30", "ten classes"]),
+            (but(guessing=0.01), ["`guessing` is 0.01", "the chance of one class"]),
+            (but(last_alone=128), ["`last_alone` is 128", "a full batch"]),
+            (but(last_rank_0=80), ["`last_rank_0` is 80", "on one GPU"]),
+            (but(last_rank_0=20), ["`last_rank_0` is 20", "a quarter"]),
+            (but(updates_alone=390), ["`updates_alone` is 390", "full batches"]),
+            (but(updates_four=392), ["`updates_four` is 392", "each rank's own"]),
+            (but(updates_four="98 updates"), ["`updates_four` gives a str"]),
+        ],
+    },
+    "02.2": {
+        "correct": honest_loss,
+        "blank": blank,
+        "wrong": [
+            (the_last, ["the last batch's loss alone"]),
+            (mean_of_means, ["the mean of the batches' means"]),
+            (added_up, ["the sum of the batches' losses"]),
+            (sum_over_images, ["the sum over all images"]),
+            (full_batches, ["three full batches"]),
+            (with_dropout, ["dropout is at work"]),
+            (stays_in_eval, ["came in training mode"]),
+            (always_back_to_training, ["came in evaluation mode"]),
+            (trains, ["the weights changed"]),
+            (clears_gradients, ["the gradients changed"]),
+            (with_a_graph, ["a graph for `backward()`"]),
+            (returns_nothing, ["gives nothing, not a number"]),
+        ],
+    },
+    "02.3": {
+        "correct": shuffle_labels,
+        "blank": blank,
+        "wrong": [
+            (new_labels, ["the classes have other sizes"]),
+            (pairs, ["the images moved too"]),
+            (renamed, ["still a rule"]),
+            (shifted, ["still a rule"]),
+            (in_place, ["`data` itself was changed"]),
+            (no_seed, ["the same seed gave two different orders"]),
+            (always_seed_0, ["seed 1 gives the same order"]),
+            (sorted_labels, ["not drawn by lot"]),
+            (unchanged, ["still has its own label"]),
+            (a_pair, ["returned a tuple, not a TensorDataset"]),
+            (images_alone, ["its tensors have the shapes"]),
+        ],
+    },
+}
