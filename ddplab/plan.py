@@ -1,0 +1,466 @@
+"""What a training step costs on N GPUs: compute, the communication that nothing hides, and memory, by arithmetic.
+
+The model has two numbers for a connection: alpha, the seconds that each message costs however small it is, and the
+bytes that it carries in a second. A ring all-reduce of S bytes over N ranks sends 2(N-1) messages one after the other,
+and 2(N-1)/N times S bytes through every rank (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
+Over several nodes it is done in two levels: a ring inside each node, then a ring across the nodes.
+
+    machine = MACHINES["8 A100, NVLink, 4x100 Gb EFA"]
+    step(0.2, 4 * 25_557_032, 64, machine).seconds      # 0.2 s of compute, ResNet-50's gradients, 64 GPUs
+
+The two numbers come from a table of known hardware (`LINKS`, `MACHINES`) or from this machine (`time_all_reduce` in a
+launch, then `fit_link`). What the model leaves out: slow ranks, data loading,
+other people on the network, and the trees that replace rings where nodes are very many.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import ceil, isfinite
+
+BACKWARD = 2 / 3  # of a step's compute: twice the arithmetic of the forward pass. DDP communicates meanwhile
+BUCKET = 25 * 2**20  # bytes of gradients that DDP sends together: bucket_cap_mb
+ACHIEVED = 0.8  # of a nominal bandwidth, see LINKS
+
+
+def _whole(**values: object) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+
+
+def _above(bound: float, **values: float) -> None:
+    for name, value in values.items():
+        if not value > bound or not isfinite(value):
+            raise ValueError(f"{name} is {value!r}; it must be above {bound}")
+
+
+def _at_least(bound: float, **values: float) -> None:
+    for name, value in values.items():
+        if not value >= bound or not isfinite(value):
+            raise ValueError(f"{name} is {value!r}; it must be {bound} or more")
+
+
+def _known(name: str, value: str, table: dict) -> object:
+    if value not in table:
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, table))}")
+    return table[value]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection: alpha, the seconds of each message, and bytes per second in one direction. source: who says so."""
+
+    name: str
+    alpha: float
+    bandwidth: float
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _at_least(0, alpha=self.alpha)
+        _above(0, bandwidth=self.bandwidth)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Nodes that are all alike: `gpus` in each, what connects them within a node, and what connects the nodes.
+
+    across: the connection of a whole node, which its GPUs share; None for a single node.
+    cores: set where ranks are processes on the CPU. Beyond that many they wait for one another, in computing and in
+        communicating alike, and nothing can be hidden behind the backward pass, since the same cores do both.
+    flops: bf16 operations per second of a GPU. memory: bytes of a GPU. source: who says so.
+    """
+
+    name: str
+    gpus: int
+    within: Link
+    across: Link | None = None
+    cores: int | None = None
+    flops: float | None = None
+    memory: float | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        _whole(gpus=self.gpus)
+        if self.cores is not None:
+            _whole(cores=self.cores)
+
+    def crowding(self, ranks: int) -> float:
+        """How many times longer everything takes because ranks share cores; 1 where each has its own."""
+        return max(1.0, ranks / self.cores) if self.cores else 1.0
+
+    def all_reduce(self, size: float, ranks: int) -> float:
+        """Seconds of one all-reduce of `size` bytes. Raises ValueError for more ranks than the machine has."""
+        _whole(ranks=ranks)
+        nodes = ceil(ranks / self.gpus)
+        if nodes == 1:
+            return ring(size, ranks, self.within) * self.crowding(ranks)
+        if self.across is None:
+            raise ValueError(
+                f"{self.name} is one node with {self.gpus} GPUs; {ranks} ranks need `across`, a second link"
+            )
+        if ranks % self.gpus:
+            raise ValueError(f"{ranks} ranks do not fill nodes of {self.gpus}; use a multiple of {self.gpus}")
+        return hierarchical(size, nodes, self.gpus, self.within, self.across)
+
+
+def ring_bytes(size: float, ranks: int) -> float:
+    """Return the bytes that each rank sends in a ring all-reduce of `size` bytes: 2(N-1)/N of them."""
+    _whole(ranks=ranks)
+    _at_least(0, size=size)
+    return 2 * (ranks - 1) / ranks * size
+
+
+def ring(size: float, ranks: int, link: Link) -> float:
+    """Return the seconds of a ring all-reduce: 2(N-1) messages, and 2(N-1)/N of the bytes."""
+    return 2 * (ranks - 1) * link.alpha + ring_bytes(size, ranks) / link.bandwidth
+
+
+def hierarchical(size: float, nodes: int, gpus: int, within: Link, across: Link) -> float:
+    """Return the seconds of an all-reduce in two levels, over `nodes` with `gpus` each.
+
+    Inside every node a reduce-scatter leaves each GPU with its 1/gpus of the sum; as many rings as there are GPUs then
+    cross the nodes, sharing the node's connection, so that together they carry all the bytes; an all-gather inside
+    the node ends it. The first and the last half are one ring inside the node.
+    """
+    return ring(size, gpus, within) + ring(size, nodes, across)
+
+
+@dataclass(frozen=True)
+class Step:
+    """The seconds of one training step: computing, communicating, and the part of it that nothing hides."""
+
+    compute: float
+    communication: float
+    exposed: float
+
+    @property
+    def seconds(self) -> float:
+        """Compute and exposed communication."""
+        return self.compute + self.exposed
+
+
+def step(
+    compute: float, size: float, ranks: int, machine: Machine, hidden: float = BACKWARD, bucket: float = BUCKET
+) -> Step:
+    """Plan one step of data parallel training.
+
+    compute: seconds that one rank alone takes for its batch.  size: bytes of gradients.
+    hidden: the part of the compute during which DDP may communicate; 0 hides nothing.
+    bucket: bytes that are sent together. The last bucket is ready when the backward pass ends: nothing hides it.
+
+    Raises ValueError for what cannot be.
+    """
+    _above(0, compute=compute, size=size, bucket=bucket)
+    if not 0 <= hidden <= 1:
+        raise ValueError(f"hidden is a part of the compute, from 0 to 1, not {hidden!r}")
+    buckets = ceil(size / bucket)
+    one = machine.all_reduce(size / buckets, ranks)
+    compute *= machine.crowding(ranks)
+    room = 0.0 if machine.cores else hidden * compute
+    return Step(compute, buckets * one, max(buckets * one - room, one))
+
+
+def efficiency(compute: float, size: float, ranks: int, machine: Machine, base: int = 1, **options: float) -> float:
+    """Return which part of N times the throughput N ranks reach; `base` ranks count as fully efficient."""
+    return (
+        step(compute, size, base, machine, **options).seconds / step(compute, size, ranks, machine, **options).seconds
+    )
+
+
+# ------------------------------------------------------------------ measured here
+
+
+def time_all_reduce(sizes: Sequence[int] = (2**12, 2**18, 2**21, 2**23), repeats: int = 15) -> list[tuple]:
+    """Time all-reduces of several sizes, in bytes. Run it in every rank: `launch(time_all_reduce, nproc_per_node=2)`.
+
+    Returns (ranks, bytes, seconds) for each size, as `fit_link` takes them: the fastest of `repeats`.
+    """
+    import torch
+    import torch.distributed as dist
+
+    from ddplab.devices import device
+
+    torch.set_num_threads(1)
+    timings = []
+    for size in sizes:
+        numbers, best = torch.zeros(size // 4, device=device()), float("inf")
+        for _ in range(repeats + 2):  # the first two warm up, and are never the fastest
+            dist.barrier()
+            start = time.perf_counter()
+            dist.all_reduce(numbers)
+            if numbers.is_cuda:
+                torch.cuda.synchronize()
+            best = min(best, time.perf_counter() - start)
+        timings.append((dist.get_world_size(), size, best))
+    return timings
+
+
+def fit_link(timings: Iterable[tuple], cores: int | None = None, name: str = "measured") -> Link:
+    """Find the alpha and the bandwidth that explain timings of all-reduces best: least squares of the relative errors.
+
+    timings: (ranks, bytes, seconds), as many as you like, of two sizes at least.  cores: see `Machine`.
+    Raises ValueError where two numbers cannot be told apart.
+    """
+    import numpy as np
+
+    timings = list(timings)
+    if any(ranks < 2 or seconds <= 0 for ranks, _, seconds in timings):
+        raise ValueError("each timing is (ranks, bytes, seconds), with two ranks at least and more than no time")
+    if len({size for _, size, _ in timings}) < 2:
+        raise ValueError("alpha and the bandwidth need timings of two sizes at least")
+    crowd = [max(1.0, ranks / cores) if cores else 1.0 for ranks, _, _ in timings]
+    rows = np.array(
+        [[2 * (n - 1) * c / t, ring_bytes(s, n) * c / t] for (n, s, t), c in zip(timings, crowd, strict=True)]
+    )
+    (alpha, per_byte), *_ = np.linalg.lstsq(rows, np.ones(len(rows)), rcond=None)
+    if alpha < 0:  # then the messages cost nothing that could be measured
+        alpha, per_byte = 0.0, rows[:, 1].sum() / (rows[:, 1] ** 2).sum()
+    if per_byte <= 0:
+        raise ValueError("these timings do not grow with the bytes: try larger sizes")
+    return Link(name, float(alpha), float(1 / per_byte), "measured on this machine")
+
+
+# ------------------------------------------------------------------ memory
+
+STATE = {"sgd": 0, "momentum": 4, "adam": 8}  # bytes a parameter: nothing, one float32, or two
+PRECISION = {"fp32": (4, 4, 0), "bf16": (2, 2, 4)}  # bytes a parameter: weights, gradients, master weights
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that one GPU holds."""
+
+    weights: float
+    gradients: float
+    master: float
+    optimizer: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        """All five together."""
+        return self.weights + self.gradients + self.master + self.optimizer + self.activations
+
+
+def memory(
+    parameters: float, optimizer: str = "adam", precision: str = "fp32", activations: float = 0.0, shards: int = 1
+) -> Memory:
+    """Count the bytes that training holds on each GPU. With DDP every GPU holds all of it.
+
+    optimizer: "sgd", "momentum" or "adam".
+    precision: "fp32", or "bf16" for weights and gradients in bf16 beside float32 master weights, which the optimiser
+        updates (ZeRO, https://arxiv.org/abs/1910.02054, counts so). Under `torch.autocast` the weights stay float32:
+        that is "fp32".
+    activations: bytes, as measured or known; nothing can be said about them from the parameters alone.
+    shards: over how many GPUs FSDP shares out everything else.
+
+    DDP's buckets, as large as the gradients, come on top unless `gradient_as_bucket_view=True`. Raises ValueError.
+    """
+    _whole(shards=shards)
+    _above(0, parameters=parameters)
+    _at_least(0, activations=activations)
+    state = _known("optimizer", optimizer, STATE)
+    each = [bytes_ * parameters / shards for bytes_ in (*_known("precision", precision, PRECISION), state)]
+    return Memory(*each, activations)
+
+
+# ------------------------------------------------------------------ the whole plan
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training on `gpus` GPUs: what `plan` returns."""
+
+    gpus: int
+    batch: float
+    step: Step
+    memory: Memory
+    machine: Machine
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second, of all GPUs together."""
+        return self.gpus * self.batch / self.step.seconds
+
+    @property
+    def efficiency(self) -> float:
+        """The part of the time that is spent computing: what N GPUs reach of N times one."""
+        return self.step.compute / self.machine.crowding(self.gpus) / self.step.seconds
+
+    def days(self, samples: float) -> float:
+        """Days that `samples` take."""
+        return samples / self.throughput / 86400
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether it fits into a GPU's memory; None where the machine's memory is not known."""
+        return None if self.machine.memory is None else self.memory.total <= self.machine.memory
+
+
+def plan(
+    parameters: float,
+    batch: float,
+    gpus: int,
+    machine: Machine,
+    compute: float,
+    optimizer: str = "adam",
+    precision: str = "fp32",
+    activations: float = 0.0,
+    hidden: float = BACKWARD,
+) -> Plan:
+    """Plan data parallel training: `batch` samples on each of `gpus` GPUs, `compute` seconds for them on one alone.
+
+    activations: bytes for the batch of one GPU. For the others see `step` and `memory`. Raises ValueError.
+    """
+    _above(0, batch=batch)
+    held = memory(parameters, optimizer, precision, activations)
+    return Plan(gpus, batch, step(compute, held.gradients, gpus, machine, hidden), held, machine)
+
+
+def transformer_seconds(parameters: float, tokens: float, machine: Machine, utilisation: float = 0.4) -> float:
+    """Return the seconds that one GPU computes for `tokens`: 6 operations for each parameter and token.
+
+    (Kaplan et al. 2020, https://arxiv.org/abs/2001.08361.) utilisation: the part of the peak that is reached. Raises
+    ValueError where the machine's peak is not known.
+    """
+    _above(0, parameters=parameters, tokens=tokens, utilisation=utilisation)
+    if machine.flops is None:
+        raise ValueError(f"how fast a GPU of {machine.name} computes is not in the table: time a step instead")
+    return 6 * parameters * tokens / (machine.flops * utilisation)
+
+
+# ------------------------------------------------------------------ known machines
+
+GITHUB = "https://github.com"
+NETWORKS = f"{GITHUB}/stas00/ml-engineering/blob/0030e63f5275afee38233676690ce10478647cca/network/README.md"
+NCCL = f"{GITHUB}/NVIDIA/nccl/blob/01afd20a77b5804e0ecf1042509dd9d20ebf9e93/src/graph/tuning.cc"
+DGX1 = f"{GITHUB}/pytorch/pytorch/blob/main/benchmarks/distributed/ddp/README.md"
+GOYAL = "https://arxiv.org/abs/1706.02677"
+HOROVOD = f"{GITHUB}/horovod/horovod/blob/master/docs/benchmarks.rst"
+TENSORFLOW = (
+    f"{GITHUB}/tensorflow/tensorflow/blob/6535ed7c270f9fb96798eec626e1883e15905226"
+    "/tensorflow/docs_src/performance/benchmarks.md"
+)
+ALPHA = {"NVLink": 3.4e-6, "PCIe": 5.7e-6, "network": 9.6e-6}  # seconds a message: NCCL's own, ring, protocol Simple
+
+
+def _link(name: str, kind: str, gigabytes: float, source: str) -> Link:
+    """A link from its nominal gigabytes per second in one direction."""
+    return Link(name, ALPHA[kind], ACHIEVED * 1e9 * gigabytes, source)
+
+
+# Nominal figures, of which ACHIEVED is what a ring reaches: 235 of 300 GB/s on an A100 node (NETWORKS), and NCCL's own
+# tuning caps that machine at the same 235. A network's figure is for a node's whole connection: 100 Gb/s is 12.5 GB/s.
+LINKS: dict[str, Link] = {
+    link.name: link
+    for link in (
+        _link("PCIe 4", "PCIe", 31, NETWORKS),
+        _link("PCIe 5", "PCIe", 63, NETWORKS),
+        _link("NVLink 1", "NVLink", 80, NETWORKS),
+        _link("NVLink 2", "NVLink", 150, NETWORKS),
+        _link("NVLink 3", "NVLink", 300, NETWORKS),
+        _link("NVLink 4", "NVLink", 450, NETWORKS),
+        _link("10 Gb Ethernet", "network", 10 / 8, "10 Gb/s by name"),
+        _link("25 Gb Ethernet", "network", 25 / 8, "25 Gb/s by name"),
+        _link("50 Gb Ethernet", "network", 50 / 8, GOYAL),
+        _link("100 Gb Ethernet", "network", 100 / 8, "100 Gb/s by name"),
+        _link("4x100 Gb InfiniBand", "network", 4 * 100 / 8, DGX1),
+        _link("4x100 Gb EFA", "network", 4 * 100 / 8, NETWORKS),
+        _link("8x400 Gb InfiniBand", "network", 8 * 400 / 8, NETWORKS),
+    )
+}
+
+_A100 = Machine("8 A100, NVLink, 4x100 Gb EFA", 8, LINKS["NVLink 3"], LINKS["4x100 Gb EFA"], flops=312e12, memory=80e9,
+                source=NETWORKS)  # fmt: skip
+MACHINES: dict[str, Machine] = {
+    machine.name: machine
+    for machine in (
+        _A100,
+        replace(_A100, name="8 A100, PCIe, 10 Gb Ethernet", within=LINKS["PCIe 4"], across=LINKS["10 Gb Ethernet"]),
+        replace(_A100, name="8 A100, PCIe, 100 Gb Ethernet", within=LINKS["PCIe 4"], across=LINKS["100 Gb Ethernet"]),
+        Machine("8 H100, NVLink, 8x400 Gb InfiniBand", 8, LINKS["NVLink 4"], LINKS["8x400 Gb InfiniBand"],
+                flops=989e12, memory=80e9, source=NETWORKS),
+        Machine("8 V100, NVLink, 4x100 Gb InfiniBand", 8, LINKS["NVLink 2"], LINKS["4x100 Gb InfiniBand"], source=DGX1),
+        Machine("8 P100, NVLink, 50 Gb Ethernet", 8, LINKS["NVLink 1"], LINKS["50 Gb Ethernet"], source=GOYAL),
+        # Inside the node the source is silent; PCIe is taken, and weighs little beside the network.
+        Machine("4 P100, PCIe, 25 Gb Ethernet", 4, LINKS["PCIe 4"], LINKS["25 Gb Ethernet"], source=HOROVOD),
+    )
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------ what others have published
+
+
+@dataclass(frozen=True)
+class Published:
+    """A scaling result that somebody published: what `ranks` GPUs reach, where `base` GPUs count as 1."""
+
+    what: str
+    parameters: int
+    compute: float  # seconds of a step on one GPU
+    machine: str
+    base: int
+    ranks: int
+    efficiency: float
+    source: str
+
+    def predicted(self, hidden: float = BACKWARD) -> float:
+        """What the model says to the same question."""
+        machine = MACHINES[self.machine]
+        return efficiency(self.compute, 4 * self.parameters, self.ranks, machine, base=self.base, hidden=hidden)
+
+
+# Parameters: https://pytorch.org/vision/stable/models.html, num_params (Inception v3 without its auxiliary head).
+# V100: median seconds of a step with DDP, batch 32, on 1, 2, 8 and 16 GPUs, by the authors of DDP.
+_V100 = {
+    "ResNet-50": (25_557_032, {1: 0.100, 2: 0.103, 8: 0.104, 16: 0.104}),
+    "ResNet-101": (44_549_160, {1: 0.171, 2: 0.176, 8: 0.179, 16: 0.179}),
+    "ResNeXt-50": (25_028_904, {1: 0.147, 2: 0.153, 8: 0.157, 16: 0.157}),
+    "ResNeXt-101": (88_791_336, {1: 0.425, 2: 0.438, 8: 0.447, 16: 0.450}),
+}
+PUBLISHED: tuple[Published, ...] = (
+    *(
+        Published(
+            name, parameters, seconds[1], "8 V100, NVLink, 4x100 Gb InfiniBand", 1, n, seconds[1] / seconds[n], DGX1
+        )
+        for name, (parameters, seconds) in _V100.items()
+        for n in (2, 8, 16)
+    ),
+    # Goyal et al., section 5.5: an epoch of 1.28 million images takes 8 GPUs "over 16 minutes", that is 5,000 steps of
+    # 0.192 s; about 90 % efficiency at 256 GPUs; at 352 GPUs, 44 times as many, a step takes 12 % longer.
+    Published("ResNet-50", 25_557_032, 0.192, "8 P100, NVLink, 50 Gb Ethernet", 8, 256, 0.90, GOYAL),
+    Published("ResNet-50", 25_557_032, 0.192, "8 P100, NVLink, 50 Gb Ethernet", 8, 352, 1 / 1.12, GOYAL),
+    # Horovod, 128 servers. One P100 alone: 142 and 154 images a second with batch 64 (TENSORFLOW).
+    Published("Inception v3", 23_834_568, 64 / 142, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.90, HOROVOD),
+    Published("VGG-16", 138_357_544, 64 / 154, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.68, HOROVOD),
+)
+
+
+# ------------------------------------------------------------------ bookkeeping for many ranks in one process
+
+
+@contextmanager
+def fake_ranks(world_size: int, rank: int = 0) -> Iterator[None]:
+    """Make this process rank `rank` of a world whose other ranks do not exist: torch's fake process group.
+
+    DDP and FSDP do their real bookkeeping (buckets, shards); collectives return at once and leave wrong numbers behind.
+    torch 2.8 to 2.13 keep it in `torch.testing._internal.distributed.fake_pg`: importing that registers the backend
+    "fake". Raises ValueError for a rank that is not in the world, RuntimeError where a process group is there already.
+    """
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    _whole(world_size=world_size)
+    if rank not in range(world_size):
+        raise ValueError(f"rank {rank!r} is not one of {world_size} ranks, 0 to {world_size - 1}")
+    if dist.is_initialized():
+        raise RuntimeError("this process has a process group already; end it with dist.destroy_process_group()")
+    dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

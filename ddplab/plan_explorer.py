@@ -1,0 +1,146 @@
+"""The planner as a widget: choose a model, a batch, GPUs and a machine, and see speed, memory and days.
+
+All the arithmetic is in `ddplab.plan`. Where nobody can press a key, the same table is printed.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+from ddplab.plan import MACHINES, PRECISION, STATE, Plan, plan, transformer_seconds
+
+SIZES = {"124 M": 124e6, "350 M": 350e6, "1.3 B": 1.3e9, "2.7 B": 2.7e9, "7 B": 7e9, "13 B": 13e9}
+CHOICES = {  # field → what its slider offers
+    "model": tuple(SIZES),
+    "batch": (1, 2, 4, 8, 16, 32, 64),
+    "gpus": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+    "machine": tuple(name for name, machine in MACHINES.items() if machine.flops),
+    "optimizer": tuple(STATE),
+    "precision": tuple(PRECISION),
+    "activations": (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0),
+    "tokens": (1.0, 10.0, 100.0, 1000.0),
+}
+LABELS = {"gpus": "GPUs", "optimizer": "optimiser", "activations": "GB a sample", "tokens": "10⁹ tokens"}
+SHOWN = (1, 8, 64, 512)  # beside the number that was chosen
+SEQUENCE = 1024  # tokens of a sample
+HEADS = ("GPUs", "samples/s", "efficiency", "", "exposed ms of", "step ms", "GB a GPU", "fits", "days")
+
+
+@dataclass
+class Planner:
+    """What was chosen. A live notebook shows sliders and a table, everything else prints the table."""
+
+    model: str = "1.3 B"
+    batch: int = 8
+    gpus: int = 64
+    machine: str = CHOICES["machine"][0]
+    optimizer: str = "adam"
+    precision: str = "bf16"
+    activations: float = 1.0  # GB a sample
+    tokens: float = 100.0  # billions to train on
+
+    def plan(self, gpus: int | None = None) -> Plan:
+        """Plan what was chosen, with `gpus` GPUs if given."""
+        parameters, machine = SIZES[self.model], MACHINES[self.machine]
+        compute = transformer_seconds(parameters, SEQUENCE * self.batch, machine)
+        held = 1e9 * self.activations * self.batch
+        return plan(parameters, self.batch, gpus or self.gpus, machine, compute, self.optimizer, self.precision, held)
+
+    def rows(self) -> list[list[str]]:
+        """One row for each number of GPUs, the chosen one marked."""
+        return [self._row(n) for n in sorted({*SHOWN, self.gpus})]
+
+    def _row(self, gpus: int) -> list[str]:
+        found = self.plan(gpus)
+        return [
+            f"{'→ ' if gpus == self.gpus else ''}{gpus}",
+            f"{found.throughput:,.1f}",
+            f"{found.efficiency:.0%}",
+            f"{'█' * round(10 * found.efficiency):<10}",
+            f"{found.step.exposed * 1e3:,.0f}",
+            f"{found.step.seconds * 1e3:,.0f}",
+            f"{found.memory.total / 1e9:,.1f}",
+            "yes" if found.fits else "no",
+            f"{found.days(1e9 * self.tokens / SEQUENCE):,.1f}",
+        ]
+
+    def __str__(self) -> str:
+        rows = [list(HEADS), *self.rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join([self._title(), *lines])
+
+    __repr__ = __str__
+
+    def _title(self) -> str:
+        return (
+            f"{self.model} parameters, {self.batch} x {SEQUENCE} tokens a GPU, {self.optimizer}, {self.precision}, "
+            f"on {self.machine}; {self.tokens:g} billion tokens"
+        )
+
+    def _ipython_display_(self) -> None:
+        from ddplab.panel import live
+
+        if not live():
+            print(self)
+            return
+        from IPython.display import display
+
+        # Where the widget is gone (a saved file, a forge) the text stands in for it.
+        display({**self._widget()._repr_mimebundle_(), "text/plain": str(self)}, raw=True)
+
+    def _widget(self) -> Any:
+        """Eight sliders (Tab reaches them, the left and right arrow move them) and the table."""
+        import ipywidgets
+
+        page = ipywidgets.HTML()
+        sliders = []
+        for field, options in CHOICES.items():
+            slider = ipywidgets.SelectionSlider(
+                options=options, value=getattr(self, field), description=LABELS.get(field, field),
+                layout=ipywidgets.Layout(width="430px"), style={"description_width": "90px"},
+            )  # fmt: skip
+
+            def choose(change: dict, field: str = field) -> None:
+                setattr(self, field, change["new"])
+                page.value = self._page()
+
+            slider.observe(choose, names="value")
+            sliders.append(slider)
+        page.value = self._page()
+        pairs = [ipywidgets.HBox(sliders[i : i + 2]) for i in range(0, len(sliders), 2)]
+        return ipywidgets.VBox([*pairs, page])
+
+    def _page(self) -> str:
+        from ddplab.panel import STYLE
+
+        head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in HEADS)
+        body = ""
+        for row in self.rows():
+            cells = "".join(f"<td>{cell}</td>" for cell in row)
+            body += f'<tr style="font-weight:{"bold" if row[0].startswith("→") else "normal"}">{cells}</tr>'
+        return (
+            f'<style>{STYLE}</style><div role="status">{html.escape(self._title())}.</div>'
+            f'<div class="ddplab"><table><tr>{head}</tr>{body}</table></div>'
+            "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision.</div>"
+        )
+
+
+def planner(**chosen: Any) -> Planner:
+    """Plan the training of a transformer on N GPUs, and play with it.
+
+    chosen: where to begin: model ("124 M" to "13 B"), batch (samples a GPU), gpus, machine (a name in
+        `ddplab.plan.MACHINES`), optimizer, precision, activations (GB a sample), tokens (billions).
+
+    Computing is taken to run at 40 % of the GPU's bf16 peak; precision changes what is held and sent.
+
+    In a live notebook each of these is a slider; elsewhere the result is a table. Raises ValueError for a choice that
+    no slider has, TypeError for a name that none has.
+    """
+    found = Planner(**chosen)
+    for field, options in CHOICES.items():
+        if getattr(found, field) not in options:
+            raise ValueError(f"{field} is {getattr(found, field)!r}; it must be one of {', '.join(map(repr, options))}")
+    return found

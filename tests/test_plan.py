@@ -1,0 +1,301 @@
+"""The planner against arithmetic and what was published; its door, its widget, and the ranks that are not there."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import ddplab.panel
+from ddplab import launch
+from ddplab.plan import (
+    BUCKET,
+    LINKS,
+    MACHINES,
+    PUBLISHED,
+    Link,
+    Machine,
+    Published,
+    efficiency,
+    fake_ranks,
+    fit_link,
+    hierarchical,
+    memory,
+    plan,
+    ring,
+    ring_bytes,
+    step,
+    time_all_reduce,
+    transformer_seconds,
+)
+from ddplab.plan_explorer import CHOICES, planner
+
+FAST, SLOW = Link("fast", 1e-6, 100e9), Link("slow", 1e-5, 1e9)
+BOX = Machine("box", 4, FAST, SLOW)
+
+# One all-reduce
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 1024])
+def test_a_ring_sends_2_times_n_less_1_messages_and_that_part_of_the_bytes(ranks):
+    assert ring_bytes(1000, ranks) == pytest.approx(2 * (ranks - 1) / ranks * 1000)
+    assert ring(0, ranks, Link("", 1.0, 1.0)) == 2 * (ranks - 1)
+    assert ring(1000, ranks, Link("", 0.0, 10.0)) == pytest.approx(ring_bytes(1000, ranks) / 10)
+
+
+def test_a_ring_of_messages_counts_the_same():
+    ranks, size = 5, 100.0
+    sent = [0.0] * ranks
+    for _ in range(2 * (ranks - 1)):  # reduce-scatter, then all-gather: each passes one chunk on
+        sent = [each + size / ranks for each in sent]
+    assert sent == pytest.approx([ring_bytes(size, ranks)] * ranks)
+
+
+def test_two_levels_are_two_rings():
+    assert hierarchical(8e6, 16, 4, FAST, SLOW) == ring(8e6, 4, FAST) + ring(8e6, 16, SLOW)
+    assert hierarchical(8e6, 1, 4, FAST, SLOW) == ring(8e6, 4, FAST)
+    assert BOX.all_reduce(8e6, 4) == ring(8e6, 4, FAST) and BOX.all_reduce(8e6, 8) == hierarchical(
+        8e6, 2, 4, FAST, SLOW
+    )
+    assert BOX.all_reduce(8e6, 64) < ring(8e6, 64, SLOW)  # which is why it is done in two
+
+
+def test_one_rank_has_nobody_to_talk_to():
+    for machine in MACHINES.values():
+        alone = step(0.1, 1e9, 1, machine)
+        assert (alone.communication, alone.exposed, alone.seconds) == (0, 0, 0.1)
+
+
+# One step
+
+
+def test_what_fits_behind_the_backward_pass_is_hidden_but_for_the_last_bucket():
+    one = BOX.all_reduce(BUCKET, 8)
+    found = step(10.0, 4 * BUCKET, 8, BOX)
+    assert found.communication == pytest.approx(4 * one) and found.exposed == pytest.approx(one)
+    assert step(10.0, 4 * BUCKET, 8, BOX, hidden=0).exposed == pytest.approx(4 * one)
+    assert step(1e-3, 4 * BUCKET, 8, BOX, hidden=1).exposed == pytest.approx(4 * one - 1e-3)
+    assert found.seconds == found.compute + found.exposed
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_more_of_what_costs_costs_more(name):
+    machine = MACHINES[name]
+    ranks = [n * machine.gpus for n in (1, 2, 4, 8, 16, 32)]
+    seconds = [step(0.2, 1e9, n, machine).seconds for n in ranks]
+    assert seconds == sorted(seconds)
+    assert all(efficiency(0.2, 1e9, n, machine) <= 1 for n in ranks)
+    grows = [step(0.2, size, ranks[-1], machine, hidden=0).seconds for size in (1e6, 1e7, 1e8, 1e9)]
+    assert grows == sorted(set(grows))
+    faster = Machine("", machine.gpus, machine.within, Link("", 0.0, 1e15))
+    assert step(0.2, 1e9, ranks[-1], faster).seconds < seconds[-1]
+    assert efficiency(2.0, 1e9, ranks[-1], machine) >= efficiency(0.2, 1e9, ranks[-1], machine)
+
+
+def test_ranks_that_share_cores_wait_for_each_other():
+    here = Machine("here", 8, SLOW, cores=2)
+    assert [here.crowding(n) for n in (1, 2, 3, 4)] == [1, 1, 1.5, 2]
+    assert step(1.0, 1e6, 4, here).compute == 2 and step(1.0, 1e6, 4, here).exposed == 2 * ring(1e6, 4, SLOW)
+    assert plan(1e6, 32, 4, here, 1.0).efficiency < 0.5
+
+
+# The whole plan
+
+
+def test_a_plan_is_its_parts():
+    found = plan(25e6, 32, 64, BOX, 0.1, optimizer="momentum", activations=3e9)
+    assert found.step == step(0.1, 100e6, 64, BOX) and found.memory.total == 12 * 25e6 + 3e9
+    assert found.throughput == pytest.approx(64 * 32 / found.step.seconds)
+    assert found.efficiency == pytest.approx(efficiency(0.1, 100e6, 64, BOX))
+    assert found.days(found.throughput * 86400) == pytest.approx(1) and found.fits is None
+    assert plan(25e6, 32, 1, BOX, 0.1).efficiency == 1
+    half = plan(25e6, 32, 64, BOX, 0.1, precision="bf16")
+    assert half.step.communication < found.step.communication  # gradients of two bytes
+
+
+def test_a_transformer_computes_6_operations_a_parameter_and_token():
+    machine = MACHINES["8 H100, NVLink, 8x400 Gb InfiniBand"]
+    assert transformer_seconds(1e9, 1000, machine, utilisation=1) == pytest.approx(6e12 / 989e12)
+    with pytest.raises(ValueError, match="time a step instead"):
+        transformer_seconds(1e9, 1000, BOX)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "precision", "each"),
+    [("sgd", "fp32", 8), ("momentum", "fp32", 12), ("adam", "fp32", 16), ("sgd", "bf16", 8), ("adam", "bf16", 16)],
+)
+def test_bytes_a_parameter(optimizer, precision, each):
+    assert memory(1e6, optimizer, precision).total == each * 1e6
+    assert memory(1e6, optimizer, precision, activations=5.0, shards=4).total == each * 1e6 / 4 + 5
+
+
+@pytest.mark.parametrize(("name", "make"), [("sgd", {}), ("momentum", {"momentum": 0.9}), ("adam", None)])
+def test_bytes_a_parameter_are_those_of_torch(name, make):
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = (
+        torch.optim.Adam(model.parameters()) if make is None else torch.optim.SGD(model.parameters(), 0.1, **make)
+    )
+    model(torch.randn(2, 64)).sum().backward()
+    optimizer.step()
+    state = [t for held in optimizer.state.values() for t in held.values() if torch.is_tensor(t) and t.dim()]
+    held = memory(64 * 64, name)
+    assert sum(t.nbytes for t in state) == held.optimizer
+    assert model.weight.nbytes == held.weights and model.weight.grad.nbytes == held.gradients
+
+
+# What others measured
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row.what} on {row.ranks}")
+def test_published_efficiencies_are_met_within_10_percent(row):
+    assert abs(row.predicted() / row.efficiency - 1) < 0.10
+    assert row.source.startswith("https://") and isinstance(row, Published)
+
+
+def test_every_figure_has_its_source():
+    assert all(link.source for link in LINKS.values()) and all(machine.source for machine in MACHINES.values())
+
+
+# Measured here
+
+
+def test_a_fit_finds_what_made_the_timings():
+    for cores in (None, 2):
+        truth = Machine("", 8, Link("", 2e-4, 3e9), cores=cores)
+        timings = [(n, size, truth.all_reduce(size, n)) for n in (2, 3, 4) for size in (4096, 2**20, 2**23)]
+        found = fit_link(timings, cores=cores)
+        assert found.alpha == pytest.approx(2e-4) and found.bandwidth == pytest.approx(3e9)
+
+
+def test_a_fit_without_latency_has_none_and_not_less():
+    found = fit_link([(2, 2**20, 0.0009), (2, 2**22, 0.004)])
+    assert found.alpha == 0 and 1e9 < found.bandwidth < 1.3e9
+
+
+def test_all_reduces_are_timed_in_ranks():
+    timings = launch(time_all_reduce, (1024, 2**18), repeats=3, nproc_per_node=2, device="cpu", quiet=True).results[0]
+    assert [timing[:2] for timing in timings] == [(2, 1024), (2, 2**18)] and all(seconds > 0 for *_, seconds in timings)
+    assert fit_link(timings).bandwidth > 0
+
+
+# At the door
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ring_bytes(10, 0), "ranks is 0; it must be a whole number, 1 or more"),
+        (lambda: ring_bytes(10, 2.0), "ranks is 2.0"),
+        (lambda: ring_bytes(10, True), "ranks is True"),
+        (lambda: ring_bytes(-1, 2), "size is -1; it must be 0 or more"),
+        (lambda: Link("x", -1e-6, 1e9), "alpha is -1e-06"),
+        (lambda: Link("x", 1e-6, 0), "bandwidth is 0; it must be above 0"),
+        (lambda: Link("x", float("nan"), 1e9), "alpha is nan"),
+        (lambda: Machine("x", 0, FAST), "gpus is 0"),
+        (lambda: Machine("x", 4, FAST).all_reduce(10, 8), "8 ranks need `across`"),
+        (lambda: BOX.all_reduce(10, 6), "6 ranks do not fill nodes of 4; use a multiple of 4"),
+        (lambda: step(0, 10, 2, BOX), "compute is 0; it must be above 0"),
+        (lambda: step(1, 0, 2, BOX), "size is 0"),
+        (lambda: step(1, 10, 2, BOX, hidden=1.5), "hidden is a part of the compute, from 0 to 1, not 1.5"),
+        (lambda: memory(0), "parameters is 0"),
+        (lambda: memory(10, "lion"), "optimizer is 'lion'; it must be one of 'sgd', 'momentum', 'adam'"),
+        (lambda: memory(10, precision="fp16"), "precision is 'fp16'; it must be one of 'fp32', 'bf16'"),
+        (lambda: memory(10, activations=-1), "activations is -1"),
+        (lambda: memory(10, shards=0), "shards is 0"),
+        (lambda: plan(10, 0, 2, BOX, 1.0), "batch is 0"),
+        (lambda: fit_link([(2, 10, 0.1)]), "two sizes at least"),
+        (lambda: fit_link([(1, 10, 0.1), (2, 20, 0.1)]), "two ranks at least"),
+        (lambda: fit_link([(2, 10, 0.0), (2, 20, 0.1)]), "more than no time"),
+        (lambda: fit_link([(2, 10, 0.2), (2, 2**20, 0.1)]), "do not grow with the bytes"),
+        (lambda: fake_ranks(4, rank=4).__enter__(), "rank 4 is not one of 4 ranks, 0 to 3"),
+        (lambda: planner(model="3 B"), "model is '3 B'; it must be one of '124 M'"),
+        (lambda: planner(gpus=3), "gpus is 3; it must be one of 1, 2, 4"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_reason(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
+
+
+# Ranks that are not there
+
+
+def test_ddp_and_fsdp_keep_their_books_for_1024_ranks():
+    from torch.distributed.fsdp import fully_shard
+
+    def record(buckets, bucket):
+        buckets.append(bucket.buffer().nbytes)
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    with fake_ranks(1024, rank=5):
+        assert (dist.get_world_size(), dist.get_rank()) == (1024, 5)
+        buckets = []
+        model = DDP(nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)]), bucket_cap_mb=0.5)
+        model.register_comm_hook(buckets, record)
+        model(torch.randn(2, 256)).sum().backward()
+        assert sum(buckets) == 4 * sum(p.numel() for p in model.parameters())
+        sharded = fully_shard(nn.Linear(2048, 2048, bias=False))
+        assert sharded.weight.shape == (2048, 2048) and sharded.weight.to_local().shape == (2, 2048)
+        with pytest.raises(RuntimeError, match="a process group already"), fake_ranks(2):
+            pass
+    assert not dist.is_initialized()
+
+
+# The widget
+
+
+def test_text_where_nobody_can_press(capsys):
+    found = planner(gpus=64)
+    found._ipython_display_()
+    assert capsys.readouterr().out == str(found) + "\n"
+    lines = str(found).splitlines()
+    assert lines[0].startswith("1.3 B parameters, 8 x 1024 tokens a GPU, adam, bf16, on 8 A100")
+    assert [line.split()[0] for line in lines[2:]] == ["1", "8", "→", "512"] and len(set(map(len, lines[1:]))) == 1
+
+
+def test_every_choice_can_be_planned():
+    for field, options in CHOICES.items():
+        for option in options:
+            found = planner(**{field: option})
+            assert found.plan().step.seconds > 0 and str(found)
+
+
+def test_more_memory_than_a_gpu_has_does_not_fit():
+    assert planner(model="1.3 B").plan().fits and planner(model="7 B").plan().fits is False
+
+
+def test_the_sliders_change_the_table(monkeypatch):
+    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+    found = planner()
+    box = found._widget()
+    page = box.children[-1]
+    sliders = {slider.description: slider for row in box.children[:-1] for slider in row.children}
+    assert len(sliders) == len(CHOICES) and "→ 64" in page.value and "1.3 B" in page.value
+    sliders["GPUs"].value = 256
+    assert "→ 256" in page.value and found.gpus == 256
+    sliders["model"].value = "13 B"
+    assert "<td>no</td>" in page.value
+    sliders["machine"].value = "8 A100, PCIe, 10 Gb Ethernet"
+    assert "10 Gb Ethernet" in page.value and found.plan().efficiency < 0.5
+
+
+def test_the_text_stands_in_where_the_widget_is_gone(monkeypatch):
+    import IPython.display
+
+    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw=False: shown.append(data))
+    found = planner()
+    found._ipython_display_()
+    assert shown[0]["text/plain"] == str(found) and "application/vnd.jupyter.widget-view+json" in shown[0]
+
+
+def test_importing_it_loads_no_widgets():
+    code = "import sys, ddplab.plan_explorer; assert not {'ipywidgets', 'matplotlib'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
