@@ -1,5 +1,6 @@
 """Checks of lesson 08d, Where processes come from."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -54,8 +55,12 @@ def mended(script: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "job.py")
         file.write_text(script)
+        # buffered, so that a child writes its line at once and whole, and not word by word between the other's
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
         try:
-            ran = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=20, check=False)
+            ran = subprocess.run(
+                [sys.executable, file], capture_output=True, text=True, timeout=20, check=False, env=environment
+            )
         except subprocess.TimeoutExpired:
             raise NotYet("the script did not end within 20 seconds", hint="Does it spawn again and again?") from None
     lines, said = sorted(ran.stdout.splitlines()), ran.stderr
