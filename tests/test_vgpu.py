@@ -823,6 +823,10 @@ def test_saving_and_loading(g):
     assert all(type(t) is torch.Tensor and t.device.type == "cpu" for t in here.values())
     moved = _round_trip(model.state_dict(), map_location={str(g.d0): str(g.d1)})
     assert moved["module.first.weight"].device == g.d1
+    for there in (str(g.d1), g.d1):  # from the CPU, and from another device
+        for saved in (Tied().state_dict(), model.module.state_dict()):
+            loaded = _round_trip(saved, map_location=there)
+            assert all(t.device == g.d1 and torch.equal(t.cpu(), saved[name].cpu()) for name, t in loaded.items())
     whole = _round_trip(model, weights_only=False)
     assert whole.module.second.weight is whole.module.first.weight and whole(torch.ones(4, 8)).device == g.d0
     unwrapped = _round_trip(model.module, weights_only=False, map_location="cpu")

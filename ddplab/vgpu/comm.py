@@ -160,6 +160,23 @@ def factory(op, *args, device=None, **kwargs):
         return label(out, place_of(device)) if isinstance(out, Tensor) else [label(t, place_of(device)) for t in out]
 
 
+# ---- torch.load: a storage stays in CPU memory and remembers where map_location wants it ----------------------
+
+real_restore, real_rebuild = torch.serialization.default_restore_location, torch._utils._rebuild_tensor
+
+
+def restore(storage, location: str):
+    """The storage where map_location wants it; on a virtual GPU the tensor made of it is labelled in `rebuild`."""
+    if not str(location).startswith("vgpu"):
+        return real_restore(storage, location)
+    storage.vgpu = place_of(location)
+    return storage
+
+
+def rebuild(storage, *layout) -> Tensor:
+    return move(real_rebuild(storage, *layout), getattr(storage._untyped_storage, "vgpu", None))
+
+
 def patches(count: int) -> list[tuple[object, str, object]]:
     """Everything that is replaced while virtual GPUs are on: (where, name, what with)."""
     names = ("data_parallel", "parallel_apply", "_functions")  # files, which torch.nn.parallel hides behind functions
@@ -184,6 +201,8 @@ def patches(count: int) -> list[tuple[object, str, object]]:
     table = [
         (torch, "vgpu", _module(count)),
         (torch._utils, "_get_available_device_type", lambda: "vgpu"),
+        (torch._utils, "_rebuild_tensor", rebuild),
+        (torch.serialization, "default_restore_location", restore),
         (data_parallel, "_get_available_device_type", lambda: "vgpu"),
         (parallel_apply, "_get_device_index", torch._utils._get_device_index),
         (parallel_apply, "torch", seen_by_parallel_apply),
