@@ -1,0 +1,69 @@
+"""All claim boxes of the course in one table, read from what the cells of the lessons have stored.
+
+Nothing here is typed by hand: a claim, its verdict and its number are those of the box, as it was when the lesson
+was last run and saved. Run a lesson on your machine, save it, and the table has your numbers.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from ddplab.claims import VERDICTS
+
+BOX = re.compile(
+    rf"Claim +(?P<row>\d*) *“(?P<text>.*)”\n"
+    rf"Verdict +(?:{'|'.join(symbol for symbol, _ in VERDICTS.values())}) (?P<verdict>{'|'.join(VERDICTS)})(?: …)?: "
+    rf"(?P<because>.*)\nMeasured +(?P<measured>.*)"
+)
+
+
+@dataclass(frozen=True)
+class Box:
+    """One claim box. `row`: its number in the list of claims, None for other folklore. `link`: to its heading."""
+
+    row: int | None
+    text: str
+    verdict: str
+    because: str
+    measured: str
+    lesson: str  # "04", "09b"
+    link: str
+
+
+def boxes(folder: str | Path = ".") -> list[Box]:
+    """The claim boxes stored in the lessons of a folder: those with a row first, by row, then the others by lesson.
+
+    Raises FileNotFoundError where the folder has no lessons with boxes in them.
+    """
+    found = [box for path in sorted(Path(folder).glob("[0-9]*.ipynb")) for box in _boxes_of(path)]
+    if not found:
+        raise FileNotFoundError(f"no claim boxes in {folder}: give the folder of the lessons, saved with their outputs")
+    return sorted(found, key=lambda box: (box.row is None, box.row or 0, box.lesson))
+
+
+def table(boxes: Iterable[Box]) -> str:
+    """The boxes as a table in Markdown: row, claim, verdict, what was measured, and a link to the place."""
+    lines = ["| | claim | verdict | measured | settled in |", "|---|---|---|---|---|"]
+    for box in boxes:
+        verdict = f"{VERDICTS[box.verdict][0]} **{box.verdict}**: {box.because}"
+        row = "" if box.row is None else str(box.row)
+        cells = [row, box.text, verdict, box.measured, f"[{box.lesson}]({box.link})"]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _boxes_of(path: Path) -> Iterable[Box]:
+    heading = ""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "markdown":
+            headings = re.findall(r"^#+ (.+)$", "".join(cell["source"]), re.MULTILINE)
+            heading = headings[-1] if headings else heading
+        for output in cell.get("outputs", []):
+            if match := BOX.match("".join(output.get("data", {}).get("text/plain", ""))):
+                row = int(match["row"]) if match["row"] else None
+                link = f"{path.name}#{quote(heading.replace('`', '').replace(' ', '-'))}"
+                text = (match["text"], match["verdict"], match["because"], match["measured"])
+                yield Box(row, *text, path.name.split("_")[0], link)
