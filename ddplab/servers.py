@@ -1,0 +1,197 @@
+"""Servers for a machine that stands alone: folders for their disks, real terminals, real agents of torchrun.
+
+    server1, server2 = servers()
+    port = free_port()
+    for server in (server1, server2):
+        server.type(f"torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {server1}:{port} train.py")
+    server1.wait(), server1.screen
+
+Played are the borders between the servers, and nothing else. All of them run on this machine, on its CPU: they would
+fight over its GPUs.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class Server:
+    """One played server. Its `address` is what agents sign in with; `str(server)` gives it."""
+
+    def __init__(self, name: str, address: str, folder: Path):
+        self.name, self.address, self.disk = name, address, folder / name
+        self.disk.mkdir(parents=True)
+        self._process: subprocess.Popen | None = None
+
+    def __str__(self) -> str:
+        return self.address
+
+    def type(self, line: str) -> None:
+        """Type a command, as into a terminal of this server; it runs on while you do something else.
+
+        `torchrun` is this Python's. An agent whose server is named in `--rdzv-endpoint` holds the store, as it does
+        where servers are apart; here every agent would find itself in it, so `is_host` says who is meant.
+        """
+        words = shlex.split(line)
+        endpoint = words[words.index("--rdzv-endpoint") + 1] if "--rdzv-endpoint" in words else ""
+        host = f"is_host={int(endpoint.startswith(f'{self.address}:'))}"
+        if "--rdzv-conf" in words:
+            words[words.index("--rdzv-conf") + 1] += f",{host}"
+        # torchrun reads its options from variables PET_… too
+        env = {**environment(), "SERVER": self.name, "PET_LOCAL_ADDR": self.address}
+        if endpoint:
+            env["PET_RDZV_CONF"] = host
+        with open(self.disk / "screen", "w") as shown:
+            # between the terminal and the kernel stands one process that ends the command when the kernel is gone
+            watch = [sys.executable, "-c", _WATCH, *words]
+            self._process = subprocess.Popen(
+                watch, cwd=self.disk, env=env, stdin=subprocess.PIPE, stdout=shown, stderr=shown, start_new_session=True
+            )
+
+    @property
+    def screen(self) -> str:
+        """What the terminal shows."""
+        return (self.disk / "screen").read_text()
+
+    def says(self, words: str) -> list[str]:
+        """The lines of the screen in which these words are."""
+        return [line for line in self.screen.splitlines() if words in line]
+
+    @property
+    def busy(self) -> bool:
+        """Whether the command still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, timeout: float = 100) -> int:
+        """Wait for the end of the command and return its exit status; TimeoutError when there is none."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise TimeoutError(f"{self.name} was still busy after {timeout:g} s; its screen:\n{self.screen}") from None
+
+    def wait_for(self, words: str, timeout: float = 100) -> None:
+        """Wait until the screen shows these words; TimeoutError when they do not come."""
+        deadline = time.monotonic() + timeout
+        while not self.says(words):
+            if time.monotonic() > deadline or not self.busy:
+                raise TimeoutError(f"{self.name} never said {words!r}; its screen:\n{self.screen}")
+            time.sleep(0.05)
+
+    def end(self, patience: float = 10) -> int:
+        """End the command by SIGTERM, as a scheduler does that wants the server back, and then by SIGKILL."""
+        self._process.terminate()
+        try:
+            return self._process.wait(patience)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            return self._process.wait()
+
+
+# stdin is a pipe that the kernel holds: it ends with the kernel
+_WATCH = """
+import os, signal, subprocess, sys, threading, time
+command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+signal.signal(signal.SIGTERM, lambda *_: command.terminate())
+def end():
+    os.read(0, 1)
+    command.terminate()
+    time.sleep(5)
+    os.killpg(0, signal.SIGKILL)
+threading.Thread(target=end, daemon=True).start()
+sys.exit(command.wait())
+"""
+
+
+def servers() -> tuple[Server, Server]:
+    """Two servers with empty disks, server1 and server2. Each has one of this machine's names for itself."""
+    folder = Path(tempfile.mkdtemp(prefix="ddplab-lesson-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Server("server1", "127.0.0.1", folder), Server("server2", "localhost", folder)
+
+
+@dataclass
+class Batch:
+    """What became of a batch script: its exit status, its output, and each command that it gave to `srun`, in words."""
+
+    status: int
+    output: str
+    asked: list[list[str]]
+
+
+def sbatch(
+    script: str, *beside: str, nodes: int = 2, gpus: int = 1, job: int | None = None, dry: bool = False
+) -> Batch:
+    """Run a SLURM script without SLURM: the real bash, with a play `scontrol` and a play `srun`.
+
+    `scontrol show hostnames` names localhost first. `srun` notes its command, and starts it once for each node, on
+    this machine. Nobody reads the `#SBATCH` lines. It runs in an empty folder, with a copy of the files that are to
+    lie `beside` it. The job's number, if you give none, leads to a free port where the script adds
+    SLURM_JOB_ID % 20000 to 10000. A dry run starts nothing: srun notes, and torchrun is an empty word.
+    """
+    if shutil.which("bash") is None:
+        raise FileNotFoundError("there is no bash here")
+    with tempfile.TemporaryDirectory(prefix="ddplab-slurm-") as folder:
+        tools, disk = Path(folder, "tools"), Path(folder, "disk")
+        tools.mkdir(), disk.mkdir()
+        for file in (script, *beside):
+            shutil.copy(file, disk)
+        played = {"scontrol": _SCONTROL, "srun": _SRUN} | ({"torchrun": "#!/bin/sh\n"} if dry else {})
+        for name, text in played.items():
+            (tools / name).write_text(text)
+            (tools / name).chmod(0o755)
+        job = job or next(n for n in range(os.getpid(), 10**7) if _is_free(10000 + n % 20000))
+        slurm = {"JOB_ID": job, "JOB_NODELIST": f"node[1-{nodes}]", "NNODES": nodes, "JOB_NUM_NODES": nodes}
+        slurm |= {"GPUS_ON_NODE": gpus, "CPUS_PER_TASK": 1, "SUBMIT_DIR": disk, "TOOLS": tools}
+        env = environment() | {f"SLURM_{name}": str(value) for name, value in slurm.items()}
+        env["PATH"] = os.pathsep.join([str(tools), env["PATH"]])
+        command = ["bash", os.path.basename(script)]
+        done = subprocess.run(command, cwd=disk, env=env, capture_output=True, text=True, timeout=120)
+        notes = sorted(tools.glob("asked*"), key=lambda note: note.stat().st_mtime_ns)
+        asked = [note.read_text().split("\0")[:-1] for note in notes]
+    return Batch(done.returncode, done.stdout + done.stderr, asked)
+
+
+_SCONTROL = """#!/bin/bash
+echo localhost
+for ((node = 2; node <= SLURM_NNODES; node++)); do echo "node$node"; done
+"""
+
+_SRUN = """#!/bin/bash
+printf '%s\\0' "$@" > "$SLURM_TOOLS/asked$$"
+while [[ $1 == -* ]]; do shift; done
+for ((node = 0; node < SLURM_NNODES; node++)); do
+    SLURM_NODEID=$node SLURM_PROCID=$node PET_LOCAL_ADDR=localhost "$@" & agents[node]=$!
+done
+for agent in "${agents[@]}"; do wait "$agent" || status=$?; done
+exit "${status:-0}"
+"""
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as door:
+        return door.connect_ex(("localhost", port)) != 0
+
+
+def free_port() -> int:
+    """A port that nobody has; the system picks it."""
+    with socket.socket() as door:
+        door.bind(("", 0))
+        return door.getsockname()[1]
+
+
+def environment() -> dict[str, str]:
+    """The environment of a played server: this Python's torchrun comes first, and there is no GPU."""
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+    return {**os.environ, "PATH": path, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

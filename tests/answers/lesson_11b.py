@@ -1,0 +1,111 @@
+"""Answers to the exercises of lesson 11b: the right one, the blank, and mistakes that people make."""
+
+from torch.nn.functional import cross_entropy
+
+
+def my_loss(model, images, labels, rank, size):
+    loss = cross_entropy(model(images[rank::size]), labels[rank::size], reduction="sum")
+    return loss * size / len(images)
+
+
+def blank(*_):
+    raise NotImplementedError("your code here")
+
+
+def mean_of_share(model, images, labels, rank, size):
+    return cross_entropy(model(images[rank::size]), labels[rank::size])
+
+
+def no_size(model, images, labels, rank, size):
+    return cross_entropy(model(images[rank::size]), labels[rank::size], reduction="sum") / len(images)
+
+
+def plain_sum(model, images, labels, rank, size):
+    return cross_entropy(model(images[rank::size]), labels[rank::size], reduction="sum")
+
+
+def everything(model, images, labels, rank, size):
+    return cross_entropy(model(images), labels)
+
+
+def rest_lost(model, images, labels, rank, size):
+    n = len(images) // size
+    mine = slice(rank * n, (rank + 1) * n)
+    return cross_entropy(model(images[mine]), labels[mine])
+
+
+def returns_number(model, images, labels, rank, size):
+    return my_loss(model, images, labels, rank, size).item()
+
+
+MENDED = r"""#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=4
+srun torchrun \
+    --nnodes 2 \
+    --nproc-per-node 4 \
+    --rdzv-backend c10d \
+    --rdzv-endpoint "$(hostname):$((10000 + SLURM_JOB_ID % 20000))" \
+    --rdzv-id "$SLURM_JOB_ID" \
+    train.py
+"""
+
+
+def but(*changes):
+    text = MENDED
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+ANSWERS = {
+    "11b.1": {
+        "correct": (32, 16, "gpu03", 0, 21),
+        "blank": (..., ..., ..., ..., ...),
+        "wrong": [
+            ((4, 16, "gpu03", 0, 21), ["`largest` is 4", "counts nodes"]),
+            ((32, 2, "gpu03", 0, 21), ["`smallest` is 2", "counts nodes"]),
+            ((32, 8, "gpu03", 0, 21), ["`smallest` is 8", "two are the least"]),
+            ((32, 16, "gpu01", 0, 21), ["`store` is 'gpu01'", "does not hold it"]),
+            ((32, 16, 3, 0, 21), ["`store` is 3", "not a name"]),
+            ((32, 16, "gpu03", 24, 21), ["`left` is 24", "lost something"]),
+            ((32, 16, "gpu03", 0, 5), ["`rank` is 5", "its LOCAL_RANK"]),
+            ((32, 16, "gpu03", 0, 29), ["`rank` is 29", "three nodes before its own"]),
+        ],
+    },
+    "11b.2": {
+        "correct": my_loss,
+        "blank": blank,
+        "wrong": [
+            (mean_of_share, ["on 3 ranks", "4, 3, 3 images", "not that of the whole batch"]),
+            (no_size, ["on 2 ranks", "0.5 times"]),
+            (plain_sum, ["on 1 rank ", "10 times"]),
+            (everything, ["on 2 ranks", "takes all 10 images"]),
+            (rest_lost, ["on 3 ranks", "3 + 3 + 3 images"]),
+            (returns_number, ["returns a float, not a tensor"]),
+            (0.5, ["not a function"]),
+        ],
+    },
+    "11b.3": {
+        "correct": MENDED,
+        "blank": ...,
+        "wrong": [
+            (but(("node=1", "node=4")), ["start 4 agents on each node"]),
+            (but(("srun torchrun", "torchrun")), ["on the first node only"]),
+            (but(("c10d \\", "c10d")), ["takes `--rdzv-endpoint` for a command"]),
+            (but(("$((10000 + SLURM_JOB_ID % 20000))", "29500")), ["both meet at port 29500"]),
+            (but((":$((10000 + SLURM_JOB_ID % 20000))", "")), ["both meet at port 29400"]),
+            (but(("    --rdzv-backend c10d \\\n", "")), ["'static'", "number of its own"]),
+            (but(("--rdzv-id", "--rdzv-job")), ["torchrun refuses it"]),
+            (but(("train.py", "")), ["torchrun refuses it", "training_script"]),
+            (but(("--nnodes 2", "--nnodes 4")), ["nnodes as '4'"]),
+            (but(("20000))", "20000)")), ["bash cannot read it"]),
+            (but(("#!/bin/bash\n", "")), ["first line"]),
+            (but(("$(hostname)", "")), ["names no machine"]),
+            (but(("10000 + SLURM_JOB_ID % 20000", "60000 + SLURM_JOB_ID * 7")), ["the port is 89694"]),
+            (["srun", "torchrun"], ["a list, not a text"]),
+        ],
+    },
+}
