@@ -3,7 +3,8 @@
 The model has two numbers for a connection: alpha, the seconds that each message costs however small it is, and the
 bytes that it carries in a second. A ring all-reduce of S bytes over N ranks sends 2(N-1) messages one after the other,
 and 2(N-1)/N times S bytes through every rank (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
-Over several nodes it is done in two levels: a ring inside each node, then a ring across the nodes.
+Over several nodes it is one ring through all, or two levels, a ring inside each node and then one across the nodes,
+whichever is quicker.
 
     machine = MACHINES["8 A100, NVLink, 4x100 Gb EFA"]
     step(0.2, 4 * 25_557_032, 64, machine).seconds      # 0.2 s of compute, ResNet-50's gradients, 64 GPUs
@@ -63,6 +64,9 @@ class Link:
         _at_least(0, alpha=self.alpha)
         _above(0, bandwidth=self.bandwidth)
 
+    def __str__(self) -> str:
+        return f"{self.name:20} {self.bandwidth / 1e9:6.1f} GB/s, {self.alpha * 1e6:4.1f} microseconds a message"
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -93,7 +97,11 @@ class Machine:
         return max(1.0, ranks / self.cores) if self.cores else 1.0
 
     def all_reduce(self, size: float, ranks: int) -> float:
-        """Seconds of one all-reduce of `size` bytes. Raises ValueError for more ranks than the machine has."""
+        """Seconds of one all-reduce of `size` bytes: of one ring or of two levels, whichever is quicker.
+
+        One ring through all GPUs goes at the pace of its slowest connection. Raises ValueError for ranks that the
+        machine has not, or that do not fill its nodes.
+        """
         _whole(ranks=ranks)
         nodes = ceil(ranks / self.gpus)
         if nodes == 1:
@@ -104,7 +112,8 @@ class Machine:
             )
         if ranks % self.gpus:
             raise ValueError(f"{ranks} ranks do not fill nodes of {self.gpus}; use a multiple of {self.gpus}")
-        return hierarchical(size, nodes, self.gpus, self.within, self.across)
+        slowest = Link("", max(self.within.alpha, self.across.alpha), min(self.within.bandwidth, self.across.bandwidth))
+        return min(ring(size, ranks, slowest), hierarchical(size, nodes, self.gpus, self.within, self.across))
 
 
 def ring_bytes(size: float, ranks: int) -> float:
@@ -243,7 +252,20 @@ class Memory:
     @property
     def total(self) -> float:
         """All five together."""
-        return self.weights + self.gradients + self.master + self.optimizer + self.activations
+        return sum(self._parts().values())
+
+    def _parts(self) -> dict[str, float]:
+        return {
+            "weights": self.weights,
+            "gradients": self.gradients,
+            "master weights": self.master,
+            "optimiser": self.optimizer,
+            "activations": self.activations,
+        }
+
+    def __str__(self) -> str:
+        parts = " + ".join(f"{name} {held / 1e9:,.1f}" for name, held in self._parts().items() if held)
+        return f"{parts} = {self.total / 1e9:,.1f} GB"
 
 
 def memory(
@@ -412,6 +434,17 @@ class Published:
         """What the model says to the same question."""
         machine = MACHINES[self.machine]
         return efficiency(self.compute, 4 * self.parameters, self.ranks, machine, base=self.base, hidden=hidden)
+
+    @property
+    def error(self) -> float:
+        """How far the prediction is from what was published, as a part of it; above 0 it is too hopeful."""
+        return self.predicted() / self.efficiency - 1
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what:12} on {self.ranks:3} GPUs ({self.machine}): published {self.efficiency:.1%}, "
+            f"planned {self.predicted():.1%}, error {self.error:+.1%}"
+        )
 
 
 # Parameters: https://pytorch.org/vision/stable/models.html, num_params (Inception v3 without its auxiliary head).
