@@ -1,0 +1,233 @@
+"""Answers to the exercises of lesson 15: correct, blank, and what learners write before they get there."""
+
+from itertools import pairwise
+
+
+def blank(*_):
+    raise NotImplementedError("your code here")
+
+
+# 15.1: Amdahl, backwards
+
+
+def share(alone, together, ranks):
+    return (together / alone - 1 / ranks) / (1 - 1 / ranks)
+
+
+def other_form(alone, together, ranks):
+    speedup = alone / together
+    return (ranks / speedup - 1) / (ranks - 1)
+
+
+def only_two(alone, together, ranks):
+    return 2 * together / alone - 1
+
+
+def undivided(alone, together, ranks):
+    return together / alone - 1 / ranks
+
+
+def swapped(alone, together, ranks):
+    return share(together, alone, ranks)
+
+
+# 15.2: what is exposed?
+
+
+def exposed_time(messages, work):
+    def within(moment, spans):
+        return any(start <= moment < end for start, end in spans)
+
+    moments = sorted({moment for span in [*messages, *work] for moment in span})
+    pieces = pairwise(moments)
+    return sum(b - a for a, b in pieces if within(a, messages) and not within(a, work))
+
+
+def in_halves(messages, work):
+    """A grid of half milliseconds, which happens to be fine enough for the check's spans."""
+    on_the_way = {half for start, end in messages for half in range(int(2 * start), int(2 * end))}
+    busy = {half for start, end in work for half in range(int(2 * start), int(2 * end))}
+    return len(on_the_way - busy) / 2
+
+
+def total(spans):
+    return sum(end - start for start, end in spans)
+
+
+def difference(messages, work):
+    return total(messages) - total(work)
+
+
+def never_below_zero(messages, work):
+    return max(0, total(messages) - total(work))
+
+
+def overlap(a, b):
+    return max(0, min(a[1], b[1]) - max(a[0], b[0]))
+
+
+def pair_by_pair(messages, work):
+    return total(messages) - sum(overlap(message, piece) for message in messages for piece in work)
+
+
+def first_to_last(messages, work):
+    whole = [(min(m[0] for m in messages), max(m[1] for m in messages))] if messages else []
+    return exposed_time(whole, work)
+
+
+def what_is_hidden(messages, work):
+    return exposed_time(messages, []) - exposed_time(messages, work)
+
+
+def trusts_the_order(messages, work):
+    """Merges the messages as they come."""
+    merged = []
+    for start, end in messages:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return exposed_time(merged, work)
+
+
+def as_list(messages, work):
+    return [m for m in messages if not any(overlap(m, piece) for piece in work)]
+
+
+# 15.3: who is slow?
+
+
+def slow_rank(ranks):
+    return min(range(len(ranks)), key=lambda rank: ranks[rank]["exposed"])
+
+
+def busiest(ranks):
+    busy = [sum(parts.values()) - parts["exposed"] for parts in ranks]
+    return busy.index(max(busy))
+
+
+def waits_most(ranks):
+    waits = [parts["exposed"] for parts in ranks]
+    return waits.index(max(waits))
+
+
+def longest(name):
+    return lambda ranks: max(range(len(ranks)), key=lambda rank: ranks[rank][name])
+
+
+def the_dictionary(ranks):
+    return min(ranks, key=lambda parts: parts["exposed"])
+
+
+def the_whole(ranks):
+    return max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
+
+
+# 15.4: how many are worth it?
+
+
+def most(compute, message, efficiency):
+    return max(1, int(compute * (1 / efficiency - 1) / message + 1e-9))
+
+
+def by_trying(compute, message, efficiency):
+    ranks = 1
+    while compute / ((ranks + 1) * (compute / (ranks + 1) + message)) >= efficiency:
+        ranks += 1
+    return ranks
+
+
+def not_whole(compute, message, efficiency):
+    return compute * (1 / efficiency - 1) / message
+
+
+def rounded_up(compute, message, efficiency):
+    return -int(-not_whole(compute, message, efficiency) // 1)
+
+
+def nobody(compute, message, efficiency):
+    return int(not_whole(compute, message, efficiency) + 1e-9)
+
+
+def strictly_more(compute, message, efficiency):
+    ranks = 1
+    while compute / (compute + (ranks + 1) * message) > efficiency:
+        ranks += 1
+    return ranks
+
+
+def one_too_far(compute, message, efficiency):
+    ranks = 1
+    while ranks == 1 or compute / (compute + ranks * message) >= efficiency:
+        ranks += 1
+    return ranks
+
+
+def speedup_for_efficiency(compute, message, efficiency):
+    ranks = 1
+    while ranks < 1000 and compute / (compute / (ranks + 1) + message) >= efficiency:
+        ranks += 1
+    return ranks
+
+
+ANSWERS = {
+    "15.1": {
+        "correct": share,
+        "blank": blank,
+        "wrong": [
+            (lambda alone, together, ranks: alone / together, ["the speed-up"]),
+            (lambda alone, together, ranks: alone / together / ranks, ["the efficiency"]),
+            (lambda alone, together, ranks: 1 - alone / together / ranks, ["1 less the efficiency"]),
+            (lambda alone, together, ranks: together / alone, ["what is left of the time"]),
+            (undivided, ["nearly"]),
+            (only_two, ["share(100, 30, 8)", "holds for 2 ranks"]),
+            (swapped, ["the wrong way round"]),
+            (lambda *args: 1 - share(*args), ["that *is* divided"]),
+            (lambda *args: None, ["gives nothing"]),
+            (0.25, ["not a function"]),
+        ],
+    },
+    "15.2": {
+        "correct": exposed_time,
+        "blank": blank,
+        "wrong": [
+            (lambda messages, work: total(messages), ["is 10, and it should be 7"]),
+            (difference, ["exposed_time([(5, 10)], [(0, 3)])", "is 2"]),
+            (never_below_zero, ["is 2, and it should be 5"]),
+            (pair_by_pair, ["exposed_time([(0, 4), (2, 6)], [])", "is 8"]),
+            (first_to_last, ["exposed_time([(0, 2), (4, 6)], [])", "is 6"]),
+            (what_is_hidden, ["what is hidden"]),
+            (trusts_the_order, ["[(8, 9), (0, 3)]", "it should be 2.5"]),
+            (as_list, ["gives a list"]),
+            (lambda messages, work: None, ["gives nothing"]),
+        ],
+    },
+    "15.3": {
+        "correct": slow_rank,
+        "blank": blank,
+        "wrong": [
+            (waits_most, ["slow to read", "waits most"]),
+            (longest("data"), ["slow in forward,", "waits most"]),
+            (longest("backward"), ["waits most"]),
+            (longest("forward"), ["between the phases"]),
+            (the_whole, ["waits most"]),
+            (the_dictionary, ["gives a dict"]),
+            (lambda ranks: slow_rank(ranks) + 1, ["there are 2 ranks"]),
+            (lambda ranks: None, ["gives nothing"]),
+        ],
+    },
+    "15.4": {
+        "correct": most,
+        "blank": blank,
+        "wrong": [
+            (not_whole, ["most(80, 10, 0.65)", "not a whole number"]),
+            (rounded_up, ["one too many"]),
+            (nobody, ["most(10, 20, 0.5)", "nobody works"]),
+            (strictly_more, ["one too few"]),
+            (one_too_far, ["one too many"]),
+            (speedup_for_efficiency, ["is 1000"]),
+            (lambda compute, message, efficiency: compute / message / efficiency, ["not efficient enough"]),
+            (lambda *args: None, ["gives nothing"]),
+        ],
+    },
+}
