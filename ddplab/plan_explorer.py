@@ -25,7 +25,7 @@ CHOICES = {  # field → what its slider offers
 LABELS = {"gpus": "GPUs", "optimizer": "optimiser", "activations": "GB a sample", "tokens": "10⁹ tokens"}
 SHOWN = (1, 8, 64, 512)  # beside the number that was chosen
 SEQUENCE = 1024  # tokens of a sample
-HEADS = ("GPUs", "samples/s", "efficiency", "", "exposed ms of", "step ms", "GB a GPU", "fits", "days")
+HEADS = ("GPUs", "samples/s", "efficiency", "", "step ms", "exposed ms", "GB a GPU", "fits", "days")
 
 
 @dataclass
@@ -59,8 +59,8 @@ class Planner:
             f"{found.throughput:,.1f}",
             f"{found.efficiency:.0%}",
             f"{'█' * round(10 * found.efficiency):<10}",
-            f"{found.step.exposed * 1e3:,.0f}",
             f"{found.step.seconds * 1e3:,.0f}",
+            f"{found.step.exposed * 1e3:,.0f}",
             f"{found.memory.total / 1e9:,.1f}",
             "yes" if found.fits else "no",
             f"{found.days(1e9 * self.tokens / SEQUENCE):,.1f}",
