@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help lab test check notebooks bench venv chromium clean
+.PHONY: help lab test browser check notebooks bench venv chromium clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -14,6 +14,9 @@ lab: venv  ## open JupyterLab on the lessons
 
 test: venv chromium  ## run everything that CI runs
 	$(BIN)/python tools/run_tests.py
+
+browser: venv chromium  ## run every notebook in a real JupyterLab, not only those that `make test` takes there
+	DDPLAB_EVERY_PAGE=1 $(BIN)/python -m pytest tests/test_browser.py -k run_all
 
 check: venv  ## report every exercise in exercises/: correct, not yet, not started
 	$(BIN)/python -m ddplab check exercises
