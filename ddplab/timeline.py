@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -74,6 +75,7 @@ def record(trace: str | Path | None = None) -> Iterator[list[Row]]:
         if dist.is_initialized():
             dist.barrier()  # the profiler itself takes a while to start, and not on all ranks the same
         yield rows
+        time.sleep(0.05)  # gloo's threads stop their watches a moment after the last message is back
     with tempfile.TemporaryDirectory() as folder:
         path = Path(trace or f"{folder}/trace.json")
         profiler.export_chrome_trace(str(path))
