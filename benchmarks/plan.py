@@ -4,11 +4,12 @@
 
 Aims: here, a step with DDP within 25 % of the prediction; published efficiencies within 10 %.
 
-The machine is calibrated with all-reduces on 2, 3 and 4 ranks and with one step on one rank, without DDP; DDP's step is
-then predicted and measured. All of it is done in rounds, in turns, so that a busy machine slows both sides alike; the
-fastest of the rounds count.
+The machine is calibrated with all-reduces on 2, 3 and 4 ranks, with a step on one rank, without DDP, and with the same
+step on four ranks that do not talk, which tells how many cores they have between them. DDP's step is then predicted and
+measured. All of it is done in rounds, in turns, and the quickest of the rounds count: wait for a quiet machine.
 """
 
+import os
 import statistics
 import time
 
@@ -52,19 +53,21 @@ def run(function: object, *args: object, ranks: int) -> list:
 
 
 def main() -> None:
-    alone, timings, measured = [], {}, {ranks: [] for ranks in RANKS}
+    alone, together, timings, measured = [], [], {}, {ranks: [] for ranks in RANKS}
     for _ in range(ROUNDS):
         alone.append(run(median_step, False, ranks=1)[0])
+        together.append(statistics.mean(run(median_step, False, ranks=max(RANKS))))
         for ranks in RANKS:
             measured[ranks].append(max(run(median_step, True, ranks=ranks)))
             if ranks > 1:
                 for n, size, seconds in run(time_all_reduce, ranks=ranks)[0]:
                     timings[n, size] = min(seconds, timings.get((n, size), seconds))
-    link = fit_link([(*key, seconds) for key, seconds in timings.items()], cores=cpu_cores())
-    here = Machine("here", gpus=max(RANKS), within=link, cores=cpu_cores())
+    cores = min(cpu_cores(), max(RANKS) * min(alone) / min(together))
+    link = fit_link([(*key, seconds) for key, seconds in timings.items()], cores=cores)
+    here = Machine("here", gpus=max(RANKS), within=link, cores=cores)
     size = 4 * sum(p.numel() for p in model().parameters())
-    print(f"torch {torch.__version__}, {cpu_cores()} cores, alpha {link.alpha * 1e6:.0f} us, "
-          f"{link.bandwidth / 1e9:.2f} GB/s, a step alone {min(alone) * 1e3:.1f} ms")  # fmt: skip
+    print(f"torch {torch.__version__}, {cpu_cores()} cores, worth {cores:.2f}, load {os.getloadavg()[0]:.1f}")
+    print(f"alpha {link.alpha * 1e6:.0f} us, {link.bandwidth / 1e9:.2f} GB/s, step alone {min(alone) * 1e3:.1f} ms")
     print(f"\n{'ranks':>5}{'measured ms':>13}{'predicted ms':>14}{'predicted / measured':>22}")
     for ranks in RANKS:
         seen, planned = min(measured[ranks]), step(min(alone), size, ranks, here).seconds

@@ -74,7 +74,8 @@ class Machine:
 
     across: the connection of a whole node, which its GPUs share; None for a single node.
     cores: set where ranks are processes on the CPU. Beyond that many they wait for one another, in computing and in
-        communicating alike, and nothing can be hidden behind the backward pass, since the same cores do both.
+        communicating alike, and nothing can be hidden behind the backward pass, since the same cores do both. It
+        need not be whole: cores that others use as well are worth less than they count.
     flops: bf16 operations per second of a GPU. memory: bytes of a GPU. source: who says so.
     """
 
@@ -82,7 +83,7 @@ class Machine:
     gpus: int
     within: Link
     across: Link | None = None
-    cores: int | None = None
+    cores: float | None = None
     flops: float | None = None
     memory: float | None = None
     source: str = ""
@@ -90,7 +91,7 @@ class Machine:
     def __post_init__(self) -> None:
         _whole(gpus=self.gpus)
         if self.cores is not None:
-            _whole(cores=self.cores)
+            _above(0, cores=self.cores)
 
     def crowding(self, ranks: int) -> float:
         """How many times longer everything takes because ranks share cores; 1 where each has its own."""
@@ -208,7 +209,7 @@ def time_all_reduce(sizes: Sequence[int] = (2**12, 2**18, 2**21, 2**23), repeats
     return timings
 
 
-def fit_link(timings: Iterable[tuple], cores: int | None = None, name: str = "measured") -> Link:
+def fit_link(timings: Iterable[tuple], cores: float | None = None, name: str = "measured") -> Link:
     """Find the alpha and the bandwidth that explain timings of all-reduces best: least squares of the relative errors.
 
     timings: (ranks, bytes, seconds), as many as you like, of two sizes at least.  cores: see `Machine`.
