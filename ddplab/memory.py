@@ -1,0 +1,52 @@
+"""What training holds on this rank, in bytes: tensors counted one by one. Of a sharded tensor, only this rank's part.
+
+`ddplab.plan.memory` calculates the same from the number of parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.optim import Optimizer
+
+
+class Held(NamedTuple):
+    """Bytes that stay from one step to the next."""
+
+    weights: int
+    gradients: int
+    state: int
+
+
+def held(net: nn.Module, optimizer: Optimizer) -> Held:
+    """Count the bytes of the weights, of their gradients, and of what the optimiser keeps for them.
+
+    Step counters, single numbers, are left out. Of a ZeroRedundancyOptimizer it is this rank's own share.
+    """
+    weights = list(net.parameters())
+    gradients = [p.grad for p in weights if p.grad is not None]
+    own = getattr(optimizer, "optim", optimizer)  # where ZeroRedundancyOptimizer keeps this rank's optimiser
+    state = [t for values in own.state.values() for t in values.values() if isinstance(t, Tensor) and t.dim()]
+    return Held(*(sum(_local(t).nbytes for t in part) for part in (weights, gradients, state)))
+
+
+def activations(net: nn.Module, forward: Callable[[], Tensor]) -> int:
+    """Count the bytes that `forward()` leaves for `backward()`; the weights of `net`, kept as well, are left out."""
+    known, kept = {p.data_ptr() for p in net.parameters()}, {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.data_ptr() not in known:
+            kept[tensor.data_ptr()] = max(tensor.nbytes, kept.get(tensor.data_ptr(), 0))  # once, if kept twice
+        return tensor
+
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        result = forward()  # held on to until all is counted: no other tensor may take the same place
+    del result
+    return sum(kept.values())
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
