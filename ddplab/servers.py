@@ -12,7 +12,6 @@ fight over its GPUs.
 
 from __future__ import annotations
 
-import atexit
 import os
 import shlex
 import shutil
@@ -22,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +29,10 @@ from pathlib import Path
 class Server:
     """One played server. Its `address` is what agents sign in with; `str(server)` gives it."""
 
-    def __init__(self, name: str, address: str, folder: Path):
-        self.name, self.address, self.disk = name, address, folder / name
-        self.disk.mkdir(parents=True)
+    def __init__(self, name: str, address: str):
+        self.name, self.address = name, address
+        self.disk = Path(tempfile.mkdtemp(prefix=f"ddplab-{name}-"))
+        weakref.finalize(self, shutil.rmtree, self.disk, ignore_errors=True)
         self._process: subprocess.Popen | None = None
 
     def __str__(self) -> str:
@@ -116,9 +117,7 @@ sys.exit(command.wait())
 
 def servers() -> tuple[Server, Server]:
     """Two servers with empty disks, server1 and server2. Each has one of this machine's names for itself."""
-    folder = Path(tempfile.mkdtemp(prefix="ddplab-lesson-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Server("server1", "127.0.0.1", folder), Server("server2", "localhost", folder)
+    return Server("server1", "127.0.0.1"), Server("server2", "localhost")
 
 
 @dataclass
@@ -138,7 +137,7 @@ def sbatch(
     `scontrol show hostnames` names localhost first. `srun` notes its command, and starts it once for each node, on
     this machine. Nobody reads the `#SBATCH` lines. It runs in an empty folder, with a copy of the files that are to
     lie `beside` it. The job's number, if you give none, leads to a free port where the script adds
-    SLURM_JOB_ID % 20000 to 10000. A dry run starts nothing: srun notes, and torchrun is an empty word.
+    SLURM_JOB_ID % 20000 to 10000. In a dry run srun notes, and nothing is started.
     """
     if shutil.which("bash") is None:
         raise FileNotFoundError("there is no bash here")
@@ -153,7 +152,7 @@ def sbatch(
             (tools / name).chmod(0o755)
         job = job or next(n for n in range(os.getpid(), 10**7) if _is_free(10000 + n % 20000))
         slurm = {"JOB_ID": job, "JOB_NODELIST": f"node[1-{nodes}]", "NNODES": nodes, "JOB_NUM_NODES": nodes}
-        slurm |= {"GPUS_ON_NODE": gpus, "CPUS_PER_TASK": 1, "SUBMIT_DIR": disk, "TOOLS": tools}
+        slurm |= {"GPUS_ON_NODE": gpus, "CPUS_PER_TASK": 1, "SUBMIT_DIR": disk, "TOOLS": tools, "DRY": "yes" * dry}
         env = environment() | {f"SLURM_{name}": str(value) for name, value in slurm.items()}
         env["PATH"] = os.pathsep.join([str(tools), env["PATH"]])
         command = ["bash", os.path.basename(script)]
@@ -170,6 +169,7 @@ for ((node = 2; node <= SLURM_NNODES; node++)); do echo "node$node"; done
 
 _SRUN = """#!/bin/bash
 printf '%s\\0' "$@" > "$SLURM_TOOLS/asked$$"
+[[ -z $SLURM_DRY ]] || exit 0
 while [[ $1 == -* ]]; do shift; done
 for ((node = 0; node < SLURM_NNODES; node++)); do
     SLURM_NODEID=$node SLURM_PROCID=$node PET_LOCAL_ADDR=localhost "$@" & agents[node]=$!

@@ -120,7 +120,7 @@ def _compare(results: list[Any], size: int) -> None:
 
 @exercise("11b.3", "Mend the script")
 def mend_the_script(mended: str) -> None:
-    """A SLURM script with four mistakes. Bash runs it, with a play srun, and torchrun's parser reads what comes of it."""
+    """A SLURM script with four mistakes: bash runs it, with a play srun, and torchrun's parser reads the rest."""
     if not isinstance(mended, str):
         raise NotYet(f"`mended` is a {type(mended).__name__}, not a text", "The whole script, between the quotes.")
     mended = mended.lstrip()

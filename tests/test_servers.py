@@ -1,0 +1,99 @@
+"""Servers that are played: what lesson 11b and its exercises rely on."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from conftest import until
+
+from ddplab.servers import free_port, sbatch, servers
+
+
+def test_an_agent_knows_whether_it_holds_the_store():
+    server1, server2 = servers()
+    line = f"sh -c 'echo $PET_RDZV_CONF $PET_LOCAL_ADDR $SERVER' --rdzv-endpoint {server2}:1"
+    for server in (server1, server2):
+        server.type(line)
+    assert (server1.wait(), server2.wait()) == (0, 0)
+    assert server1.screen == "is_host=0 127.0.0.1 server1\n"
+    assert server2.screen == "is_host=1 localhost server2\n"
+
+
+def test_what_is_typed_about_the_meeting_is_kept():
+    server1, _ = servers()
+    server1.type(f"sh -c 'echo $3' sh --rdzv-endpoint {server1}:1 --rdzv-conf read_timeout=3")
+    assert server1.wait() == 0
+    server1.type(f"sh -c 'echo $4' sh --rdzv-endpoint {server1}:1 --rdzv-conf read_timeout=3")
+    assert server1.wait() == 0 and server1.screen == "read_timeout=3,is_host=1\n"
+
+
+def test_waiting_for_words_and_for_an_end():
+    server1, _ = servers()
+    server1.type("sh -c 'echo I am there; exec sleep 60'")
+    server1.wait_for("am there")
+    assert server1.busy and server1.says("there") == ["I am there"]
+    with pytest.raises(TimeoutError, match="never said 'gone'"):
+        server1.wait_for("gone", timeout=0.2)
+    assert server1.end() != 0 and not server1.busy
+    server1.type("sleep 60")
+    with pytest.raises(TimeoutError, match="server1 was still busy"):
+        server1.wait(timeout=0.2)
+    assert not server1.busy
+
+
+def test_a_command_that_ignores_sigterm_is_ended_too():
+    server1, _ = servers()
+    server1.type("sh -c 'trap : TERM; echo deaf; while :; do sleep 0.1; done'")
+    server1.wait_for("deaf")
+    server1.end(patience=0.2)
+    assert not server1.busy
+
+
+def test_no_process_outlives_the_kernel():
+    code = (
+        "import time; from ddplab.servers import servers; one, _ = servers()\n"
+        "one.type('sh -c \"echo $$; exec sleep 60\"')\n"
+        "while not one.screen: time.sleep(0.05)\n"
+        "print(one.screen.strip(), flush=True); time.sleep(60)"
+    )
+    kernel = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pid = kernel.stdout.readline().strip()
+    kernel.send_signal(signal.SIGKILL)
+    kernel.wait()
+    kernel.stdout.close()
+    assert until(lambda: not os.path.exists(f"/proc/{pid}"), 20)
+    for disk in Path(tempfile.gettempdir()).glob("ddplab-server*"):  # a kernel that is killed cannot tidy up
+        shutil.rmtree(disk)
+
+
+SCRIPT = """#!/bin/bash
+set -eu
+hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
+srun --label echo "${hosts[0]}" "$SLURM_NNODES  $SLURM_GPUS_ON_NODE" "$((10000 + SLURM_JOB_ID % 20000))"
+"""
+
+
+def test_a_batch_script_is_run_once_a_node(tmp_path):
+    file = tmp_path / "job.sbatch"
+    file.write_text(SCRIPT)
+    job = sbatch(str(file), nodes=3, gpus=4)
+    [asked] = job.asked
+    assert asked[:4] == ["--label", "echo", "localhost", "3  4"] and 10000 <= int(asked[4]) < 30000
+    assert job.status == 0 and job.output == f"localhost 3  4 {asked[4]}\n" * 3
+    dry = sbatch(str(file), job=7, dry=True)
+    assert dry.asked == [["--label", "echo", "localhost", "2  1", "10007"]] and not dry.output
+
+
+def test_a_node_that_fails_fails_the_batch(tmp_path):
+    file = tmp_path / "job.sbatch"
+    file.write_text("#!/bin/bash\nsrun sh -c 'exit $SLURM_NODEID'\n")
+    assert sbatch(str(file)).status == 1
+
+
+def test_a_free_port_is_free():
+    assert 1024 <= free_port() <= 65535
