@@ -98,10 +98,12 @@ class Planner:
         page = ipywidgets.HTML()
         sliders = []
         for field, options in CHOICES.items():
+            look = {"description": LABELS.get(field, field), "style": {"description_width": "90px"}}
+            if field == "machine":  # its names are longer than a slider has room for; the line below says them
+                look["readout"] = False
             slider = ipywidgets.SelectionSlider(
-                options=options, value=getattr(self, field), description=LABELS.get(field, field),
-                layout=ipywidgets.Layout(width="430px"), style={"description_width": "90px"},
-            )  # fmt: skip
+                options=options, value=getattr(self, field), layout=ipywidgets.Layout(width="340px"), **look
+            )
 
             def choose(change: dict, field: str = field) -> None:
                 setattr(self, field, change["new"])
@@ -110,8 +112,8 @@ class Planner:
             slider.observe(choose, names="value")
             sliders.append(slider)
         page.value = self._page()
-        pairs = [ipywidgets.HBox(sliders[i : i + 2]) for i in range(0, len(sliders), 2)]
-        return ipywidgets.VBox([*pairs, page])
+        rows = [ipywidgets.HBox(sliders[i : i + 2]) for i in range(0, len(sliders), 2)]
+        return ipywidgets.VBox([*rows, page])
 
     def _page(self) -> str:
         from ddplab.panel import STYLE
