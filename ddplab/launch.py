@@ -13,10 +13,12 @@ import atexit
 import functools
 import inspect
 import multiprocessing
+import multiprocessing.util
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -62,15 +64,20 @@ def warm_up() -> None:
         tempfile.tempdir = folder
         # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        # the notebook's ■ reaches all its processes: one that is importing torch must not die of it
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN) if _on_main_thread() else None
+        theirs, multiprocessing.util.spawnv_passfds = multiprocessing.util.spawnv_passfds, _spawn_apart
         ensure_running()
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        multiprocessing.util.spawnv_passfds = theirs
 
 
-def _on_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def _spawn_apart(path: bytes, args: list[str], fds: list[int]) -> int:
+    """multiprocessing's own way to start its servers, but in a process group of their own. Returns the pid.
+
+    The notebook's ■ reaches the kernel's group, and a server that is importing torch must not die of it. And a kernel
+    that is asked to end waits 14 seconds for what is left in its group; these servers end by themselves after it.
+    """
+    server = subprocess.Popen(args, executable=path, pass_fds=fds, restore_signals=False, process_group=0)
+    server.returncode = 0  # nobody waits for it
+    return server.pid
 
 
 def launch(

@@ -129,6 +129,18 @@ def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(ker
     assert until(lambda: run_folders(folder) == [], 10)
 
 
+def test_a_kernel_that_has_launched_ends_in_good_order(kernel, folder):
+    """It does not wait for multiprocessing's servers, so nobody loses patience and kills it: its exit handlers run."""
+    mark = os.path.join(folder, "handlers ran")
+    kernel.run(f"import atexit\natexit.register(open, {mark!r}, 'w')\nlaunch(os.getpid)")
+    process = kernel.manager.provisioner.process
+    servers = [p for p in psutil.Process(process.pid).children() if p.is_running()]
+    kernel.client.shutdown()
+    assert until(lambda: process.poll() is not None, 12)
+    assert os.path.exists(mark)
+    assert until(lambda: not any(_alive(p) for p in servers), 15)
+
+
 @pytest.mark.parametrize("how", ["launch", "torchrun"])
 def test_a_killed_kernel_leaves_no_process_and_no_folder(kernel, folder, how):
     kernel.run(ENDLESS)
