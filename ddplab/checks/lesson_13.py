@@ -84,8 +84,8 @@ def _explain(got: list, wanted: list, n: int, run: str, total: int, warm: int, p
     """Raise the NotYet that says how the schedule is wrong, from the first update at which it is."""
     where = f"{run}: update {n} has the rate {got[n]:.6g}, not {wanted[n]:.6g}"
     if n >= total:
-        hint = "A cosine climbs back. What has the run after its last update?" if got[-1] > got[n] else ""
-        raise NotYet(f"{where}: the run has ended", hint or "From update `total` on the rate is 0.")
+        what = "and the rate climbs back" if got[-1] > got[n] else "and the rate has not"
+        raise NotYet(f"{where}: the run has ended, {what}", "From update `total` on the rate is 0.")
     if n < warm:
         if got[0] == 0 and abs(got[warm - 1] - wanted[warm - 2]) < 1e-6 * peak:
             raise NotYet(f"{where}: the first update is wasted", "Update 0 is the first of `warm`: count from 1.")

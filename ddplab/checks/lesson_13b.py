@@ -54,7 +54,7 @@ def _explain(where: str, got: float, wanted: float, batches: list, rates: list) 
         )
     if near(math.exp(wanted)) or near(2**wanted) or near(10**wanted):
         raise NotYet(f"{where}: that is a factor", "The exponent itself, without raising anything to it.")
-    raise NotYet(where, "The slope of log(rate) against log(batch), by least squares.")
+    raise NotYet(f"{where}: not the slope of that line", "Of log(rate) against log(batch), by least squares.")
 
 
 @exercise("13b.2", "The best rate, or none")
@@ -82,7 +82,9 @@ def _one(best_rate: Callable[[list, list], Any], rates: list, losses: list, want
         raise NotYet(f"{where}: the lowest is at the {edge} edge", "The true best may lie beyond: None.")
     if got is None:
         if any(math.isnan(loss) for loss in losses):
-            raise NotYet(f"{where}, not {wanted}", "A run that failed is not the best one, and no edge of the list.")
+            raise NotYet(
+                f"{where}, not {wanted}: one failed run hides the others", "Leave it out, or take it as infinite."
+            )
         raise NotYet(f"{where}, not {wanted}", "This one has a neighbour on either side. Is there a `return`?")
     value = number("best_rate", got)
     if abs(value - wanted) < 1e-9:

@@ -122,7 +122,7 @@ ANSWERS = {
         "wrong": [
             (never_refuses, ["at the right edge"]),
             (argmin_of_nan, ["a nan is lower than nothing"]),
-            (refuses_nan, ["A run that failed is not the best one"]),
+            (refuses_nan, ["one failed run hides the others"]),
             (the_loss, ["that is the loss"]),
             (the_place, ["its place in the list"]),
             (the_worst, ["the highest loss"]),
