@@ -334,7 +334,7 @@ HINTS = {
     "device_ids": "Leave `device_ids` out: `net` is on the rank's device already, whichever that is.",
     "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
     "to match target batch_size": "Images and labels have to be cut in the same way.",
-    "ReduceOp.AVG": "The gloo of this torch can only add up. Add up first, then divide.",
+    "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
     "'NoneType' object": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
     "Expected parameter `tensor`": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
     "my_loss returned a tensor of": "One number: add up the losses of the images, `reduction='sum'`.",

@@ -348,6 +348,6 @@ HINTS = {
     "not a Future": "DDP wants a promise: `dist.all_reduce(…, async_op=True).get_future().then(…)`.",
     "the Future holds": "The function in `.then(…)` returns the averaged tensor.",
     "has no attribute 'get_future'": "Without `async_op=True`, `all_reduce` waits and returns None.",
-    "ReduceOp.AVG": "The gloo of this torch can only add up. Divide yourself.",
+    "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere. Divide yourself.",
     "has no attribute 'no_sync'": "`model` is in DDP already; `no_sync` is a method of the model that you were given.",
 }

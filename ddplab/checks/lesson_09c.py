@@ -311,5 +311,5 @@ HINTS = {
     "'NoneType'": "`dist.all_reduce` returns nothing; it changes the tensor that it is given.",
     "Expected parameter": "`dist.all_reduce` takes a tensor: `torch.tensor(…, device=device())`.",
     "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(…, device=device())`.",
-    "ReduceOp.AVG": "The gloo of this torch can only add up.",
+    "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
 }
