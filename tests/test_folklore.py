@@ -1,0 +1,79 @@
+"""The folklore table holds every claim of the audit, once, as the lessons' own cells have settled it."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from ddplab.claims import VERDICTS, claim
+from ddplab.folklore import boxes, table
+
+LESSONS = Path(__file__).parent.parent / "lessons"
+AUDITED = range(1, 79)  # the claims of the five texts that were audited, numbered
+
+
+def lesson(folder, name, *cells):
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells)), folder / name)
+
+
+def settled(text, row=None, **changed):
+    what = {"verdict": "true if", "because": "it is", "measured": "3 of 4: so", "holds": True} | changed
+    box = claim(text, row=row, **what)
+    output = nbformat.v4.new_output("execute_result", {"text/plain": str(box)}, execution_count=1)
+    return nbformat.v4.new_code_cell("claim(...)", outputs=[output])
+
+
+def test_every_audited_claim_has_exactly_one_box():
+    rows = [box.row for box in boxes(LESSONS) if box.row is not None]
+    assert rows == list(AUDITED)
+
+
+def test_every_box_is_found_that_a_cell_has_stored():
+    stored = 0
+    for path in LESSONS.glob("*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            stored += sum(
+                "Verdict" in output.get("data", {}).get("text/plain", "")
+                and "claim(" in cell.source  # a table of boxes is none itself
+                for output in cell.get("outputs", [])
+            )
+    assert len(boxes(LESSONS)) == stored
+
+
+def test_a_box_is_read_whole_and_linked_to_its_heading(tmp_path):
+    heading = nbformat.v4.new_markdown_cell("# 07 · A title\n\n## One `step`, aloud\n\nText.")
+    lesson(tmp_path, "07_costs.ipynb", heading, settled("it | costs “nothing”", 12), settled("other folklore"))
+    lesson(tmp_path, "03_first.ipynb", settled("first", 2, verdict="false"))
+    first, numbered, other = boxes(tmp_path)
+    assert (first.row, first.verdict, first.lesson) == (2, "false", "03")
+    assert (numbered.row, numbered.text, numbered.measured) == (12, "it | costs “nothing”", "3 of 4: so")
+    assert (numbered.verdict, numbered.because) == ("true if", "it is")
+    assert numbered.link == "07_costs.ipynb#One-step%2C-aloud"
+    assert (other.row, other.text) == (None, "other folklore")
+    line = table([numbered]).splitlines()[-1]
+    assert line.startswith("| 12 | it \\| costs “nothing” | ◐ **true if**: it is | 3 of 4: so | [07](07_costs")
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_every_verdict_is_read(tmp_path, verdict):
+    lesson(tmp_path, "00_x.ipynb", settled("c", verdict=verdict))
+    assert [box.verdict for box in boxes(tmp_path)] == [verdict]
+
+
+def test_a_folder_without_boxes_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no claim boxes"):
+        boxes(tmp_path)
+
+
+def test_the_stored_table_is_in_step_with_the_boxes():
+    """Lesson 17 is built from the others: run it again when one of them has changed."""
+    cells = nbformat.read(LESSONS / "17_folklore_measured.ipynb", as_version=4).cells
+    shown = "\n".join(
+        output.data["text/markdown"]
+        for cell in cells
+        for output in cell.get("outputs", [])
+        if "text/markdown" in output.get("data", {})
+    )
+    others = [box for box in boxes(LESSONS) if box.lesson != "17"]
+    missing = [line for line in table(others).splitlines()[2:] if line not in shown]
+    assert not missing, "run tools/run_notebooks.py lessons/17_folklore_measured.ipynb\n" + "\n".join(missing)
