@@ -19,15 +19,23 @@ import torch  # noqa: E402
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Say what has to stay together on one worker, and skip what needs a GPU where there is none.
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_xdist_make_scheduler(config, log):
+    """Say what has to stay together on one worker: a notebook's cells share a kernel, a file's tests their fixtures.
 
-    A notebook's cells share a kernel, most files share a fixture; only the two longest files are dealt out.
+    Only the two longest files are dealt out test by test.
     """
-    for item in items:
-        dealt_out = item.path.name == "test_checks.py" or getattr(item, "originalname", "") == "test_run_all"
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if dealt_out else str(item.path)))
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            dealt_out = "test_checks.py" in nodeid or "::test_run_all[" in nodeid
+            return nodeid if dealt_out else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items):
     if torch.cuda.device_count() == 0:
         for item in items:
             if "gpu" in item.keywords:

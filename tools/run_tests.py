@@ -15,7 +15,7 @@ STAGES = {
     "exercises are in step with solutions": ["tools/make_exercises.py", "--check"],
     # tests/conftest.py says which tests have to stay together on one of the two workers
     "tests, notebooks and browser": [
-        *["-m", "pytest", "-n", "2", "--dist", "loadgroup", "--durations=10", *NBVAL],
+        *["-m", "pytest", "-n", "2", "--dist", "loadfile", "--durations=10", *NBVAL],
         *["tests", "lessons", "solutions", "exercises"],
     ],
 }
