@@ -58,7 +58,8 @@ def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
     alive = []
     for process in me.children(recursive=True):
         try:
-            gone = process.status() == psutil.STATUS_ZOMBIE or process.pid in _there_before
+            theirs = {process.pid, *(parent.pid for parent in process.parents())}  # the browser starts helpers late
+            gone = process.status() == psutil.STATUS_ZOMBIE or theirs & _there_before
             if not gone and not is_server(process):
                 alive.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):
@@ -92,3 +93,4 @@ def nothing_left_behind():
     if shared_memory:
         mine = [name for name in set(os.listdir("/dev/shm")) - shared_memory if str(os.getpid()) in name]
         assert mine == []
+    _there_before.clear()
