@@ -65,8 +65,10 @@ def warm_up() -> None:
         # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         theirs, multiprocessing.util.spawnv_passfds = multiprocessing.util.spawnv_passfds, _spawn_apart
-        ensure_running()
-        multiprocessing.util.spawnv_passfds = theirs
+        try:
+            ensure_running()
+        finally:
+            multiprocessing.util.spawnv_passfds = theirs
 
 
 def _spawn_apart(path: bytes, args: list[str], fds: list[int]) -> int:

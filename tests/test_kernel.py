@@ -134,9 +134,11 @@ def test_a_kernel_that_has_launched_ends_in_good_order(kernel, folder):
     mark = os.path.join(folder, "handlers ran")
     kernel.run(f"import atexit\natexit.register(open, {mark!r}, 'w')\nlaunch(os.getpid)")
     process = kernel.manager.provisioner.process
-    servers = [p for p in psutil.Process(process.pid).children() if p.is_running()]
+    servers = psutil.Process(process.pid).children()
+    assert len(servers) == 2  # the forkserver and the resource tracker; ipykernel waits for those of the kernel's group
+    assert all(os.getpgid(server.pid) != os.getpgid(process.pid) for server in servers)
     kernel.client.shutdown()
-    assert until(lambda: process.poll() is not None, 12)
+    assert until(lambda: process.poll() is not None, 60)
     assert os.path.exists(mark)
     assert until(lambda: not any(_alive(p) for p in servers), 15)
 
