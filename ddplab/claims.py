@@ -12,6 +12,7 @@ VERDICTS = {
     "true if": ("◐", "var(--jp-info-color1, #0277bd)"),
     "misleading": ("≈", "var(--jp-warn-color1, #b26a00)"),
     "false": ("✗", "var(--jp-error-color1, #c62828)"),
+    "not settled": ("?", "var(--jp-border-color1, #757575)"),  # neither a cell nor what was read could tell
 }
 
 
@@ -43,6 +44,7 @@ class Claim:
     measured: str
     row: int | None = None
     predicted: str = ""  # one sentence about the learner's own prediction, or nothing
+    read: str = ""  # where it was read, if no cell can measure it; `measured` is empty then
 
     @property
     def _heading(self) -> str:
@@ -57,6 +59,7 @@ class Claim:
             (self._heading, f"“{self.text}”"),
             ("Verdict", f"{VERDICTS[self.verdict][0]} {self._verdict}: {self.because}"),
             ("Measured", self.measured),
+            ("Read", self.read),
             ("You", self.predicted),
         ]
         return "\n".join(f"{name:<10}{text}" for name, text in rows if text)
@@ -75,8 +78,8 @@ class Claim:
             f'<div style="{muted}">{self._heading}</div>'
             f"<div>“{_inline(self.text)}”</div>"
             f'<div style="margin-top:6px"><strong>{symbol} {self._verdict}</strong>: {_inline(self.because)}</div>'
-            f'<div style="margin-top:6px"><span style="{muted}">Measured:</span> '
-            f"{_inline(self.measured)}</div>"
+            f'<div style="margin-top:6px"><span style="{muted}">{"Read" if self.read else "Measured"}:</span> '
+            f"{_inline(self.read or self.measured)}</div>"
             f"{you}</div>"
         )
 
@@ -86,33 +89,39 @@ def claim(
     *,
     verdict: str,
     because: str,
-    measured: Any,
-    holds: bool,
+    measured: Any = None,
+    holds: bool | None = None,
+    read: str = "",
     row: int | None = None,
     prediction: Prediction | None = None,
     answer: str | None = None,
 ) -> Claim:
     """A claim, its verdict and the number just measured. Let it be the last line of its cell.
 
-    text: the claim in our own words.            verdict: "true", "true if", "misleading" or "false".
+    text: the claim in our own words.            verdict: "true", "true if", "misleading", "false", "not settled".
     because: one sentence.                       measured: the number, formatted so that it is stable.
     holds: what the cell has just shown to be so; when it is False the verdict is not what this machine
         measured, and `AssertionError` says so.
+    read: in place of `measured` and `holds`, where it was read, for the few claims that no cell can measure (who
+        wrote a paper). The box then says so. "not settled" is for these alone.
     row: its number in the table of claims.
     prediction, answer: what `predict` returned, and which of its options turned out right. When the learner
         has chosen one, the box says whether it matched. Without a choice it says nothing.
 
     `because`, `text` and `measured` may mark code with backticks. Raises ValueError for an unknown verdict,
-    or an `answer` that is not among the prediction's options.
+    an `answer` that is not among the prediction's options, or a claim that is neither measured nor read, or both.
     """
     if verdict not in VERDICTS:
         raise ValueError(f"verdict is {verdict!r}; it must be one of {', '.join(map(repr, VERDICTS))}")
-    if not holds:
+    by_measuring, by_reading = measured is not None and holds is not None, bool(read)
+    if by_measuring == by_reading or (verdict == "not settled" and by_measuring):
+        raise ValueError("a claim is measured, with measured=… and holds=…, or it can only be read about, with read=…")
+    if by_measuring and not holds:
         raise AssertionError(
             f"the verdict “{verdict}” on “{text}” is not what this machine measured ({measured}). "
             "If nothing in the cells above was changed, please report it."
         )
-    return Claim(text, verdict, because, str(measured), row, _compare(prediction, answer))
+    return Claim(text, verdict, because, "" if read else str(measured), row, _compare(prediction, answer), read)
 
 
 def predict(question: str, *options: str) -> Prediction:

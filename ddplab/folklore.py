@@ -15,8 +15,8 @@ from ddplab.claims import VERDICTS
 
 BOX = re.compile(
     rf"Claim +(?P<row>\d*) *“(?P<text>.*)”\n"
-    rf"Verdict +(?:{'|'.join(symbol for symbol, _ in VERDICTS.values())}) (?P<verdict>{'|'.join(VERDICTS)})(?: …)?: "
-    rf"(?P<because>.*)\nMeasured +(?P<measured>.*)"
+    rf"Verdict +(?:{'|'.join(re.escape(symbol) for symbol, _ in VERDICTS.values())}) (?P<verdict>{'|'.join(VERDICTS)})(?: …)?: "
+    rf"(?P<because>.*)\n(?P<how>Measured|Read) +(?P<measured>.*)"
 )
 
 
@@ -65,5 +65,6 @@ def _boxes_of(path: Path) -> Iterable[Box]:
             if match := BOX.match("".join(output.get("data", {}).get("text/plain", ""))):
                 row = int(match["row"]) if match["row"] else None
                 link = f"{path.name}#{quote(heading.replace('`', '').replace(' ', '-'))}"
-                text = (match["text"], match["verdict"], match["because"], match["measured"])
+                measured = match["measured"] if match["how"] == "Measured" else f"nothing; read: {match['measured']}"
+                text = (match["text"], match["verdict"], match["because"], measured)
                 yield Box(row, *text, path.name.split("_")[0], link)

@@ -483,7 +483,9 @@ def fake_ranks(world_size: int, rank: int = 0) -> Iterator[None]:
 
     DDP and FSDP do their real bookkeeping (buckets, shards); collectives return at once and leave wrong numbers behind.
     torch 2.13 keeps it in `torch.testing._internal.distributed.fake_pg`, which is not public: importing that registers
-    the backend "fake". Raises ValueError for a rank that is not in the world, RuntimeError where a process group is there already.
+    the backend "fake".
+
+    Raises ValueError for a rank that is not in the world, RuntimeError where a process group is there already.
     """
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore

@@ -53,15 +53,18 @@ def test_text_is_stable_and_names_everything():
     )
 
 
+READ = {"because": "nobody wrote it down", "read": "the first page"}
+
+
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_html_gives_the_verdict_by_word_and_symbol(verdict):
-    page = claim("x", **{**FALSE, "verdict": verdict})._repr_html_()
+    page = claim("x", **{**(READ if verdict == "not settled" else FALSE), "verdict": verdict})._repr_html_()
     words = re.sub("<[^>]*>", "", page)
     assert f"{VERDICTS[verdict][0]} {verdict}" in words
 
 
 def test_verdict_symbols_differ():
-    assert len({symbol for symbol, _ in VERDICTS.values()}) == 4
+    assert len({symbol for symbol, _ in VERDICTS.values()}) == len(VERDICTS)
 
 
 def test_html_follows_the_theme():
@@ -153,3 +156,25 @@ def test_claims_import_neither_widgets_nor_torch():
     path = sys.modules[Claim.__module__].__file__
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_what_no_cell_can_measure_says_where_it_was_read_and_nothing_of_measuring():
+    box = claim("A wrote it", verdict="not settled", row=58, **READ)
+    text = "Claim 58  “A wrote it”\nVerdict   ? not settled: nobody wrote it down\nRead      the first page"
+    assert str(box) == text
+    assert "Measured" not in box._repr_html_() and "Read:</span> the first page" in box._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"measured": "3"},
+        {"holds": True},
+        {"measured": "3", "holds": True, "read": "a page"},
+        {"measured": "3", "holds": True, "verdict": "not settled"},
+    ],
+)
+def test_a_claim_is_either_measured_or_read(given):
+    with pytest.raises(ValueError, match="a claim is measured, with"):
+        claim("x", **{"verdict": "false", "because": "so"} | given)

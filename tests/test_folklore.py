@@ -56,8 +56,10 @@ def test_a_box_is_read_whole_and_linked_to_its_heading(tmp_path):
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_every_verdict_is_read(tmp_path, verdict):
-    lesson(tmp_path, "00_x.ipynb", settled("c", verdict=verdict))
+    only_read = {"measured": None, "holds": None, "read": "a page"} if verdict == "not settled" else {}
+    lesson(tmp_path, "00_x.ipynb", settled("c", verdict=verdict, **only_read))
     assert [box.verdict for box in boxes(tmp_path)] == [verdict]
+    assert boxes(tmp_path)[0].measured == ("nothing; read: a page" if only_read else "3 of 4: so")
 
 
 def test_a_folder_without_boxes_is_told(tmp_path):
