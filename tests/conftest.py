@@ -71,6 +71,10 @@ def run_folders(folder: str | None = None) -> list[str]:
     return [name for name in os.listdir(folder or _folder) if name.startswith(("ddplab-", "pytorch-errorfile"))]
 
 
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+
+
 def until(condition, seconds: float = 5.0) -> bool:
     """Wait for a condition; return whether it came true."""
     deadline = time.monotonic() + seconds
@@ -85,11 +89,12 @@ def until(condition, seconds: float = 5.0) -> bool:
 def nothing_left_behind():
     _there_before.clear()
     _there_before.update(process.pid for process in ranks_alive())
-    folders = run_folders()
+    folders, environment = run_folders(), _environment()
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
     assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"
-    assert set(run_folders()) <= set(folders)
+    assert set(run_folders()) <= set(folders), f"folders left behind: {set(run_folders()) - set(folders)}"
+    assert _environment() == environment, "the next test on this worker would find another environment"
     if shared_memory:
         mine = [name for name in set(os.listdir("/dev/shm")) - shared_memory if str(os.getpid()) in name]
         assert mine == []

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from browser import CHROMIUM, CHROMIUM_FLAGS, FOLDERS, ROOT, Notebook, server, until, write
 from conftest import ranks_alive, run_folders
+from conftest import until as soon
 
 pytestmark = pytest.mark.browser
 
@@ -63,7 +64,7 @@ def nothing_left_behind(lab):
     kernels = psutil.Process(lab.server.pid).children()
     assert len(kernels) == (lab.kernel is not None), "closing a notebook did not end its kernel"
     until(lambda: not any(ranks_alive(kernel.pid) for kernel in kernels), 5)
-    until(lambda: not run_folders(), 5)
+    assert soon(lambda: not run_folders()), f"folders left behind: {run_folders()}"
 
 
 @pytest.fixture

@@ -41,7 +41,6 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 300) -> None:
     Raises NotebookError with the cell's source and traceback when an untagged cell raises, and when a cell
     that is tagged `raises-exception` does not.
     """
-    os.environ["DDPLAB_PANEL"] = "off"  # the kernel inherits it: text instead of widgets
     client = NotebookClient(
         notebook,
         kernel_name="python3",
@@ -51,7 +50,7 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 300) -> None:
         resources={"metadata": {"path": str(folder)}},
     )
     try:
-        client.execute()
+        client.execute(env={**os.environ, "DDPLAB_PANEL": "off"})  # text instead of widgets
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
         raise NotebookError(str(error)) from None
     for cell in code_cells(notebook):
