@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 from ddplab.claims import VERDICTS
 
+SYMBOL = "|".join(re.escape(symbol) for symbol, _ in VERDICTS.values())
 BOX = re.compile(
     rf"Claim +(?P<row>\d*) *“(?P<text>.*)”\n"
-    rf"Verdict +(?:{'|'.join(re.escape(symbol) for symbol, _ in VERDICTS.values())}) (?P<verdict>{'|'.join(VERDICTS)})(?: …)?: "
+    rf"Verdict +(?:{SYMBOL}) (?P<verdict>{'|'.join(VERDICTS)})(?: …)?: "
     rf"(?P<because>.*)\n(?P<how>Measured|Read) +(?P<measured>.*)"
 )
 

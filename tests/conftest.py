@@ -71,8 +71,10 @@ def run_folders(folder: str | None = None) -> list[str]:
     return [name for name in os.listdir(folder or _folder) if name.startswith(("ddplab-", "pytorch-errorfile"))]
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+def _switches() -> dict[str, str]:
+    """Return ddplab's own variables and a rank's: what would make the next test on this worker another one."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith(("DDPLAB_", "RANK", "WORLD_SIZE"))}
+    return {name: value for name, value in ours.items() if name != "DDPLAB_SOCKET_DIR"}  # set once, when imported
 
 
 def until(condition, seconds: float = 5.0) -> bool:
@@ -89,12 +91,12 @@ def until(condition, seconds: float = 5.0) -> bool:
 def nothing_left_behind():
     _there_before.clear()
     _there_before.update(process.pid for process in ranks_alive())
-    folders, environment = run_folders(), _environment()
+    folders, switches = run_folders(), _switches()
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
     assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"
     assert set(run_folders()) <= set(folders), f"folders left behind: {set(run_folders()) - set(folders)}"
-    assert _environment() == environment, "the next test on this worker would find another environment"
+    assert _switches() == switches, "the next test on this worker would find another environment"
     if shared_memory:
         mine = [name for name in set(os.listdir("/dev/shm")) - shared_memory if str(os.getpid()) in name]
         assert mine == []
