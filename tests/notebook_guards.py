@@ -47,8 +47,10 @@ def cell_problems(cell: NotebookNode) -> list[str]:
 
 
 def length_problems(cells: list[NotebookNode]) -> list[str]:
-    """A lesson's cells are short: half of them at most 3 lines, nine in ten at most 10."""
+    """A lesson has 12 to 30 cells, and they are short: half of them at most 3 lines, nine in ten at most 10."""
     found, lengths = [], [length(cell) for cell in cells]
+    if not 12 <= len(cells) <= 30:
+        found.append(f"it has {len(cells)} code cells; a lesson has 12 to 30")
     for bound, share in ((3, 0.5), (10, 0.9)):
         within = sum(n <= bound for n in lengths)
         if within < share * len(lengths):

@@ -191,6 +191,7 @@ def test_a_run_stores_the_same_bytes_twice(tmp_path):
         code("import sys\nfor n in range(3):\n    print(n, flush=True)\n    print(-n, file=sys.stderr)"),
         code("import ipywidgets\nprint('a')\ndisplay(ipywidgets.IntSlider())\nprint('b')"),
         code("import torch\ntorch.nn.Linear(2, 3)(torch.zeros(4))", "raises-exception", collapsed=True),
+        code("raise ValueError(f'in {torch.__file__} and {__import__(\"ddplab\").__file__}')", "raises-exception"),
         code("%matplotlib inline\nimport matplotlib.pyplot as plt\n_ = plt.plot([1, 2])", "nbval-ignore-output"),
     ]
     nbformat.write(new_notebook(cells=cells, metadata={"widgets": {}, "language_info": {"name": "x"}}), path)
@@ -199,13 +200,14 @@ def test_a_run_stores_the_same_bytes_twice(tmp_path):
     stored = nbformat.read(path, as_version=4)
     assert problems(stored) == []
     assert stored.metadata == run_notebooks.METADATA
-    streams, slider, error, _ = (cell.outputs for cell in stored.cells)
+    streams, slider, error, words, _ = (cell.outputs for cell in stored.cells)
     assert [(output.name, output.text) for output in streams] == [
         ("stdout", "0\n1\n2\n"),
         ("stderr", "0\n-1\n-2\n"),
     ]
     assert [output.output_type for output in slider] == ["stream", "display_data", "stream"]
     assert error[0].ename == "RuntimeError" and "torch/nn/modules/linear.py" in error[0].traceback[-2]
+    assert words[0].evalue == "in torch/__init__.py and ddplab/__init__.py"
     assert "collapsed" not in stored.cells[2].metadata
     run_notebooks.run(path)
     assert path.read_bytes() == first
@@ -241,8 +243,14 @@ def test_ids_that_are_missing_are_made_from_the_source(tmp_path):
 
 
 def clean():
-    cell = new_code_cell("print(1)", execution_count=1, outputs=[new_output("stream", text="1\n")])
-    return new_notebook(cells=[cell], metadata=dict(run_notebooks.METADATA))
+    made = [new_output("stream", text="1\n")]
+    cells = [new_code_cell("print(1)", execution_count=n, outputs=made) for n in range(1, 13)]
+    return new_notebook(cells=cells, metadata=dict(run_notebooks.METADATA))
+
+
+def lengthen(notebook, cells, lines):
+    for cell in notebook.cells[:cells]:
+        cell.source = "\n".join(["x = 1"] * lines)
 
 
 def test_a_clean_notebook_has_no_problem():
@@ -270,9 +278,11 @@ def put_output(notebook, *arguments, **fields):
         (lambda nb: put_output(nb, "stream", text="see /home/ada/x.py"), "/home/ada"),
         (lambda nb: put_output(nb, "stream", text="File \x1b[32m/tmp/x.py"), "/tmp/x.py"),
         (lambda nb: put_output(nb, "display_data", {"text/html": "<p>~/course</p>"}), "~/course"),
-        (lambda nb: nb.cells[0].update(source="\n".join(["x = 1"] * 21)), "more than 20"),
-        (lambda nb: nb.cells[0].update(source="\n".join(["x = 1"] * 11)), "at most 10 lines, below 90%"),
-        (lambda nb: nb.cells[0].update(source="\n".join(["x = 1"] * 4)), "at most 3 lines, below 50%"),
+        (lambda nb: lengthen(nb, 1, 21), "more than 20"),
+        (lambda nb: lengthen(nb, 2, 11), "10 of its 12 code cells have at most 10 lines, below 90%"),
+        (lambda nb: lengthen(nb, 7, 4), "5 of its 12 code cells have at most 3 lines, below 50%"),
+        (lambda nb: nb.cells.pop(), "it has 11 code cells"),
+        (lambda nb: nb.cells.extend(clean().cells + clean().cells), "it has 36 code cells"),
     ],
 )
 def test_each_fault_is_named(spoil, words):

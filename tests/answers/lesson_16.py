@@ -1,108 +1,67 @@
 """Answers to the exercises of lesson 16: correct, blank, and wrong as learners are wrong."""
 
-import torch.distributed as dist
+import math
+
+BYTES = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}
 
 
-def part(tensor, dim=1):
-    return tensor.chunk(dist.get_world_size(), dim=dim)[dist.get_rank()]
+def fewest(parameters, tool, room=80e9):
+    whole, shared = BYTES[tool]
+    left = room - whole * parameters
+    if left < 0 or (shared and left == 0):
+        return None
+    return max(1, math.ceil(shared * parameters / left)) if shared else 1
 
 
-def columns_apart(x, weight, bias):
-    out = part(x) @ part(weight).T
-    dist.all_reduce(out)
-    return out + bias
-
-
-def blank(x, weight, bias):
+def blank(parameters, tool, room=80e9):
     raise NotImplementedError("your code here")
 
 
-def bias_on_each(x, weight, bias):
-    out = part(x) @ part(weight).T + bias
-    dist.all_reduce(out)
-    return out
+def ddp_shares(parameters, tool, room=80e9):
+    return fewest(parameters, "fsdp" if tool == "ddp" else tool, room)
 
 
-def never_meet(x, weight, bias):
-    return part(x) @ part(weight).T + bias
+def not_rounded(parameters, tool, room=80e9):
+    given = fewest(parameters, tool, room)
+    return 16 * parameters / room if tool == "fsdp" else given
 
 
-def averaged(x, weight, bias):
-    return (columns_apart(x, weight, bias) - bias) / dist.get_world_size() + bias
+def rounded_down(parameters, tool, room=80e9):
+    return max(1, int(16 * parameters / room)) if tool == "fsdp" else fewest(parameters, tool, room)
 
 
-def averaged_all(x, weight, bias):
-    return columns_apart(x, weight, bias) / dist.get_world_size()
+def none_at_all(parameters, tool, room=80e9):
+    return int(16 * parameters // room) if tool == "fsdp" else fewest(parameters, tool, room)
 
 
-def no_bias(x, weight, bias):
-    return columns_apart(x, weight, bias) - bias
+def the_brim(parameters, tool, room=80e9):
+    return None if tool == "ddp" and 16 * parameters == room else fewest(parameters, tool, room)
 
 
-def rows(x, weight, bias):
-    out = x @ part(weight, dim=0).T
-    dist.all_reduce(out)
-    return out
+def zero_shares_all(parameters, tool, room=80e9):
+    return fewest(parameters, "fsdp" if tool == "zero" else tool, room)
 
 
-def weight_only(x, weight, bias):
-    out = x @ part(weight).T
-    dist.all_reduce(out)
-    return out + bias
+def one_number_of_adam(parameters, tool, room=80e9):
+    return max(1, math.ceil(12 * parameters / room)) if tool == "fsdp" else fewest(parameters, tool, room)
 
 
-def the_whole(x, weight, bias):
-    return x @ weight.T + bias
+def infinite(parameters, tool, room=80e9):
+    given = fewest(parameters, tool, room)
+    return math.inf if given is None else given
 
 
-def whole_on_each(x, weight, bias):
-    out = x @ weight.T
-    dist.all_reduce(out)
-    return out + bias
+def always_80(parameters, tool, room=80e9):
+    return fewest(parameters, tool)
 
 
-def for_two_ranks(x, weight, bias):
-    rank = dist.get_rank()
-    out = x[:, 6 * rank : 6 * rank + 6] @ weight[:, 6 * rank : 6 * rank + 6].T
-    dist.all_reduce(out)
-    return out + bias
-
-
-def only_rank_0(x, weight, bias):
-    out = part(x) @ part(weight).T
-    dist.reduce(out, 0)
-    return out + bias
-
-
-def returns_nothing(x, weight, bias):
-    columns_apart(x, weight, bias)
-
-
-RIGHT = ("accumulate", "ddp", "zero", "fsdp", "tensor")
-
-
-def said(**other):
-    return tuple(other.get(name, right) for name, right in zip("abcde", RIGHT, strict=True))
+def in_words(parameters, tool, room=80e9):
+    given = fewest(parameters, tool, room)
+    return "none" if given is None else given
 
 
 ANSWERS = {
     "16.1": {
-        "correct": RIGHT,
-        "blank": (..., ..., ..., ..., ...),
-        "wrong": [
-            (said(a="fsdp"), ["`a` is not 'fsdp'", "several GPUs"]),
-            (said(b="fsdp"), ["`b` is not 'fsdp'", "more than is needed"]),
-            (said(c="ddp"), ["`c` is not 'ddp'", "every rank needs the room"]),
-            (said(c="accumulate"), ["`c` is not 'accumulate'", "activations smaller"]),
-            (said(c="fsdp"), ["`c` is not 'fsdp'", "more than is needed"]),
-            (said(d="zero"), ["`d` is not 'zero'", "whole on every rank"]),
-            (said(d="tensor"), ["`d` is not 'tensor'", "no single layer"]),
-            (said(e="fsdp"), ["`e` is not 'fsdp'", "fit whole"]),
-            (said(e="pipelines"), ["`e` is 'pipelines'"]),
-            (said(a=1), ["`a` is 1"]),
-        ],
-    },
-    "16.2": {
         "correct": (19240, 32768, 5712),
         "blank": (..., ..., ...),
         "wrong": [
@@ -116,23 +75,21 @@ ANSWERS = {
             ((19240, "32768 bytes", 5712), ["`zero_rank_0` gives a str", "not a number"]),
         ],
     },
-    "16.3": {
-        "correct": columns_apart,
+    "16.2": {
+        "correct": fewest,
         "blank": blank,
         "wrong": [
-            (bias_on_each, ["on 2 ranks", "the bias 2 times over"]),
-            (never_meet, ["the ranks return different numbers"]),
-            (averaged, ["the mean of the parts"]),
-            (averaged_all, ["the mean of the parts"]),
-            (no_bias, ["returns no bias"]),
-            (rows, ["the shape (5, 2), not (5, 4)"]),
-            (weight_only, ["shapes cannot be multiplied"]),
-            (the_whole, ["multiplies by the whole weight"]),
-            (whole_on_each, ["2 times the product"]),
-            (for_two_ranks, ["on 3 ranks"]),
-            (only_rank_0, ["rank 1", "different numbers"]),
-            (returns_nothing, ["got no tensor back"]),
-            ("columns_apart", ["not a function"]),
+            (ddp_shares, ["fewest(7e9, 'ddp', 80e9) gives 2, and no number is enough"]),
+            (not_rounded, ["fewest(4e9, 'fsdp', 80e9) gives 0.8, which is no number"]),
+            (rounded_down, ["fewest(7e9, 'fsdp', 80e9) gives 1: it does not fit on so few"]),
+            (none_at_all, ["gives 0, which is no number"]),
+            (the_brim, ["fewest(5e9, 'ddp', 80e9) gives None, and 1 would do"]),
+            (zero_shares_all, ["fewest(7e9, 'zero', 80e9) gives 2: it does not fit on so few"]),
+            (one_number_of_adam, ["fewest(30e9, 'fsdp', 80e9) gives 5: it does not fit on so few"]),
+            (infinite, ["gives inf, and no number is enough"]),
+            (always_80, ["fewest(70e9, 'fsdp', 24e9) gives 14: it does not fit"]),
+            (in_words, ["gives 'none'"]),
+            (7, ["not a function"]),
         ],
     },
 }

@@ -1,0 +1,124 @@
+"""Answers to the exercises of lesson 16b: correct, blank, and wrong as learners are wrong."""
+
+import torch.distributed as dist
+
+
+def part(tensor, dim=1):
+    return tensor.chunk(dist.get_world_size(), dim=dim)[dist.get_rank()]
+
+
+def columns_apart(x, weight, bias):
+    out = part(x) @ part(weight).T
+    dist.all_reduce(out)
+    return out + bias
+
+
+def blank(x, weight, bias):
+    raise NotImplementedError("your code here")
+
+
+def bias_on_each(x, weight, bias):
+    out = part(x) @ part(weight).T + bias
+    dist.all_reduce(out)
+    return out
+
+
+def never_meet(x, weight, bias):
+    return part(x) @ part(weight).T + bias
+
+
+def averaged(x, weight, bias):
+    return (columns_apart(x, weight, bias) - bias) / dist.get_world_size() + bias
+
+
+def averaged_all(x, weight, bias):
+    return columns_apart(x, weight, bias) / dist.get_world_size()
+
+
+def no_bias(x, weight, bias):
+    return columns_apart(x, weight, bias) - bias
+
+
+def rows(x, weight, bias):
+    out = x @ part(weight, dim=0).T
+    dist.all_reduce(out)
+    return out
+
+
+def weight_only(x, weight, bias):
+    out = x @ part(weight).T
+    dist.all_reduce(out)
+    return out + bias
+
+
+def the_whole(x, weight, bias):
+    return x @ weight.T + bias
+
+
+def whole_on_each(x, weight, bias):
+    out = x @ weight.T
+    dist.all_reduce(out)
+    return out + bias
+
+
+def for_two_ranks(x, weight, bias):
+    rank = dist.get_rank()
+    out = x[:, 6 * rank : 6 * rank + 6] @ weight[:, 6 * rank : 6 * rank + 6].T
+    dist.all_reduce(out)
+    return out + bias
+
+
+def only_rank_0(x, weight, bias):
+    out = part(x) @ part(weight).T
+    dist.reduce(out, 0)
+    return out + bias
+
+
+def returns_nothing(x, weight, bias):
+    columns_apart(x, weight, bias)
+
+
+RIGHT = ("accumulate", "ddp", "zero", "fsdp", "tensor")
+
+
+def said(**other):
+    return tuple(other.get(name, right) for name, right in zip("abcde", RIGHT, strict=True))
+
+
+ANSWERS = {
+    "16b.1": {
+        "correct": RIGHT,
+        "blank": (..., ..., ..., ..., ...),
+        "wrong": [
+            (said(a="fsdp"), ["`a` is not 'fsdp'", "several GPUs"]),
+            (said(b="fsdp"), ["`b` is not 'fsdp'", "more than is needed"]),
+            (said(c="ddp"), ["`c` is not 'ddp'", "every rank needs the room"]),
+            (said(c="accumulate"), ["`c` is not 'accumulate'", "activations smaller"]),
+            (said(c="fsdp"), ["`c` is not 'fsdp'", "more than is needed"]),
+            (said(d="zero"), ["`d` is not 'zero'", "whole on every rank"]),
+            (said(d="tensor"), ["`d` is not 'tensor'", "no single layer"]),
+            (said(e="fsdp"), ["`e` is not 'fsdp'", "fit whole"]),
+            (said(e="pipelines"), ["`e` is 'pipelines'"]),
+            (said(a=1), ["`a` is 1"]),
+        ],
+    },
+    "16b.2": {
+        "correct": columns_apart,
+        "blank": blank,
+        "wrong": [
+            (bias_on_each, ["on 2 ranks", "the bias 2 times over"]),
+            (never_meet, ["the ranks return different numbers"]),
+            (averaged, ["the mean of the parts"]),
+            (averaged_all, ["the mean of the parts"]),
+            (no_bias, ["returns no bias"]),
+            (rows, ["the shape (5, 2), not (5, 4)"]),
+            (weight_only, ["shapes cannot be multiplied"]),
+            (the_whole, ["multiplies by the whole weight"]),
+            (whole_on_each, ["2 times the product"]),
+            (for_two_ranks, ["on 3 ranks"]),
+            (only_rank_0, ["rank 1", "different numbers"]),
+            (returns_nothing, ["got no tensor back"]),
+            ("columns_apart", ["not a function"]),
+        ],
+    },
+}
