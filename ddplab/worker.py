@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import faulthandler
 import functools
+import importlib
 import json
 import multiprocessing
 import os
@@ -130,7 +131,10 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], in
         fn, args, kwargs = load(f"{run_dir}/fn", here)
         if init:
             if backend == "gloo" and dist.get_debug_level() == dist.DebugLevel.DETAIL:
-                backend = "cpu:gloo,cuda:gloo"  # the same, but DDP's logger in torch 2.13 crashes at "gloo" with DETAIL
+                # At a bare "gloo" DDP's logger in torch 2.13 crashes (lesson 14c shows it). It does not where torch
+                # leaves the default backend open: devices are named, and torch._dynamo has registered a backend more.
+                importlib.import_module("torch._dynamo")
+                backend = "cpu:gloo,cuda:gloo"
             dist.init_process_group(backend, device_id=here if backend == "nccl" else None)
             dist.barrier()  # everybody is connected: a rank that fails at once does not surprise the others
         _save_result(fn(*args, **kwargs), run_dir, rank)

@@ -111,6 +111,11 @@ cleanup()
 """
 
 
+def cut_off(error: str) -> bool:
+    """Whether a collective has failed for want of an answer; the host without a cable may also be told at once."""
+    return "imed out" in error or "Network is unreachable" in error
+
+
 def test_when_a_host_is_cut_off_the_other_says_so_and_goes_on_alone(hosts, torchrun, tmp_path):
     """The cable is cut in the middle of training: no process dies, no connection is closed, there is silence."""
     patience = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
@@ -120,9 +125,9 @@ def test_when_a_host_is_cut_off_the_other_says_so_and_goes_on_alone(hosts, torch
     ip("-n", hosts.names[0], "link", "set", hosts.cards[0], "down")
 
     assert agents[0].wait(120) == 0, log.read_text()
-    assert "imed out" in (tmp_path / "a.error").read_text()
+    assert cut_off((tmp_path / "a.error").read_text())
     assert set((tmp_path / "a.2").read_text().split()) == {"2"}  # both, until the cut
     assert (tmp_path / "a.1").read_text().split() == ["1"] * 3  # restarted, alone, to the end
     assert agents[1].wait(120) != 0  # its agent has lost the meeting, which host a held
-    assert "imed out" in (tmp_path / "b.error").read_text()
+    assert cut_off((tmp_path / "b.error").read_text())
     assert not (tmp_path / "b.1").exists()

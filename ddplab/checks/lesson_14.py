@@ -115,7 +115,7 @@ def _run_together(run: Callable[..., Any], lengths: list[int]) -> tuple[Any, lis
     return run(batches(), step), seen, read
 
 
-@exercise("14.3", "Stop together")
+@exercise("14.3", "As many steps for all")
 def stop_together(run: Callable[..., Any]) -> None:
     """`run(batches, step)` on ranks with different numbers of batches: all take as many steps as the poorest has."""
     needs_function("run", run)
