@@ -31,7 +31,7 @@ class Prediction:
 
     def _ipython_display_(self) -> None:
         if not self._shown:  # as the last line of the cell that asked, it is there already
-            _show(self)
+            _ask(self)
 
 
 @dataclass
@@ -133,7 +133,7 @@ def predict(question: str, *options: str) -> Prediction:
     if len(options) < 2 or len(set(options)) < len(options):
         raise ValueError(f"predict needs two or more different options, got {list(options)}")
     prediction = Prediction(question, options)
-    _show(prediction)
+    _ask(prediction)
     _mark_as_shown(prediction)
     return prediction
 
@@ -150,15 +150,14 @@ def _compare(prediction: Prediction | None, answer: str | None) -> str:
     return f"You predicted “{prediction.choice}”. It turned out “{answer}”."
 
 
-def _show(prediction: Prediction) -> None:
-    """Display a prediction: radio buttons where someone can press them, text where no one can."""
-    from ddplab.panel import live
+def _ask(prediction: Prediction) -> None:
+    from ddplab.panel import show
 
-    if not live():
-        print(prediction)
-        return
+    show(prediction, lambda: _radio_buttons(prediction))
+
+
+def _radio_buttons(prediction: Prediction) -> Any:
     import ipywidgets
-    from IPython.display import display
 
     # JupyterLab takes the arrow keys for itself, so each option is a group of its own: Tab reaches it, Space chooses.
     buttons = [
@@ -179,9 +178,7 @@ def _show(prediction: Prediction) -> None:
     for button in buttons:
         button.observe(choose, names="value")
     question = ipywidgets.HTML(f"<strong>Predict:</strong> {_inline(prediction.question)}")
-    box = ipywidgets.VBox([question, *buttons])
-    # Where the widget is gone (a saved file, a forge) the text stands in for it.
-    display({**box._repr_mimebundle_(), "text/plain": str(prediction)}, raw=True)
+    return ipywidgets.VBox([question, *buttons])
 
 
 def _mark_as_shown(prediction: Prediction) -> None:

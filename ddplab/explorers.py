@@ -71,15 +71,9 @@ class Checklist:
         return f"{sum(finding.ok is True for finding in self.findings)} of {len(self.findings)} in order"
 
     def _ipython_display_(self) -> None:
-        from ddplab.panel import live
+        from ddplab.panel import show
 
-        if not live():
-            print(self)
-            return
-        from IPython.display import display
-
-        # Where the widget is gone (a saved file, a forge) the text stands in for it.
-        display({**self._widget()._repr_mimebundle_(), "text/plain": str(self)}, raw=True)
+        show(self, self._widget)
 
     def _widget(self) -> Any:
         """One finding at a time, three buttons (Tab reaches them, Space presses them)."""
@@ -397,12 +391,12 @@ class SideBySide:
         return ipywidgets.VBox([ipywidgets.HBox([batch, rate, seeds]), ipywidgets.HBox([go, clear]), page])
 
     def _page(self, busy: bool) -> str:
-        from ddplab.panel import STYLE, _chart
+        from ddplab.panel import STYLE, chart
 
         if not self.trials:
             return '<div role="status">Nothing trained yet: choose, and press Train.</div>'
         box = (0, self.epochs, 0, TOP)
-        charts = [_chart(t.name, t.curves(), 100, i * 300, "epoch", box) for i, t in enumerate(self.trials)]
+        charts = [chart(t.name, t.curves(), 100, i * 300, "epoch", box) for i, t in enumerate(self.trials)]
         cells = [[f"<td>{cell}</td>" for cell in trial.facts()] for trial in self.trials]
         rows = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
         head = "".join(f'<th scope="col">{head}</th>' for head in self.heads)

@@ -15,7 +15,7 @@ import threading
 import time
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ddplab.run import Run
@@ -45,6 +45,17 @@ def _in_kernel() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)  # Colab's is a subclass
+
+
+def show(words: Any, widget: Callable[[], Any]) -> None:
+    """Display a widget where somebody can press it, and the words where nobody can."""
+    if not live():
+        print(words)
+        return
+    from IPython.display import display
+
+    # Where the widget is gone (a saved file, a forge) the words stand in for it.
+    display({**widget()._repr_mimebundle_(), "text/plain": str(words)}, raw=True)
 
 
 def view_of(run: Run, wait: bool, quiet: bool) -> Quiet:
@@ -225,7 +236,7 @@ class Panel(Quiet):
         if not columns:
             return ""
         each = max(12, DRAWN_POINTS // sum(map(len, columns.values())))
-        charts = "".join(_chart(name, columns[name], each, i * 300) for i, name in enumerate(list(columns)[:4]))
+        charts = "".join(chart(name, columns[name], each, i * 300) for i, name in enumerate(list(columns)[:4]))
         width = 300 * min(4, len(columns))
         names = ", ".join(columns)
         return (
@@ -293,7 +304,7 @@ def _stroke(rank: int) -> str:
     return f'fill="none" stroke="{COLOURS[rank % 8]}" stroke-width="{width:.1f}" stroke-dasharray="{DASHES[rank % 4]}"'
 
 
-def _chart(name: str, ranks: dict[int, list], each: int, left: int, unit: str = "step", box: tuple = ()) -> str:
+def chart(name: str, ranks: dict[int, list], each: int, left: int, unit: str = "step", box: tuple = ()) -> str:
     """Return one chart. `box` (x from, x to, y from, y to) is for charts that share their axes."""
     thinned = {rank: points[:: len(points) // each + 1] + points[-1:] for rank, points in ranks.items()}
     xs = [x for points in thinned.values() for x, _ in points]

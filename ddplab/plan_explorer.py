@@ -81,15 +81,9 @@ class Planner:
         )
 
     def _ipython_display_(self) -> None:
-        from ddplab.panel import live
+        from ddplab.panel import show
 
-        if not live():
-            print(self)
-            return
-        from IPython.display import display
-
-        # Where the widget is gone (a saved file, a forge) the text stands in for it.
-        display({**self._widget()._repr_mimebundle_(), "text/plain": str(self)}, raw=True)
+        show(self, self._widget)
 
     def _widget(self) -> Any:
         """Eight sliders (Tab reaches them, the left and right arrow move them) and the table."""
