@@ -46,6 +46,11 @@ def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
     answer = number("accuracy", accuracy(model, data))
     moved = not torch.equal(model.features[1].running_mean, statistics)
     if abs(answer - share) < 1e-6 and not moved:
+        if not model.training:
+            raise NotYet(
+                "the model came in training mode and is left in evaluation mode",
+                hint="Note model.training before, and put it back: model.train(was_training).",
+            )
         return
     if answer == right.sum() or answer > 100:
         raise NotYet(f"it returned {answer:g}: that is how many are right", hint="Divide by how many images there are.")

@@ -130,7 +130,7 @@ def mend_the_script(mended: str) -> None:
     tasks = re.findall(r"^#SBATCH\s+(?:--ntasks-per-node)[= ](\d+)", mended, re.MULTILINE)
     if tasks and tasks[-1] != "1":
         raise NotYet(
-            f"SLURM would start {tasks[-1]} agents on each node, and each of them 4 ranks",
+            f"SLURM would start {tasks[-1]} agents on each node, and a meeting of 2 lets only two of them in",
             "Tasks are what srun starts. How many agents does a node need?",
         )
     first, second = jobs
@@ -145,6 +145,12 @@ def mend_the_script(mended: str) -> None:
     host, _, port = first.rdzv_endpoint.partition(":")
     if not host:
         raise NotYet(f"the endpoint is {first.rdzv_endpoint!r}: it names no machine", "Say which node holds the store.")
+    written = re.search(r"--rdzv[-_]endpoint[= ]+[\"']?([\w.-]+):", mended)
+    if written:  # no $ in it; the play scontrol says localhost too, so the words tell and not the value
+        raise NotYet(
+            f"the store is always on {written[1]!r}, whichever nodes SLURM gives",
+            "A name that is right for every job: `$(hostname)` is filled in on the first node.",
+        )
     if port == second.rdzv_endpoint.partition(":")[2]:
         raise NotYet(
             f"jobs 4242 and 4243 both meet at port {port or 29400}, and may be on one node",

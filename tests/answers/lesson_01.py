@@ -17,11 +17,18 @@ def blank(*_):
 
 @torch.no_grad()
 def accuracy(model, data):
+    was_training, right = model.training, 0
     model.eval()
-    right = 0
     for x, y in DataLoader(data, batch_size=64):
         right += (model(x).argmax(dim=1) == y).sum().item()
+    model.train(was_training)
     return right / len(data)
+
+
+def leaves_it_in_evaluation_mode(model, data):
+    share = accuracy(model, data)
+    model.eval()
+    return share
 
 
 def how_many(model, data):
@@ -249,6 +256,7 @@ ANSWERS = {
         "blank": blank,
         "wrong": [
             (how_many, ["that is how many are right"]),
+            (leaves_it_in_evaluation_mode, ["left in evaluation mode"]),
             (per_cent, ["in per cent"]),
             (error_rate, ["the share that is wrong"]),
             (mean_of_means, ["a last batch that is smaller"]),

@@ -12,7 +12,7 @@ def main():
     global factor
     factor = 3
     context = get_context("spawn")
-    children = [context.Process(target=lambda: work(rank)) for rank in range(2)]
+    children = [context.Process(target=lambda rank=rank: work(rank)) for rank in range(2)]
     for child in children:
         child.start()
     for child in children:
@@ -20,7 +20,7 @@ def main():
 
 main()
 """
-NAMED = BROKEN.replace("target=lambda: work(rank)", "target=work, args=(rank,)")
+NAMED = BROKEN.replace("target=lambda rank=rank: work(rank)", "target=work, args=(rank,)")
 GUARDED = NAMED.replace("\nmain()\n", '\nif __name__ == "__main__":\n    main()\n')
 MENDED = GUARDED.replace("args=(rank,)", "args=(rank, factor)").replace("work(rank):", "work(rank, factor):")
 
