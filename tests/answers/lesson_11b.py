@@ -104,6 +104,8 @@ ANSWERS = {
             (but(("20000))", "20000)")), ["bash cannot read it"]),
             (but(("#!/bin/bash\n", "")), ["first line"]),
             (but(("$(hostname)", "")), ["names no machine"]),
+            (but(("$(hostname)", "localhost")), ["the store is always on 'localhost'"]),
+            (but(("$(hostname)", "gpu01")), ["the store is always on 'gpu01'"]),
             (but(("10000 + SLURM_JOB_ID % 20000", "60000 + SLURM_JOB_ID * 7")), ["the port is 89694"]),
             (["srun", "torchrun"], ["a list, not a text"]),
         ],
