@@ -58,6 +58,8 @@ def _box(axis: Axes, left: float, row: int, sample: int, colour: tuple[float, ..
 
     face, hatch = colour or (1.0, 1.0, 1.0, 1.0), None if colour else "////"
     patch = None if colour else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    ink = "white" if sum(face[:3]) < 1.5 else "black"
+    ink = (
+        "white" if sum(face[:3]) < 1.37 else "black"
+    )  # so the contrast is 4.5 at least (WCAG 2.2), whatever the colour
     axis.add_patch(Rectangle((left, row), 1, 1, facecolor=face, edgecolor="black", linewidth=0.8, hatch=hatch))
     axis.text(left + 0.5, row + 0.5, sample, ha="center", va="center", fontsize=9, color=ink, bbox=patch)

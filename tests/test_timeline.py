@@ -157,6 +157,13 @@ def test_the_picture_has_every_bar_and_names_what_it_shows():
     ]  # fmt: skip
     bars = sum(len(collection.get_paths()) for collection in axis.collections)
     assert bars == 2 * (4 + 2 + 2)
+    begins = [path.get_extents().x0 for collection in axis.collections for path in collection.get_paths()]
+    ends = [path.get_extents().x1 for collection in axis.collections for path in collection.get_paths()]
+    spans = [(0, 2), (2, 5), (5, 15), (16, 17), *hidden(ONE_STEP), *exposed(ONE_STEP)]  # milliseconds
+    assert list(zip(begins, ends, strict=True)) == 2 * spans
+    middles = [collection.get_datalim(axis.transData).y0 for collection in axis.collections]
+    assert max(middles[: len(middles) // 2]) < 0.5 < min(middles[len(middles) // 2 :])  # rank 0's bars above rank 1's
+    assert axis.get_ylim() == (1.5, -0.5)
 
 
 def test_drawings_may_share_a_figure():
