@@ -72,8 +72,9 @@ def test_gpus_that_torch_sees(machine):
 
 
 def test_a_torch_without_cuda(machine):
-    machine(there=2)
+    machine(there=2, header="| CUDA Version: 12.4 |")
     problem(doctor.gpus(), "2 in this machine", "without CUDA", "pytorch.org")
+    assert list(doctor.driver()) == []  # there is no CUDA of torch's to compare with
 
 
 def test_gpus_that_torch_cannot_use(machine):
@@ -84,6 +85,7 @@ def test_gpus_that_torch_cannot_use(machine):
 def test_a_cuda_torch_without_a_driver(machine):
     machine(cuda="12.8")
     problem(doctor.gpus(), "built for CUDA 12.8", "nvidia-smi", state="note")
+    assert list(doctor.driver()) == []
 
 
 @pytest.mark.parametrize("value, seen, state", [("", 0, "problem"), ("1", 1, "note")])
