@@ -69,17 +69,17 @@ class Claim:
     def _repr_html_(self) -> str:
         symbol, colour = VERDICTS[self.verdict]
         muted = "color:var(--jp-ui-font-color2, #616161)"
-        you = f'<div style="margin-top:6px">{_inline(self.predicted)}</div>' if self.predicted else ""
+        you = f'<div style="margin-top:6px">{marked(self.predicted)}</div>' if self.predicted else ""
         return (
             f'<div role="note" aria-label="{html.escape(f"{self._heading}: {self._verdict}")}" style="'
             f"border:1px solid var(--jp-border-color1, #bdbdbd);border-left:6px solid {colour};"
             "padding:10px 14px;margin:8px 0;max-width:46em;line-height:1.5;"
             'color:var(--jp-ui-font-color1, #212121);background:var(--jp-layout-color1, #ffffff)">'
             f'<div style="{muted}">{self._heading}</div>'
-            f"<div>“{_inline(self.text)}”</div>"
-            f'<div style="margin-top:6px"><strong>{symbol} {self._verdict}</strong>: {_inline(self.because)}</div>'
+            f"<div>“{marked(self.text)}”</div>"
+            f'<div style="margin-top:6px"><strong>{symbol} {self._verdict}</strong>: {marked(self.because)}</div>'
             f'<div style="margin-top:6px"><span style="{muted}">{"Read" if self.read else "Measured"}:</span> '
-            f"{_inline(self.read or self.measured)}</div>"
+            f"{marked(self.read or self.measured)}</div>"
             f"{you}</div>"
         )
 
@@ -177,7 +177,7 @@ def _radio_buttons(prediction: Prediction) -> Any:
 
     for button in buttons:
         button.observe(choose, names="value")
-    question = ipywidgets.HTML(f"<strong>Predict:</strong> {_inline(prediction.question)}")
+    question = ipywidgets.HTML(f"<strong>Predict:</strong> {marked(prediction.question)}")
     return ipywidgets.VBox([question, *buttons])
 
 
@@ -196,6 +196,6 @@ def _mark_as_shown(prediction: Prediction) -> None:
     shell.events.register("post_run_cell", forget)
 
 
-def _inline(text: str) -> str:
-    """Text for HTML, with `code` between backticks."""
+def marked(text: str) -> str:
+    """Text as HTML: what stands between backticks becomes code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -6,7 +6,6 @@ knows is asked of its own `nvidia-smi`, so that no GPU is touched, save for the 
 
 from __future__ import annotations
 
-import html
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from ddplab.claims import marked
 from ddplab.devices import cpu_cores
 
 STATES = {  # a word and a symbol first; the colour only repeats them
@@ -54,9 +54,9 @@ class Findings(list[Finding]):
     def _repr_html_(self) -> str:
         rows = "".join(
             f'<tr><td style="white-space:nowrap"><strong style="color:{STATES[line.state][1]}">{STATES[line.state][0]} '
-            f'{line.state}</strong></td><td style="text-align:left">{html.escape(line.about)}</td>'
-            f'<td style="text-align:left">{html.escape(line.found)}</td>'
-            f'<td style="text-align:left">{html.escape(line.todo)}</td></tr>'
+            f'{line.state}</strong></td><td style="text-align:left">{marked(line.about)}</td>'
+            f'<td style="text-align:left">{marked(line.found)}</td>'
+            f'<td style="text-align:left">{marked(line.todo)}</td></tr>'
             for line in self
         )
         heads = "".join(f'<th style="text-align:left">{head}</th>' for head in ("", "about", "found", "what to do"))

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+from ddplab.claims import marked
 from ddplab.data import digits
 from ddplab.launch import launch
 from ddplab.models import MLP
@@ -101,12 +102,12 @@ class Checklist:
 
     def _page(self, at: int) -> str:
         finding = self.findings[at]
-        do = f"<div>→ {html.escape(finding.do)}</div>" if finding.do else ""
+        do = f"<div>→ {marked(finding.do)}</div>" if finding.do else ""
         return (
             f'<div role="status" style="max-width:46em;line-height:1.5">'
             f"<div>{html.escape(self.title)}, {at + 1} of {len(self.findings)} ({self._score()})</div>"
-            f"<strong>{html.escape(finding.question)}</strong>"
-            f"<div><strong>{MARKS[finding.ok]}</strong>: {html.escape(finding.found)}</div>{do}</div>"
+            f"<strong>{marked(finding.question)}</strong>"
+            f"<div><strong>{MARKS[finding.ok]}</strong>: {marked(finding.found)}</div>{do}</div>"
         )
 
 

@@ -34,6 +34,11 @@ def train(seconds):
         time.sleep(0.02)
     return step
 """
+CHECKLIST = """import torch
+from ddplab.explorers import dataparallel_checklist
+dataparallel_checklist(torch.nn.Linear(2, 2))"""
+PLANNER = "from ddplab.plan_explorer import planner\nplanner(gpus=64)"
+SIDE_BY_SIDE = "from ddplab.explorers import side_by_side\nside_by_side(seeds=1, epochs=2)"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -257,20 +262,22 @@ cleanup()"""
 def test_everything_is_legible(notebook, lab, picture, theme):
     made = "claim('folklore about `DDP`', verdict={!r}, because='of `this`.', measured='3 bytes', holds=True, row=7)"
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
+    claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    it = notebook("run = launch(train, 60, wait=False)", question, *claims, "run.stop()")
+    shown = ["run = launch(train, 60, wait=False)", question, *claims, CHECKLIST, PLANNER, SIDE_BY_SIDE]
+    it = notebook(*shown, "run.stop()")
     it.command("apputils:change-theme", theme=f"JupyterLab {theme}")
     try:
-        for cell in range(6):
+        for cell in range(len(shown)):
             it.run(cell)
         it.output(0).locator("polyline").nth(3).wait_for()
         lab.page.wait_for_function("() => !document.querySelector('.jp-mod-theme-loading')")
         picture(it.output(0).page.locator(".jp-NotebookPanel:visible"), f"_{theme}")
-        for cell in range(6):
+        for cell in range(len(shown)):
             for text, ratio in it.contrasts(cell):  # WCAG 2.2, success criterion 1.4.3
                 assert ratio >= 4.5, f"{text!r} in cell {cell} has a contrast of {ratio:.1f}"
     finally:
-        it.run(6)
+        it.run(len(shown))
         it.command("apputils:change-theme", theme="JupyterLab Light")
 
 
@@ -293,6 +300,49 @@ def test_predict_from_the_keyboard(notebook, lab, picture):
     it.run(2)
     picture(it.output(2), "_claim")
     assert "You predicted “the second”, and so it is." in it.text(2)
+
+
+def test_the_checklist_from_the_keyboard(notebook, lab, picture):
+    it = notebook(CHECKLIST)
+    it.run(0)
+    panel = it.output(0)
+    finding = panel.get_by_role("status")
+    first = finding.inner_text()
+    for button, wanted in (("Next", lambda now: now != first), ("Back", lambda now: now == first)):
+        tab_to(lab.page, panel.get_by_role("button", name=button))
+        lab.page.keyboard.press("Space")
+        until(lambda wanted=wanted: wanted(finding.inner_text()), 5)
+    picture(panel)
+
+
+def test_the_planner_from_the_keyboard(notebook, lab, picture):
+    it = notebook(PLANNER)
+    it.run(0)
+    panel = it.output(0)
+    chosen = panel.get_by_role("row", name="→")
+    assert chosen.inner_text().split()[:2] == ["→", "64"]
+    tab_to(lab.page, panel.get_by_role("slider").nth(2))
+    lab.page.keyboard.press("ArrowRight")
+    until(lambda: chosen.inner_text().split()[:2] == ["→", "128"], 5)
+    picture(panel)
+
+
+def test_side_by_side_from_the_keyboard(notebook, lab, picture):
+    it = notebook(SIDE_BY_SIDE)
+    it.run(0)
+    panel = it.output(0)
+    status = panel.get_by_role("status")
+    assert "Nothing trained yet" in status.inner_text()
+    tab_to(lab.page, panel.get_by_role("slider").first)
+    lab.page.keyboard.press("ArrowRight")  # the next larger batch
+    tab_to(lab.page, panel.get_by_role("button", name="Train"))
+    lab.page.keyboard.press("Space")
+    until(lambda: status.inner_text() == "Trained.", 30)
+    assert panel.get_by_role("img", name="batch 64").count() == 1
+    picture(panel)
+    tab_to(lab.page, panel.get_by_role("button", name="Clear"))
+    lab.page.keyboard.press("Space")
+    until(lambda: "Nothing trained yet" in status.inner_text(), 5)
 
 
 def tab_to(page, place) -> None:

@@ -237,7 +237,7 @@ def test_the_buttons_walk_and_look_again(gpus, live):
     assert "1 of 5" in page.value and back.disabled and not onward.disabled
     onward.click()
     onward.click()
-    assert "3 of 5" in page.value and "✗ no" in page.value and "`weight` is on cpu, and 1 more" in page.value
+    assert "3 of 5" in page.value and "✗ no" in page.value and "<code>weight</code> is on cpu, and 1 more" in page.value
     model.to(gpus[0])
     again.click()
     assert "3 of 5" in page.value and "✓ yes" in page.value
