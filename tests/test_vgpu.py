@@ -425,6 +425,7 @@ def test_functions_of_comm(g):
     with pytest.raises(RuntimeError, match="Expected devices and chunk_sizes to be of same length"):
         comm.scatter(x, g.ids, chunk_sizes=[6])
     torch.testing.assert_close(comm.gather(pieces, destination=g.ids[1]).cpu(), x.cpu())
+    assert comm.gather(pieces).device == g.d0  # the current device, when none is named
     torch.testing.assert_close(comm.reduce_add([x, x.to(g.d1)], g.ids[0]).cpu(), 2 * x.cpu())
     if g.d0 != g.d1:
         with pytest.raises(RuntimeError, match=r"All tensors must be on devices\[0\]"):
