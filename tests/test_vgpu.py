@@ -742,6 +742,9 @@ def test_moving(g):
     with pytest.raises(TypeError, match=f"can't convert {g.d0} device type tensor to numpy. Use Tensor.cpu()"):
         y.numpy()
     assert repr(y) == f"tensor([0., 1., 2.], device='{g.d0}')" and y.type() == f"torch.{g.kind}.FloatTensor"
+    learns = y.clone().requires_grad_()
+    assert repr(learns) == f"tensor([0., 1., 2.], device='{g.d0}', requires_grad=True)"
+    assert repr(learns * 2).endswith(f"device='{g.d0}', grad_fn=<MulBackward0>)")
     assert type(y.shape) is torch.Size and y.max(0).indices.device == g.d0
     assert y.to("cpu", copy=True).is_cpu and y.to(device=g.d1, dtype=torch.half, non_blocking=True).dtype == torch.half
 
