@@ -84,3 +84,16 @@ def test_the_construction_of_ddp_is_told_from_its_forward_pass():
     ddp = "/x/torch/nn/parallel/distributed.py"
     assert waits_in([("/c.py", 1, "f"), (ddp, 1, "__init__"), (ddp, 2, "_helper")]) == "the construction of DDP"
     assert waits_in([("/c.py", 1, "f"), (ddp, 1, "forward"), (ddp, 2, "_sync")]) == "the forward pass of DDP"
+
+
+def test_a_message_and_a_barrier_that_wait_for_each_other():
+    """Messages between two ranks are not on the flight recorder's list of collectives: the stacks tell."""
+
+    def cross():
+        if dist.get_rank() == 0:
+            dist.recv(torch.zeros(1), src=1)
+        dist.barrier()
+
+    with pytest.raises(RankError, match="wait in different collectives, each for the others") as raised:
+        launch(cross, timeout=2, quiet=True, device="cpu")
+    assert "rank 0 waits in recv" in str(raised.value) and "rank 1 waits in barrier" in str(raised.value)
