@@ -414,6 +414,20 @@ def test_functions_of_torch_nn_parallel(g):
     assert data_parallel(net, x, g.ids, output_device=g.d1).device == g.d1
 
 
+def test_a_new_tensor_is_where_the_old_one_is(g):
+    x = torch.ones(2).to(g.d1)
+    news = [
+        x.new_tensor([[3], [7]]),
+        x.new_tensor(5.0),
+        x.new_zeros(2),
+        x.new_full((2,), 4.0),
+        x.new_empty(3),
+        x.new(2, 3),
+    ]
+    assert [new.device for new in news] == [g.d1] * len(news)
+    torch.testing.assert_close(news[0].cpu(), torch.tensor([[3.0], [7.0]]))
+
+
 def test_functions_of_comm(g):
     x = torch.arange(6.0).to(g.d0)
     assert [t.device for t in comm.broadcast(x, g.ids)] == [g.d0, g.d1]

@@ -311,8 +311,13 @@ class VTensor(Tensor):
                 args = _scalars_that_learn(name, args, gpu)
             with DisableTorchFunctionSubclass(), _autocast() if _is_any_autocast_enabled() else _NOTHING:
                 out = func(*args, **kwargs)
-            # what was made by operations is labelled already, in __torch_dispatch__
-            return (label(out[0], gpu), *out[1:]) if name in _PACKING and not here.strict else out
+            if here.strict:
+                return out
+            if name in _PACKING:
+                return label(out[0], gpu), *out[1:]
+            if isinstance(out, (tuple, list)) and any(type(t) is Tensor for t in out):
+                return type(out)([label(t, gpu) for t in out])
+            return label(out, gpu) if type(out) is Tensor else out  # new_tensor's; operations label in the dispatch
         finally:
             here.strict = outer
 
