@@ -1,4 +1,4 @@
-"""What `ddplab.plan` predicts beside what is measured: 1 to 4 ranks on this machine, and results that were published.
+"""What `ddplab.course.plan` predicts beside what is measured: 1 to 4 ranks here, and published results.
 
     python benchmarks/plan.py
 
@@ -19,8 +19,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab import launch
-from ddplab.devices import cpu_cores
-from ddplab.plan import PUBLISHED, Machine, fit_link, step, time_all_reduce
+from ddplab.course.plan import PUBLISHED, Machine, fit_link, step, time_all_reduce
+from ddplab.hardware import cpu_cores
 
 RANKS, ROUNDS, STEPS, BATCH, WIDTH = (1, 2, 3, 4), 5, 8, 256, 1024
 

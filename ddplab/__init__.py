@@ -8,12 +8,12 @@ if sys.platform == "win32":
 import multiprocessing
 import os
 
+from ddplab.agents import load_ipython_extension, torchrun
 from ddplab.checks import check
-from ddplab.claims import claim, predict
-from ddplab.devices import device, devices
-from ddplab.doctor import doctor
-from ddplab.launch import IN_FORKSERVER, launch, warm_up
-from ddplab.magics import load_ipython_extension, torchrun
+from ddplab.checkup import doctor
+from ddplab.course.claims import claim, predict
+from ddplab.hardware import device, devices
+from ddplab.launcher import IN_FORKSERVER, launch, warm_up
 from ddplab.run import RankError, RankTimeoutError, Run
 from ddplab.worker import cleanup, log
 

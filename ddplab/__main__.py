@@ -11,7 +11,8 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddplab import checks, doctor
+from ddplab import checks
+from ddplab.checkup import doctor
 
 STATES = {  # what a check prints -> how a report over many exercises says it
     checks.CORRECT: "correct",

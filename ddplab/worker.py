@@ -33,7 +33,7 @@ import cloudpickle
 import torch
 import torch.distributed as dist
 
-from ddplab.devices import cpu_cores, device
+from ddplab.hardware import cpu_cores, device
 
 # ------------------------------------------------------------------ what learners call inside a rank
 

@@ -35,10 +35,10 @@ def train(seconds):
     return step
 """
 CHECKLIST = """import torch
-from ddplab.explorers import dataparallel_checklist
+from ddplab.course.checklist import dataparallel_checklist
 dataparallel_checklist(torch.nn.Linear(2, 2))"""
-PLANNER = "from ddplab.plan_explorer import planner\nplanner(gpus=64)"
-SIDE_BY_SIDE = "from ddplab.explorers import side_by_side\nside_by_side(seeds=1, epochs=2)"
+PLANNER = "from ddplab.course.plan_explorer import planner\nplanner(gpus=64)"
+SIDE_BY_SIDE = "from ddplab.course.trials import side_by_side\nside_by_side(seeds=1, epochs=2)"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 

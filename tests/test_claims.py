@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import ddplab.panel
-from ddplab.claims import VERDICTS, Claim, claim, predict
+from ddplab.course.claims import VERDICTS, Claim, claim, predict
 
 FALSE = {
     "verdict": "false",
@@ -141,7 +141,7 @@ def test_in_a_cell_a_prediction_is_shown_once(not_live, capsys):
     from IPython.testing.globalipapp import get_ipython, start_ipython
 
     shell = start_ipython() or get_ipython()
-    shell.run_cell("from ddplab.claims import predict; predict('Who?', 'rank 0', 'rank 1')")
+    shell.run_cell("from ddplab.course.claims import predict; predict('Who?', 'rank 0', 'rank 1')")
     assert capsys.readouterr().out.count("Predict: Who?") == 1
     shell.run_cell("p = predict('Who?', 'rank 0', 'rank 1')")
     capsys.readouterr()

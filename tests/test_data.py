@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from ddplab.data import digits, random_images
-from ddplab.models import CNN, MLP
+from ddplab.course.data import digits, random_images
+from ddplab.course.models import CNN, MLP
 
 ROOT = Path(__file__).parent.parent
 FIRST_TRAIN = [2, 8, 2, 6, 6, 7, 1, 9, 8, 5, 2, 8]
@@ -71,13 +71,13 @@ def test_random_images_are_seeded_noise():
 
 
 def test_digits_are_found_from_any_directory(tmp_path):
-    code = "from ddplab.data import digits; print(len(digits()))"
+    code = "from ddplab.course.data import digits; print(len(digits()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "1437"
 
 
 def test_source_and_licence_are_named():
-    for text in ((ROOT / "NOTICE").read_text(), sys.modules["ddplab.data"].__doc__):
+    for text in ((ROOT / "NOTICE").read_text(), sys.modules["ddplab.course.data"].__doc__):
         assert "10.24432/C50P49" in text and "CC BY 4.0" in text and "Alpaydin" in text
 
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddplab import digits_job, launch
+from ddplab import launch
+from ddplab.course import digits_job
 
 LESSON = Path(__file__).parent.parent / "lessons" / "12_checkpoints_and_restarts.ipynb"
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import ddplab
+from ddplab import checkup as doctor
 from ddplab import doctor as look_at_it
 from ddplab import launch
 from ddplab.run import RankError
 
-doctor = sys.modules["ddplab.doctor"]
 GIB = 2**30
 
 
@@ -236,7 +236,7 @@ def test_a_launch_that_works_and_one_that_does_not(monkeypatch):
     def fails(*_, **__):
         raise RuntimeError("no forks left\nand more")
 
-    monkeypatch.setattr(sys.modules["ddplab.launch"], "launch", fails)
+    monkeypatch.setattr(doctor, "launch", fails)
     problem(doctor.trial(), "no forks left", "Lesson 14")
 
 

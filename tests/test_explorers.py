@@ -11,8 +11,9 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
 import ddplab.panel
-from ddplab import explorers
-from ddplab.explorers import COMPARED, TOP, dataparallel_checklist, side_by_side
+from ddplab.course import trials
+from ddplab.course.checklist import dataparallel_checklist
+from ddplab.course.trials import COMPARED, TOP, side_by_side
 from ddplab.vgpu import virtual_gpus
 
 VISIBLE, WRAPPED, MOVED, SHARED_OUT, ALL_THE_DATA = range(5)
@@ -266,7 +267,8 @@ def test_names_are_escaped(gpus, live):
 
 
 def test_importing_it_loads_no_widgets():
-    code = "import sys, ddplab.explorers; assert not {'ipywidgets', 'matplotlib'} & sys.modules.keys()"
+    heavy = "{'ipywidgets', 'matplotlib'}"
+    code = f"import sys, ddplab.course.checklist, ddplab.course.trials; assert not {heavy} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -360,7 +362,7 @@ def test_what_goes_wrong_is_said_in_the_page(live, monkeypatch):
     def refuse(*_, **__):
         raise OSError("no <room>")
 
-    monkeypatch.setattr(explorers, "launch", refuse)
+    monkeypatch.setattr(trials, "launch", refuse)
     runs = side_by_side()
     _, buttons, page = runs._widget().children
     buttons.children[0].click()

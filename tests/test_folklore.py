@@ -5,8 +5,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from ddplab.claims import VERDICTS, claim
-from ddplab.folklore import boxes, table
+from ddplab.course.claims import VERDICTS, claim
+from ddplab.course.folklore import boxes, table
 
 LESSONS = Path(__file__).parent.parent / "lessons"
 AUDITED = range(1, 79)  # the claims of the five texts that were audited, numbered

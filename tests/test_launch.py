@@ -16,7 +16,7 @@ from conftest import ranks_alive, run_folders, until
 
 import ddplab
 import ddplab.panel
-from ddplab import RankError, Run, launch, log
+from ddplab import RankError, Run, launch, launcher, log
 
 
 def test_a_function_runs_on_every_rank_and_its_values_come_back():
@@ -259,7 +259,7 @@ def test_a_script_needs_no_main_guard_and_is_not_run_again_in_the_ranks(tmp_path
 
 
 def test_it_works_by_spawn_too_as_on_macos(monkeypatch):
-    monkeypatch.setattr(sys.modules["ddplab.launch"], "START_METHOD", "spawn")
+    monkeypatch.setattr(launcher, "START_METHOD", "spawn")
     offset = 5
     assert launch(lambda x: dist.get_rank() + x + offset, 1, quiet=True).results == [6, 7]
 

@@ -8,8 +8,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ddplab import device, launch
-from ddplab.memory import activations, held
-from ddplab.plan import memory
+from ddplab.course.memory import activations, held
+from ddplab.course.plan import memory
 
 
 def step(net, optimizer):

@@ -121,7 +121,7 @@ def test_the_wheel_holds_every_module_and_the_digits(wheel):
 
 
 def test_the_wheel_works_where_the_repository_is_unknown(installed, tmp_path):
-    code = "import ddplab, ddplab.data; print(ddplab.__file__); print(len(ddplab.data.digits()))"
+    code = "import ddplab, ddplab.course.data as data; print(ddplab.__file__); print(len(data.digits()))"
     file, images = python(code, installed, cwd=tmp_path).splitlines()
     assert Path(file).is_relative_to(installed.parent.parent), "not the checkout's"
     assert images == "1437"

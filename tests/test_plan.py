@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import ddplab.panel
 from ddplab import launch
-from ddplab.plan import (
+from ddplab.course.plan import (
     BUCKET,
     LINKS,
     MACHINES,
@@ -24,14 +24,14 @@ from ddplab.plan import (
     fit_link,
     hierarchical,
     memory,
-    plan,
+    plan_training,
     ring,
     ring_bytes,
     step,
     time_all_reduce,
     transformer_seconds,
 )
-from ddplab.plan_explorer import CHOICES, planner
+from ddplab.course.plan_explorer import CHOICES, planner
 
 FAST, SLOW = Link("fast", 1e-6, 100e9), Link("slow", 1e-5, 1e9)
 BOX = Machine("box", 4, FAST, SLOW)
@@ -105,7 +105,7 @@ def test_ranks_that_share_cores_wait_for_each_other():
     here = Machine("here", 8, SLOW, cores=2)
     assert [here.crowding(n) for n in (1, 2, 3, 4)] == [1, 1, 1.5, 2]
     assert step(1.0, 1e6, 4, here).compute == 2 and step(1.0, 1e6, 4, here).exposed == 2 * ring(1e6, 4, SLOW)
-    assert plan(1e6, 32, 4, here, 1.0).efficiency < 0.5
+    assert plan_training(1e6, 32, 4, here, 1.0).efficiency < 0.5
     assert Machine("shared", 8, SLOW, cores=1.6).crowding(4) == 2.5
 
 
@@ -113,13 +113,13 @@ def test_ranks_that_share_cores_wait_for_each_other():
 
 
 def test_a_plan_is_its_parts():
-    found = plan(25e6, 32, 64, BOX, 0.1, optimizer="momentum", activations=3e9)
+    found = plan_training(25e6, 32, 64, BOX, 0.1, optimizer="momentum", activations=3e9)
     assert found.step == step(0.1, 100e6, 64, BOX) and found.memory.total == 12 * 25e6 + 3e9
     assert found.throughput == pytest.approx(64 * 32 / found.step.seconds)
     assert found.efficiency == pytest.approx(efficiency(0.1, 100e6, 64, BOX))
     assert found.days(found.throughput * 86400) == pytest.approx(1) and found.fits is None
-    assert plan(25e6, 32, 1, BOX, 0.1).efficiency == 1
-    half = plan(25e6, 32, 64, BOX, 0.1, precision="bf16")
+    assert plan_training(25e6, 32, 1, BOX, 0.1).efficiency == 1
+    half = plan_training(25e6, 32, 64, BOX, 0.1, precision="bf16")
     assert half.step.communication < found.step.communication  # gradients of two bytes
 
 
@@ -213,7 +213,7 @@ def test_all_reduces_are_timed_in_ranks():
         (lambda: memory(10, precision="fp16"), "precision is 'fp16'; it must be one of 'fp32', 'bf16'"),
         (lambda: memory(10, activations=-1), "activations is -1"),
         (lambda: memory(10, shards=0), "shards is 0"),
-        (lambda: plan(10, 0, 2, BOX, 1.0), "batch is 0"),
+        (lambda: plan_training(10, 0, 2, BOX, 1.0), "batch is 0"),
         (lambda: fit_link([(2, 10, 0.1)]), "two sizes at least"),
         (lambda: fit_link([(1, 10, 0.1), (2, 20, 0.1)]), "two ranks at least"),
         (lambda: fit_link([(2, 10, 0.0), (2, 20, 0.1)]), "more than no time"),
@@ -306,5 +306,5 @@ def test_the_text_stands_in_where_the_widget_is_gone(monkeypatch):
 
 
 def test_importing_it_loads_no_widgets():
-    code = "import sys, ddplab.plan_explorer; assert not {'ipywidgets', 'matplotlib'} & sys.modules.keys()"
+    code = "import sys, ddplab.course.plan_explorer; assert not {'ipywidgets', 'matplotlib'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from matplotlib.patches import Rectangle
 
-from ddplab.plots import exchanges
+from ddplab.course.drawings import exchanges
 
 
 def words(axis):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import until
 
-from ddplab.servers import free_port, sbatch, servers
+from ddplab.course.played_servers import free_port, sbatch, servers
 
 
 def test_an_agent_knows_whether_it_holds_the_store():
@@ -56,7 +56,7 @@ def test_a_command_that_ignores_sigterm_is_ended_too():
 
 def test_no_process_outlives_the_kernel():
     code = (
-        "import time; from ddplab.servers import servers; one, _ = servers()\n"
+        "import time; from ddplab.course.played_servers import servers; one, _ = servers()\n"
         "one.type('sh -c \"echo $$; exec sleep 60\"')\n"
         "while not one.screen: time.sleep(0.05)\n"
         "print(one.screen.strip(), flush=True); time.sleep(60)"

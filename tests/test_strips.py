@@ -8,7 +8,7 @@ matplotlib.use("Agg")
 from matplotlib.colors import to_rgb
 from torch.utils.data import DistributedSampler
 
-from ddplab.strips import strip
+from ddplab.course.drawings import strip
 
 
 def drawn(figure):

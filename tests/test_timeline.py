@@ -9,7 +9,7 @@ import pytest
 matplotlib.use("Agg")
 
 from ddplab import launch
-from ddplab.timeline import Row, draw, exposed, hidden, length, parts, phase, read, record
+from ddplab.course.timeline import Row, draw, exposed, hidden, length, parts, phase, read, record
 
 
 def rows(*given):

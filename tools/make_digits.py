@@ -1,4 +1,4 @@
-"""How `ddplab/digits.npz` was made. Run once by a maintainer; learners never need it.
+"""How `ddplab/course/digits.npz` was made. Run once by a maintainer; learners never need it.
 
 The numbers are those of "Optical Recognition of Handwritten Digits" (E. Alpaydin and C. Kaynak, 1998, UCI
 Machine Learning Repository, https://doi.org/10.24432/C50P49, CC BY 4.0), in the copy that scikit-learn
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-TARGET = Path(__file__).parent.parent / "ddplab" / "digits.npz"
+TARGET = Path(__file__).parent.parent / "ddplab" / "course" / "digits.npz"
 
 
 def main() -> None:

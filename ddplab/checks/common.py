@@ -1,11 +1,13 @@
 """What checks of several lessons ask of an answer."""
 
 import contextlib
+import inspect
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ddplab.checks import NotYet
+from ddplab.checks import NotYet, exercise
 
 
 def needs_function(name: str, answer: Any) -> None:
@@ -44,13 +46,45 @@ def expect(
     raise NotYet(f"`{name}` is {value:.10g}: that is not it", otherwise)
 
 
+@dataclass(frozen=True)
+class Number:
+    """A number that an exercise asks for, as data.
+
+    name: what the notebook calls it. wanted: the right answer, met to `within` of its size. otherwise: the hint for a
+    number that nobody expected. mistakes: a row for each wrong number that people arrive at: the number, what it is,
+    and a hint.
+    """
+
+    name: str
+    wanted: float
+    otherwise: str
+    mistakes: Sequence[tuple[float, str, str]] = ()
+    within: float = 1e-9
+
+
+def numbers(id: str, title: str, *asked: Number) -> None:
+    """Register an exercise whose answers are numbers: `check(id, first, second, …)`, in the order of `asked`."""
+
+    def judge(*answers: Any, **named: Any) -> None:
+        given = judge.__signature__.bind(*answers, **named).arguments
+        for it in asked:
+            known = {wrong: (what, hint) for wrong, what, hint in it.mistakes}
+            expect(it.name, given[it.name], it.wanted, known, it.otherwise, it.within)
+
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    judge.__signature__ = inspect.Signature([inspect.Parameter(it.name, kind) for it in asked])
+    judge.__module__ = f"ddplab.checks.lesson_{id.partition('.')[0]}"
+    exercise(id, title)(judge)
+
+
 def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = None, timeout: float = 20) -> list[Any]:
     """What `fn(*args)` returns on each of `size` ranks.
 
     hints: words of an error's message, and what to say to a learner whose code raised it; then NotYet is raised.
     Any other error goes on as the RankError it is.
     """
-    from ddplab import RankError, launch
+    from ddplab.launcher import launch
+    from ddplab.run import RankError
 
     try:
         return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=timeout).results

@@ -11,8 +11,8 @@ from torch.utils.data import TensorDataset
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, number
-from ddplab.data import digits
-from ddplab.models import CNN, MLP
+from ddplab.course.data import digits
+from ddplab.course.models import CNN, MLP
 
 
 @contextlib.contextmanager

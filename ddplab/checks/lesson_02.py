@@ -102,7 +102,7 @@ def shuffled(shuffle_labels: Callable[..., Any]) -> None:
     """The digits: the same images, the same labels in another order, and nothing changed in what was given."""
     import torch
 
-    from ddplab.data import digits
+    from ddplab.course.data import digits
 
     needs_function("shuffle_labels", shuffle_labels)
     data = digits()

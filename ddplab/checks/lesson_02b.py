@@ -47,8 +47,8 @@ def pieces(accumulate: Callable[..., Any]) -> None:
     import torch
     import torch.nn.functional as F
 
-    from ddplab.data import digits
-    from ddplab.models import MLP
+    from ddplab.course.data import digits
+    from ddplab.course.models import MLP
 
     needs_function("accumulate", accumulate)
     images, labels = (tensor[:64] for tensor in digits().tensors)

@@ -68,7 +68,7 @@ def own_forward(forward: Callable[..., Any]) -> None:
     import torch
     from torch import nn
 
-    from ddplab.models import MLP
+    from ddplab.course.models import MLP
 
     needs_function("forward", forward)
     with gpus_for(2) as gpus:
@@ -145,7 +145,7 @@ def prefix(bare: Callable[..., Any]) -> None:
     import torch
     from torch import nn
 
-    from ddplab.models import MLP
+    from ddplab.course.models import MLP
 
     needs_function("bare", bare)
 
@@ -200,9 +200,9 @@ def mended(careful: Callable[..., Any]) -> None:
     from torch import nn
     from torch.utils.data import DataLoader
 
-    from ddplab.data import digits
-    from ddplab.explorers import dataparallel_checklist
-    from ddplab.models import MLP
+    from ddplab.course.checklist import dataparallel_checklist
+    from ddplab.course.data import digits
+    from ddplab.course.models import MLP
 
     needs_function("careful", careful)
     data = digits()

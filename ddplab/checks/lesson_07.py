@@ -245,8 +245,8 @@ def _case(batch: int) -> tuple[Any, Any, Any]:
     """A small network, the same at every call, with a batch of digits."""
     import torch
 
-    from ddplab.data import digits
-    from ddplab.models import MLP
+    from ddplab.course.data import digits
+    from ddplab.course.models import MLP
 
     torch.manual_seed(0)
     images, labels = digits().tensors

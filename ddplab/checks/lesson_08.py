@@ -91,7 +91,7 @@ def _mean_in_rank(mean_over_all: Callable[..., Any], parts: list[list[float]]) -
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     calls = []
     for name in COLLECTIVES:
@@ -171,7 +171,7 @@ def _gather_in_rank(gather_all: Callable[..., Any]) -> tuple[Any, list[str], boo
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     calls: list[str] = []
     for name in (*COLLECTIVES, "all_gather_into_tensor", "send", "recv"):

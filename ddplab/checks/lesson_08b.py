@@ -44,7 +44,7 @@ def once_around(go_around: Callable[..., Any]) -> None:
 def _ball_in_rank(go_around: Callable[..., Any]) -> tuple[float | None, list[tuple[str, int]]]:
     import torch
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     events = _listen()
     ball = go_around(torch.full((1,), 100.0, device=device()))
@@ -83,7 +83,7 @@ def _tree_in_rank(tree_broadcast: Callable[..., Any]) -> tuple[list[float], list
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     events = _listen()
     x = torch.tensor([7.0, 8.0], device=device()) if dist.get_rank() == 0 else torch.zeros(2, device=device())

@@ -58,7 +58,7 @@ def _ring_in_rank(reduce_scatter: Callable[..., Any]) -> tuple[list[float], int,
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     used, steps, both = [], [], dist.batch_isend_irecv
     dist.batch_isend_irecv = lambda orders: steps.append(1) or both(orders)
@@ -113,8 +113,8 @@ def _bucket_in_rank(average_in_one: Callable[..., Any]) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
-    from ddplab.models import MLP
+    from ddplab.course.models import MLP
+    from ddplab.hardware import device
 
     torch.manual_seed(dist.get_rank())
     net = MLP(hidden=4).double().to(device())

@@ -158,8 +158,8 @@ def _train_in_rank(train: Callable[..., Any]) -> dict[str, Any]:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel as DDP
 
-    from ddplab import device
-    from ddplab.models import MLP
+    from ddplab.course.models import MLP
+    from ddplab.hardware import device
 
     done = {"wrapped": 0, "called": False}
     init, forward = DDP.__init__, DDP.forward
@@ -183,7 +183,7 @@ def _train_in_rank(train: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _batches(steps: int = STEPS) -> list[tuple[Any, Any]]:
-    from ddplab.data import digits
+    from ddplab.course.data import digits
 
     x, y = digits().tensors
     parts = [slice(BATCH * step, BATCH * (step + 1)) for step in range(steps)]
@@ -203,7 +203,7 @@ def _weights_of_one_device(mistake: str = "", size: int = 1, steps: int = STEPS)
     import torch
     import torch.nn.functional as F
 
-    from ddplab.models import MLP
+    from ddplab.course.models import MLP
 
     factor = {"lr": size, "sum": BATCH // size, "half": 1 / size}.get(mistake, 1)
     with torch.random.fork_rng(devices=[]):
@@ -262,8 +262,8 @@ def _average_in_rank(average_gradients: Callable[..., Any]) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
-    from ddplab.models import MLP
+    from ddplab.course.models import MLP
+    from ddplab.hardware import device
 
     torch.manual_seed(dist.get_rank())  # weights apart too, so that averaging those would be seen
     net = MLP(hidden=4).double().to(device())
@@ -308,8 +308,8 @@ def _gradient_in_rank(my_loss: Callable[..., Any], sizes: list[int]) -> Any:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel as DDP
 
-    from ddplab import device
-    from ddplab.models import MLP
+    from ddplab.course.models import MLP
+    from ddplab.hardware import device
 
     torch.manual_seed(0)
     net = MLP().double().to(device())

@@ -67,7 +67,7 @@ def _buckets_of_ddp() -> list[tuple[list[int], list[list[int]]]]:
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
     from torch.nn.parallel import DistributedDataParallel as DDP
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     def of(widths: list[int], cap: int) -> tuple[list[int], list[list[int]]]:
         pairs = list(itertools.pairwise(widths))
@@ -153,9 +153,9 @@ def _accumulate_in_rank(accumulate: Callable[..., Any], parts: int) -> dict[str,
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
     from torch.nn.parallel import DistributedDataParallel as DDP
 
-    from ddplab import device
-    from ddplab.data import digits
-    from ddplab.models import MLP
+    from ddplab.course.data import digits
+    from ddplab.course.models import MLP
+    from ddplab.hardware import device
 
     torch.manual_seed(0)
     done = {"sent": 0, "seen": 0, "held": False, "called": False, "backwards": 0}
@@ -251,7 +251,7 @@ def _hook_in_rank(hook: Callable[..., Any]) -> dict[str, Any]:
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel as DDP
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     torch.manual_seed(0)
     net = torch.nn.Linear(64, 16).to(device())

@@ -138,7 +138,7 @@ def _statistics_in_rank(statistics: Callable[..., Any], rows: list[int]) -> dict
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     own = _rows(rows)[dist.get_rank()]
     x = own.clone().to(device())
@@ -188,7 +188,7 @@ def _seed_in_rank(seed_ranks: Callable[..., Any], seed: int) -> dict[str, Any]:
     import torch
     import torch.nn.functional as F
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     generator = seed_ranks(seed)
     if not isinstance(generator, torch.Generator):
@@ -206,7 +206,7 @@ def words(loss_over_words: Callable[..., Any]) -> None:
 
 
 def _losses(loss_over_words: Callable[..., Any], lengths: list[list[int]]) -> list[dict[str, Any]]:
-    from ddplab import RankError
+    from ddplab.run import RankError
 
     try:
         return on_ranks(_loss_in_rank, loss_over_words, lengths, size=len(lengths), hints=HINTS)
@@ -267,7 +267,7 @@ def _loss_in_rank(loss_over_words: Callable[..., Any], lengths: list[list[int]])
     import torch.nn.functional as F
     from torch.nn.parallel import DistributedDataParallel as DDP
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     torch.manual_seed(0)
     net = torch.nn.Linear(3, 5).double()

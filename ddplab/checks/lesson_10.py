@@ -212,7 +212,7 @@ def _each_image_once(where: str, n: int, seen: list[list[int]]) -> None:
 def _evaluate_in_rank(evaluate: Callable[..., Any], n: int) -> tuple[Any, list[int]]:
     import torch
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     seen: list[int] = []
     right = torch.tensor(right_of(n)).to(device())

@@ -164,7 +164,7 @@ def _steps_in_rank(together: Callable[..., Any], sizes: tuple[int, ...]) -> list
     import torch
     import torch.distributed as dist
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     rank, got = dist.get_rank(), []
     for batch in together(f"batch {n} of rank {rank}" for n in range(sizes[rank])):

@@ -195,7 +195,7 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
 
     Every number is compared for 3 nodes of 2; then 2 nodes of 2 meet by those variables, as real processes.
     """
-    from ddplab import launch
+    from ddplab.launcher import launch
 
     needs_function("environment", environment)
     for group_rank, local_rank in [(0, 0), (0, 1), (1, 0), (2, 1)]:

@@ -166,7 +166,7 @@ def _submit(script: str, number: int) -> Namespace:
     """What torchrun understands when this script runs as job `number`."""
     from torch.distributed.run import get_args_parser
 
-    from ddplab.servers import sbatch
+    from ddplab.course.played_servers import sbatch
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "job.sbatch")

@@ -24,7 +24,7 @@ READ_AGAIN = {
 
 def on_cpu(fn: Callable[..., Any], *args: Any, size: int) -> list[Any]:
     """What `fn(*args)` returns on each of `size` ranks that talk through gloo, as in the lesson."""
-    from ddplab import launch
+    from ddplab.launcher import launch
 
     return launch(fn, *args, nproc_per_node=size, device="cpu", quiet=True, timeout=3).results
 

@@ -68,7 +68,7 @@ def _span(draw: random.Random) -> tuple[float, float]:
 
 
 def _compare_exposed(exposed_time: Callable[..., Any], messages: Spans, work: Spans, hint: str) -> None:
-    from ddplab.timeline import Row, exposed, hidden, length
+    from ddplab.course.timeline import Row, exposed, hidden, length
 
     rows = [Row(kind, "", *span, "") for kind, all in (("communication", messages), ("compute", work)) for span in all]
     wanted, call = length(exposed(rows)), f"exposed_time({messages}, {work})"

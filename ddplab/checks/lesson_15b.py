@@ -5,7 +5,7 @@ from typing import Any
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import expect, needs_function, number
-from ddplab.plan import Link, hierarchical, ring
+from ddplab.course.plan import Link, hierarchical, ring
 
 
 @exercise("15b.1", "One all-reduce on paper")

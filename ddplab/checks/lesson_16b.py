@@ -112,7 +112,7 @@ def _layer_in_rank(columns_apart: Callable[..., Any], size: int) -> tuple[Any, i
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from ddplab import device
+    from ddplab.hardware import device
 
     x, weight, bias = (t.to(device()) for t in _layer(size))
     seen = [0]

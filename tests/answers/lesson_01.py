@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
-from ddplab.data import digits
-from ddplab.models import MLP
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
 
 
 def blank(*_):

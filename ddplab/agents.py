@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from ddplab.devices import cpu_cores
 from ddplab.diagnosis import failure
 from ddplab.follow import follow
-from ddplab.launch import end_group, hold_store
+from ddplab.hardware import cpu_cores
+from ddplab.launcher import end_group, hold_store
 from ddplab.run import RankError, Run
 
 if TYPE_CHECKING:

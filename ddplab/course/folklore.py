@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from ddplab.claims import VERDICTS
+from ddplab.course.claims import VERDICTS
 
 SYMBOL = "|".join(re.escape(symbol) for symbol, _ in VERDICTS.values())
 BOX = re.compile(

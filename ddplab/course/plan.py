@@ -192,7 +192,7 @@ def time_all_reduce(sizes: Sequence[int] = (2**12, 2**18, 2**21, 2**23), repeats
     import torch
     import torch.distributed as dist
 
-    from ddplab.devices import device
+    from ddplab.hardware import device
 
     torch.set_num_threads(1)
     timings = []
@@ -296,7 +296,7 @@ def memory(
 
 @dataclass(frozen=True)
 class Plan:
-    """One training on `gpus` GPUs: what `plan` returns."""
+    """One training on `gpus` GPUs: what `plan_training` returns."""
 
     gpus: int
     batch: float
@@ -324,7 +324,7 @@ class Plan:
         return None if self.machine.memory is None else self.memory.total <= self.machine.memory
 
 
-def plan(
+def plan_training(
     parameters: float,
     batch: float,
     gpus: int,

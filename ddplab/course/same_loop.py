@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddplab.data import digits
-from ddplab.models import MLP
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
 from ddplab.worker import cleanup
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from ddplab.claims import marked
-from ddplab.devices import cpu_cores
+from ddplab.course.claims import marked
+from ddplab.hardware import cpu_cores
 
 STATES = {  # a word and a symbol first; the colour only repeats them
     "fine": ("✓", "var(--jp-success-color1, #2e7d32)"),
@@ -323,7 +323,7 @@ def environment() -> Iterator[Finding]:
 
 def trial() -> Iterator[Finding]:
     """Whether two ranks really start, meet and add."""
-    from ddplab.launch import launch
+    from ddplab.launcher import launch
     from ddplab.run import RankError
 
     try:
@@ -342,7 +342,7 @@ LOOKS = (
 
 
 def _add() -> float:
-    from ddplab.devices import device
+    from ddplab.hardware import device
 
     one = torch.ones(1, device=device())
     torch.distributed.all_reduce(one)

@@ -1,6 +1,6 @@
 """The planner as a widget: choose a model, a batch, GPUs and a machine, and see speed, memory and days.
 
-All the arithmetic is in `ddplab.plan`. Where nobody can press a key, the same table is printed.
+All the arithmetic is in `ddplab.course.plan`. Where nobody can press a key, the same table is printed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from ddplab.plan import MACHINES, PRECISION, STATE, Plan, plan, transformer_seconds
+from ddplab.course.plan import MACHINES, PRECISION, STATE, Plan, plan_training, transformer_seconds
 
 SIZES = {"124 M": 124e6, "350 M": 350e6, "1.3 B": 1.3e9, "2.7 B": 2.7e9, "7 B": 7e9, "13 B": 13e9}
 CHOICES = {  # field → what its slider offers
@@ -46,7 +46,9 @@ class Planner:
         parameters, machine = SIZES[self.model], MACHINES[self.machine]
         compute = transformer_seconds(parameters, SEQUENCE * self.batch, machine)
         held = 1e9 * self.activations * self.batch
-        return plan(parameters, self.batch, gpus or self.gpus, machine, compute, self.optimizer, self.precision, held)
+        return plan_training(
+            parameters, self.batch, gpus or self.gpus, machine, compute, self.optimizer, self.precision, held
+        )
 
     def rows(self) -> list[list[str]]:
         """One row for each number of GPUs, the chosen one marked."""
@@ -128,7 +130,7 @@ def planner(**chosen: Any) -> Planner:
     """Plan the training of a transformer on N GPUs, and play with it.
 
     chosen: where to begin: model ("124 M" to "13 B"), batch (samples a GPU), gpus, machine (a name in
-        `ddplab.plan.MACHINES`), optimizer, precision, activations (GB a sample), tokens (billions).
+        `ddplab.course.plan.MACHINES`), optimizer, precision, activations (GB a sample), tokens (billions).
 
     Computing is taken to run at 40 % of the GPU's bf16 peak; precision changes what is held and sent.
 

@@ -1,6 +1,6 @@
 """What training holds on this rank, in bytes: tensors counted one by one. Of a sharded tensor, only this rank's part.
 
-`ddplab.plan.memory` calculates the same from the number of parameters.
+`ddplab.course.plan.memory` calculates the same from the number of parameters.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def digits(train: bool = True) -> TensorDataset:
         y: int64, (n,), the digit 0 to 9
     For the tensors themselves write `x, y = digits().tensors`.
     """
-    with np.load(str(files("ddplab") / "digits.npz")) as stored:
+    with np.load(str(files("ddplab.course") / "digits.npz")) as stored:
         images, labels = stored["images"], stored["labels"]
     part = slice(None, TRAIN) if train else slice(TRAIN, None)
     x = torch.from_numpy(images[part]).unsqueeze(1).float() / 16  # stored as whole numbers, 0 to 16

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ddplab.data import digits
-from ddplab.devices import device
+from ddplab.course.data import digits
+from ddplab.hardware import device
 
 
 def network() -> nn.Module:

@@ -34,9 +34,9 @@ from torch.distributed import TCPStore
 from torch.multiprocessing import start_processes
 
 from ddplab import worker
-from ddplab.devices import place
 from ddplab.diagnosis import failure
 from ddplab.follow import follow
+from ddplab.hardware import place
 from ddplab.run import RankError, Run
 
 # Forking a process that has loaded torch is unsafe on macOS; there each rank starts afresh, which is slower.

@@ -1,0 +1,1 @@
+"""What the lessons share: claim boxes, small models and data, drawings, explorers, the planner, played servers."""
