@@ -24,10 +24,10 @@ def answers_to(id):
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError:
-        pytest.fail(f"exercise {id} has no answers: write tests/{name.replace('.', '/')}.py")
+        pytest.fail(f"exercise {id} has no answers: write tests/checks/{name.replace('.', '/')}.py")
     cloudpickle.register_pickle_by_value(module)  # as for a function defined in a cell
     if id not in module.ANSWERS:
-        pytest.fail(f"exercise {id} has no entry in tests/{name.replace('.', '/')}.py")
+        pytest.fail(f"exercise {id} has no entry in tests/checks/{name.replace('.', '/')}.py")
     return module.ANSWERS[id]
 
 
