@@ -90,6 +90,7 @@ def torchrunx() -> Iterator[Call]:
     import works
 
     cloudpickle.register_pickle_by_value(works)
+    os.environ["TORCHRUNX_LOG_DIR"] = ""  # else each call leaves a log in the working directory
     launcher = torchrunx.Launcher(workers_per_host=works.RANKS, backend="gloo", extra_env_vars=SETTINGS)
     yield lambda work: launcher.run(works.WORKS[work]).results[launcher_host(launcher)]
 
