@@ -1,5 +1,6 @@
 """Exercise checks: the four states, what counts as blank, and every registered check against its answers."""
 
+import ast
 import importlib
 import json
 import random
@@ -17,6 +18,7 @@ LESSONS = sorted(path.stem for path in Path(checks.__file__).parent.glob("lesson
 for name in LESSONS:
     importlib.import_module(f"ddplab.checks.{name}")
 REGISTERED = sorted(checks.EXERCISES)
+ANSWERS_FILES = sorted(Path(__file__).parent.glob("answers/lesson_*.py"))
 
 
 def answers_to(id):
@@ -35,22 +37,29 @@ def verdict_on(id, answer):
     return judge(id, *answer) if isinstance(answer, tuple) else judge(id, answer)
 
 
+def name_of(answer):
+    return repr(getattr(answer, "__name__", answer))
+
+
 @pytest.mark.parametrize("id", REGISTERED)
 def test_every_exercise_has_its_answers_and_three_mistakes(id):
     entry = answers_to(id)
-    assert {"correct", "blank", "wrong"} <= entry.keys()
+    assert {"correct", "blank", "wrong"} <= entry.keys() <= {"correct", "accepted", "blank", "also blank", "wrong"}
     assert len(entry["wrong"]) >= 3, f"exercise {id} has fewer than three wrong answers"
     for _, words in entry["wrong"]:
         assert words, f"exercise {id}: name the words that the message must contain"
 
 
 @pytest.mark.parametrize("id", REGISTERED)
-def test_the_solution_is_correct_and_the_blank_is_blank(id):
+def test_right_answers_are_correct_and_blanks_are_blank(id):
+    """`accepted` and `also blank` hold what is judged as `correct` and `blank` are; an entry may lack both."""
     entry = answers_to(id)
-    correct = verdict_on(id, entry["correct"])
-    assert correct.state in (checks.CORRECT, checks.CANNOT_CHECK), str(correct)
-    blank = verdict_on(id, entry["blank"])
-    assert blank.state == checks.BLANK, str(blank)
+    for answer in [entry["correct"], *entry.get("accepted", [])]:
+        correct = verdict_on(id, answer)
+        assert correct.state in (checks.CORRECT, checks.CANNOT_CHECK), f"{name_of(answer)}: {correct}"
+    for answer in [entry["blank"], *entry.get("also blank", [])]:
+        blank = verdict_on(id, answer)
+        assert blank.state == checks.BLANK, f"{name_of(answer)}: {blank}"
 
 
 @pytest.mark.parametrize("id", REGISTERED)
@@ -61,11 +70,42 @@ def test_each_mistake_is_named(id):
             continue
         assert verdict.state == checks.NOT_YET, str(verdict)
         missing = [word for word in words if word not in verdict.message]
-        assert not missing, f"{getattr(answer, '__name__', answer)!r}: {missing} not in: {verdict.message}"
+        assert not missing, f"{name_of(answer)}: {missing} not in: {verdict.message}"
+
+
+@pytest.mark.parametrize("path", ANSWERS_FILES, ids=lambda path: path.stem)
+def test_no_sample_is_left_unjudged(path):
+    """A definition that no key of ANSWERS reaches is an answer that nobody judges."""
+    defined = definitions(path)
+    reached, ahead = set(), ["ANSWERS"]
+    while ahead:
+        name = ahead.pop()
+        if name in defined and name not in reached:
+            reached.add(name)
+            ahead += [part.id for node in defined[name] for part in ast.walk(node) if is_name(part, ast.Load)]
+    left = [f"{name} (line {defined[name][0].lineno})" for name in defined if name not in reached]
+    assert not left, f"{path.name} defines what no key of ANSWERS reaches: {', '.join(left)}"
+
+
+def definitions(path):
+    """What a file defines at its top, each name with the statements that define it."""
+    defined = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            for part in ast.walk(node):
+                if is_name(part, ast.Store):
+                    defined.setdefault(part.id, []).append(node)
+    return defined
+
+
+def is_name(node, context):
+    return isinstance(node, ast.Name) and isinstance(node.ctx, context)
 
 
 def test_no_answer_is_left_without_its_exercise():
-    for path in Path(__file__).parent.glob("answers/lesson_*.py"):
+    for path in ANSWERS_FILES:
         extra = importlib.import_module(f"answers.{path.stem}").ANSWERS.keys() - set(REGISTERED)
         assert not extra, f"{path.name} answers exercises that do not exist: {sorted(extra)}"
 
