@@ -90,9 +90,10 @@ def torchrunx() -> Iterator[Call]:
     import works
 
     cloudpickle.register_pickle_by_value(works)
-    os.environ["TORCHRUNX_LOG_DIR"] = ""  # else each call leaves a log in the working directory
     launcher = torchrunx.Launcher(workers_per_host=works.RANKS, backend="gloo", extra_env_vars=SETTINGS)
-    yield lambda work: launcher.run(works.WORKS[work]).results[launcher_host(launcher)]
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TORCHRUNX_LOG_DIR"] = folder  # else each call leaves a log in the working directory
+        yield lambda work: launcher.run(works.WORKS[work]).results[launcher_host(launcher)]
 
 
 def launcher_host(launcher) -> str:
