@@ -189,6 +189,7 @@ ANSWERS = {
     },
     "02.2": {
         "correct": honest_loss,
+        "accepted": [weighted],
         "blank": blank,
         "wrong": [
             (the_last, ["the last batch's loss alone"]),
@@ -207,6 +208,7 @@ ANSWERS = {
     },
     "02.3": {
         "correct": shuffle_labels,
+        "accepted": [by_global_seed],
         "blank": blank,
         "wrong": [
             (new_labels, ["the classes have other sizes"]),

@@ -137,6 +137,7 @@ ANSWERS = {
     },
     "02b.2": {
         "correct": accumulate,
+        "accepted": [summed_then_divided],
         "blank": blank,
         "wrong": [
             (never_divided, ["pieces of 16", "4 times what it should be"]),

@@ -284,6 +284,7 @@ class Nested(Carrier):
 ANSWERS = {
     "04.1": {
         "correct": shares,
+        "accepted": [by_chunk],
         "blank": blank,
         "wrong": [
             (as_even_as_can_be, ["7 sentences on 3 GPUs", "[3, 2, 2]", "does not care to be even"]),
@@ -297,6 +298,7 @@ ANSWERS = {
     },
     "04.2": {
         "correct": Reader,
+        "accepted": [MasksInstead],
         "blank": BlankReader,
         "wrong": [
             (WithoutTotalLength, ["on one GPU", "7 words wide", "`tokens` is 9"]),
@@ -314,6 +316,7 @@ ANSWERS = {
     },
     "04.3": {
         "correct": (NextWord, batch_loss),
+        "accepted": [(Scalars, batch_loss), (EachWord, batch_loss)],
         "blank": (BlankNextWord, blank),
         "wrong": [
             ((Means, torch.mean), ["on 2 GPUs", "% off that of the mean over all words"]),

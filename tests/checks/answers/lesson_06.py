@@ -321,7 +321,9 @@ ANSWERS = {
     },
     "06.2": {
         "correct": RunningMean,
+        "accepted": [ReturnsTheRows],
         "blank": Blank,
+        "also blank": [HalfBlank],
         "wrong": [
             (StillInForward, ["on two GPUs", "`forward` itself changes"]),
             (OnlyTheScores, ["`forward` returns one tensor", "not the pair"]),
@@ -343,6 +345,7 @@ ANSWERS = {
     },
     "06.3": {
         "correct": step,
+        "accepted": [by_optimizer],
         "blank": blank,
         "wrong": [
             (the_bad_example, ["raised TypeError", "NoneType"]),
