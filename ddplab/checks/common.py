@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from ddplab import vgpu
 from ddplab.checks import NotYet, exercise
+from ddplab.launcher import launch
+from ddplab.run import RankError
 
 
 def needs_function(name: str, answer: Any) -> None:
@@ -80,9 +85,6 @@ def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = N
     hints: words of an error's message, and what to say to a learner whose code raised it; then NotYet is raised.
     Any other error goes on as the RankError it is.
     """
-    from ddplab.launcher import launch
-    from ddplab.run import RankError
-
     try:
         return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=timeout).results
     except RankError as error:
@@ -99,10 +101,6 @@ def gpus_for(n: int, virtual: bool = False) -> Iterator[Any]:
 
     virtual: virtual ones in any case, for a check that reads the meter.
     """
-    import torch
-
-    from ddplab import vgpu
-
     before, threads = vgpu.active(), torch.get_num_threads()
     if before is not None and (virtual or len(before) != n):
         before.off()
@@ -129,3 +127,27 @@ def expect_all(asked: Iterable[Number], given: Mapping[str, Any]) -> None:
     for it in asked:
         known = {wrong: (what, hint) for wrong, what, hint in it.mistakes}
         expect(it.name, given[it.name], it.wanted, known, it.otherwise, it.within)
+
+
+def flat(tensors: Iterable[Any]) -> Any:
+    """The numbers of several tensors, on the CPU, as one vector: `flat(p.grad for p in net.parameters())`."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors]).cpu()
+
+
+def multiple(value: Any, reference: Any, within: float = 1e-9) -> float | None:
+    """By which factor a vector is a multiple of another. None where it is no multiple of it."""
+    factor = float((value @ reference) / (reference @ reference))
+    return factor if off(value, factor * reference) < within else None
+
+
+def listed(parts: Sequence[Any]) -> str:
+    """Two or more things in a sentence: "3, 4 and 5"."""
+    return f"{', '.join(map(str, parts[:-1]))} and {parts[-1]}"
+
+
+def needs_loss(name: str, answer: Any) -> None:
+    """Raise TypeError, for which `on_ranks` can have a hint, unless a learner's function returned a loss in a rank."""
+    if isinstance(answer, torch.Tensor) and answer.numel() == 1:
+        return
+    what = f"a tensor of shape {tuple(answer.shape)}" if isinstance(answer, torch.Tensor) else repr(answer)
+    raise TypeError(f"{name} returned {what}, not a tensor with one number")
