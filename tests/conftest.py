@@ -4,16 +4,15 @@ import atexit
 import os
 import shutil
 import tempfile
-import time
 
 # A folder of this test process alone, so that what other test processes are doing is not mistaken for a leftover.
 _folder = tempfile.mkdtemp(prefix="t-")
 os.environ["TMPDIR"] = tempfile.tempdir = _folder
 atexit.register(shutil.rmtree, _folder, ignore_errors=True)  # before multiprocessing's own, so it runs after it
 
-import psutil  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E402
 
 # The look-ups that torch does for 127.0.0.1 go to the name server; where that does not answer, one second is enough.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
@@ -42,55 +41,16 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU; this machine has none"))
 
 
-_there_before: set[int] = set()  # the browser tests' JupyterLab, which lives as long as its tests
-
-
-def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
-    """Return what descends from a process since the test began, less multiprocessing's own servers."""
-
-    def is_server(process: psutil.Process) -> bool:
-        words = " ".join(process.cmdline())
-        # a rank is a fork of the forkserver and looks like it, but it has a session of its own
-        return "resource_tracker" in words or ("multiprocessing.forkserver" in words and os.getsid(process.pid) == sid)
-
-    me = psutil.Process(pid)
-    sid = os.getsid(me.pid)
-    alive = []
-    for process in me.children(recursive=True):
-        try:
-            theirs = {process.pid, *(parent.pid for parent in process.parents())}  # the browser starts helpers late
-            gone = process.status() == psutil.STATUS_ZOMBIE or theirs & _there_before
-            if not gone and not is_server(process):
-                alive.append(process)
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            pass
-    return alive
-
-
-def run_folders(folder: str | None = None) -> list[str]:
-    return [name for name in os.listdir(folder or _folder) if name.startswith(("ddplab-", "pytorch-errorfile"))]
-
-
 def _switches() -> dict[str, str]:
     """Return ddplab's own variables and a rank's: what would make the next test on this worker another one."""
     ours = {name: value for name, value in os.environ.items() if name.startswith(("DDPLAB_", "RANK", "WORLD_SIZE"))}
     return {name: value for name, value in ours.items() if name != "DDPLAB_SOCKET_DIR"}  # set once, when imported
 
 
-def until(condition, seconds: float = 5.0) -> bool:
-    """Wait for a condition; return whether it came true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
-    _there_before.clear()
-    _there_before.update(process.pid for process in ranks_alive())
+    there_before.clear()
+    there_before.update(process.pid for process in ranks_alive())
     folders, switches = run_folders(), _switches()
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
@@ -100,4 +60,4 @@ def nothing_left_behind():
     if shared_memory:
         mine = [name for name in set(os.listdir("/dev/shm")) - shared_memory if str(os.getpid()) in name]
         assert mine == []
-    _there_before.clear()
+    there_before.clear()

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from browser import CHROMIUM, CHROMIUM_FLAGS, FOLDERS, ROOT, Notebook, server, until, write
-from conftest import ranks_alive, run_folders
-from conftest import until as soon
+from leftovers import ranks_alive, run_folders
+from leftovers import until as soon
 
 pytestmark = pytest.mark.browser
 

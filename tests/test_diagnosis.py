@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import ranks_alive
+from leftovers import ranks_alive
 
 from ddplab import RankError, launch
 from ddplab.diagnosis import mismatch, waits_in

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import ranks_alive
+from leftovers import ranks_alive
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab import RankError, RankTimeoutError, launch, log

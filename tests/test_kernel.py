@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ranks_alive, run_folders, until
 from kernel import Kernel
+from leftovers import ranks_alive, run_folders, until
 
 ENDLESS = """
 def endless():

@@ -12,7 +12,7 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import ranks_alive, run_folders, until
+from leftovers import ranks_alive, run_folders, until
 
 import ddplab
 import ddplab.panel

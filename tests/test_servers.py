@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from conftest import until
+from leftovers import until
 
 from ddplab.course.played_servers import free_port, sbatch, servers
 

@@ -7,7 +7,7 @@ import tempfile
 import textwrap
 
 import pytest
-from conftest import ranks_alive
+from leftovers import ranks_alive
 
 from ddplab import RankError, RankTimeoutError, torchrun
 

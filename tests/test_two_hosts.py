@@ -12,7 +12,7 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-from conftest import until
+from leftovers import until
 
 ADDRESSES = ("198.18.0.1", "198.18.0.2")  # of the range that RFC 2544 sets aside for tests of networks
 

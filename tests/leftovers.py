@@ -1,0 +1,46 @@
+"""What a test looks at to see that nothing is left behind: processes and folders; and waiting until it is so."""
+
+import os
+import tempfile
+import time
+
+import psutil
+
+there_before: set[int] = set()  # the browser tests' JupyterLab, which lives as long as its tests
+
+
+def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
+    """Return what descends from a process since the test began, less multiprocessing's own servers."""
+
+    def is_server(process: psutil.Process) -> bool:
+        words = " ".join(process.cmdline())
+        # a rank is a fork of the forkserver and looks like it, but it has a session of its own
+        return "resource_tracker" in words or ("multiprocessing.forkserver" in words and os.getsid(process.pid) == sid)
+
+    me = psutil.Process(pid)
+    sid = os.getsid(me.pid)
+    alive = []
+    for process in me.children(recursive=True):
+        try:
+            theirs = {process.pid, *(parent.pid for parent in process.parents())}  # the browser starts helpers late
+            gone = process.status() == psutil.STATUS_ZOMBIE or theirs & there_before
+            if not gone and not is_server(process):
+                alive.append(process)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            pass
+    return alive
+
+
+def run_folders(folder: str | None = None) -> list[str]:
+    names = os.listdir(folder or tempfile.gettempdir())
+    return [name for name in names if name.startswith(("ddplab-", "pytorch-errorfile"))]
+
+
+def until(condition, seconds: float = 5.0) -> bool:
+    """Wait for a condition; return whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
