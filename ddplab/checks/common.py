@@ -3,13 +3,14 @@
 import contextlib
 import inspect
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
-from ddplab import vgpu
+import ddplab.vgpu as vgpu
 from ddplab.checks import NotYet, exercise
 from ddplab.launcher import launch
 from ddplab.run import RankError
@@ -24,31 +25,19 @@ def needs_function(name: str, answer: Any) -> None:
         )
 
 
+def kind(answer: Any) -> str:
+    """What an answer is, for a message: "nothing", or "a list"."""
+    return "nothing" if answer is None else f"a {type(answer).__name__}"
+
+
 def number(name: str, answer: Any) -> float:
     """The answer as a number; a tensor with one element will do. Raises NotYet for anything else."""
     try:
         return float(answer)
     except (TypeError, ValueError, RuntimeError):
-        what = "nothing" if answer is None else f"a {type(answer).__name__}"
         raise NotYet(
-            f"`{name}` gives {what}, not a number", hint="One number, such as 3 or 0.25. Is there a `return`?"
+            f"`{name}` gives {kind(answer)}, not a number", hint="One number, such as 3 or 0.25. Is there a `return`?"
         ) from None
-
-
-def expect(
-    name: str, answer: Any, wanted: float, known: Mapping[float, tuple[str, str]], otherwise: str, within: float = 1e-9
-) -> None:
-    """Raise NotYet unless the answer is the number wanted.
-
-    known: wrong numbers that people arrive at, each with what it is and a hint. otherwise: the hint for any other.
-    """
-    value = number(name, answer)
-    if abs(value - wanted) <= within * max(1.0, abs(wanted)):
-        return
-    for wrong, (what, hint) in known.items():
-        if abs(value - wrong) <= within * max(1.0, abs(wrong)):
-            raise NotYet(f"`{name}` is {value:.10g}: {what}", hint)
-    raise NotYet(f"`{name}` is {value:.10g}: that is not it", otherwise)
 
 
 @dataclass(frozen=True)
@@ -66,6 +55,26 @@ class Number:
     mistakes: Sequence[tuple[float, str, str]] = ()
     within: float = 1e-9
 
+    def judge(self, answer: Any) -> None:
+        """Raise NotYet unless the answer is the number wanted."""
+        value = number(self.name, answer)
+        if self._same(value, self.wanted):
+            return
+        for wrong, what, hint in self.mistakes:
+            if self._same(value, wrong):
+                raise NotYet(f"`{self.name}` is {value:.10g}: {what}", hint)
+        raise NotYet(f"`{self.name}` is {value:.10g}: that is not it", self.otherwise)
+
+    def _same(self, value: float, other: float) -> bool:
+        return abs(value - other) <= self.within * max(1.0, abs(other))
+
+
+def expect(
+    name: str, answer: Any, wanted: float, known: Mapping[float, tuple[str, str]], otherwise: str, within: float = 1e-9
+) -> None:
+    """Judge an answer as a `Number` does. known: what a wrong number is, and a hint."""
+    Number(name, wanted, otherwise, [(wrong, *told) for wrong, told in known.items()], within).judge(answer)
+
 
 def numbers(id: str, title: str, *asked: Number) -> None:
     """Register an exercise whose answers are numbers: `check(id, first, second, …)`, in the order of `asked`."""
@@ -73,10 +82,20 @@ def numbers(id: str, title: str, *asked: Number) -> None:
     def judge(*answers: Any, **named: Any) -> None:
         expect_all(asked, judge.__signature__.bind(*answers, **named).arguments)
 
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    judge.__signature__ = inspect.Signature([inspect.Parameter(it.name, kind) for it in asked])
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    judge.__signature__ = inspect.Signature([inspect.Parameter(it.name, either) for it in asked])
     judge.__module__ = f"ddplab.checks.lesson_{id.partition('.')[0]}"
     exercise(id, title)(judge)
+
+
+TWICE = {
+    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
+}
+
+
+def hint_for(text: str, hints: Mapping[str, str]) -> str:
+    """The hint whose words are in an error's text, or nothing."""
+    return next((hint for words, hint in hints.items() if words in text), "")
 
 
 def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = None, timeout: float = 20) -> list[Any]:
@@ -88,11 +107,25 @@ def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = N
     try:
         return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=timeout).results
     except RankError as error:
-        hint = next((hint for words, hint in (hints or {}).items() if words in error.reason), "")
+        hint = hint_for(error.reason, hints or {})
         if not hint:
             raise
         reason = error.reason.strip().splitlines()[0][:160]
         raise NotYet(f"your code, on rank {error.rank}, raised {error.type_name}: {reason}", hint) from None
+
+
+def note_calls(names: Sequence[str], note: Callable[[str], Any]) -> None:
+    """From now on, in this rank, each call of these functions of torch.distributed is noted by its name."""
+
+    def noting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            note(name)
+            return call(*args, **kwargs)
+
+        return noted
+
+    for name in names:
+        setattr(dist, name, noting(name, getattr(dist, name)))
 
 
 @contextlib.contextmanager
@@ -125,8 +158,7 @@ def off(value: Any, reference: Any) -> float:
 def expect_all(asked: Iterable[Number], given: Mapping[str, Any]) -> None:
     """Raise NotYet unless each number asked for is the one wanted. For a check that looks at other answers too."""
     for it in asked:
-        known = {wrong: (what, hint) for wrong, what, hint in it.mistakes}
-        expect(it.name, given[it.name], it.wanted, known, it.otherwise, it.within)
+        it.judge(given[it.name])
 
 
 def flat(tensors: Iterable[Any]) -> Any:
