@@ -244,6 +244,7 @@ ANSWERS = {
     },
     "09.2": {
         "correct": train,
+        "accepted": [in_blocks],
         "blank": blank,
         "wrong": [
             (without_ddp, ["on 2 ranks", "different weights", "nobody averages"]),
@@ -281,6 +282,7 @@ ANSWERS = {
     },
     "09.4": {
         "correct": my_loss,
+        "accepted": [by_the_share],
         "blank": blank,
         "wrong": [
             (still_a_mean, ["with 48 and 16 images", "% off"]),

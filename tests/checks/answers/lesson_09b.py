@@ -285,6 +285,7 @@ ANSWERS = {
     },
     "09b.2": {
         "correct": accumulate,
+        "accepted": [forward_only],
         "blank": blank,
         "wrong": [
             (backward_only, ["with 4 portions, each bucket left 4 times"]),
@@ -302,6 +303,7 @@ ANSWERS = {
     },
     "09b.3": {
         "correct": half_the_bytes,
+        "accepted": [by_value],
         "blank": blank,
         "wrong": [
             (full_size, ["you sent torch.float32, 4 bytes a number"]),
@@ -318,6 +320,7 @@ ANSWERS = {
     },
     "09b.4": {
         "correct": culprits,
+        "accepted": [without_backward],
         "blank": blank,
         "wrong": [
             (frozen_too, ["with a frozen layer", "innocent"]),

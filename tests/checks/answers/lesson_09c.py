@@ -243,6 +243,7 @@ ANSWERS = {
     },
     "09c.2": {
         "correct": statistics,
+        "accepted": [in_two_rounds],
         "blank": blank,
         "wrong": [
             (of_my_own, ["the mean is the mean of the rank's own rows"]),
@@ -263,6 +264,7 @@ ANSWERS = {
     },
     "09c.3": {
         "correct": seed_ranks,
+        "accepted": [with_room],
         "blank": blank,
         "wrong": [
             (neighbours_meet, ["rank 1 of the run with seed 7", "rank 0 of the run with seed 8"]),
@@ -277,6 +279,7 @@ ANSWERS = {
     },
     "09c.4": {
         "correct": loss_over_words,
+        "accepted": [in_other_dimensions],
         "blank": blank,
         "wrong": [
             (plain_mean, ["with 7 and 3 words", "% off"]),

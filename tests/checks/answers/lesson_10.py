@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 
-from ddplab import device
+from ddplab.hardware import device
 
 
 def blank(*args):
@@ -170,6 +170,7 @@ ANSWERS = {
     },
     "10.2": {
         "correct": deal,
+        "accepted": [deal_by_index],
         "blank": blank,
         "wrong": [
             (without_padding, ["with 10 samples on 4 ranks", "3, 3, 2, 2"]),
@@ -189,6 +190,7 @@ ANSWERS = {
     },
     "10.3": {
         "correct": evaluate,
+        "accepted": [with_a_loader],
         "blank": blank,
         "wrong": [
             (local, ["with 10 images on 3 ranks", "its own images", "0.750, 0.667, 1.000"]),

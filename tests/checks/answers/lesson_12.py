@@ -257,6 +257,7 @@ ANSWERS = {
     },
     "12.4": {
         "correct": remaining,
+        "accepted": [as_a_list],
         "blank": blank,
         "wrong": [
             (from_the_beginning, ["from (1, 2) on", "begins anew"]),

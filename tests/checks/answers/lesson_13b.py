@@ -104,6 +104,7 @@ def best_of_the_failed(rates, losses):
 ANSWERS = {
     "13b.1": {
         "correct": exponent,
+        "accepted": [with_polyfit, in_single_precision],
         "blank": blank,
         "wrong": [
             (without_logarithms, ["there are no logarithms in it"]),

@@ -173,6 +173,7 @@ def speedup_for_efficiency(compute, message, efficiency):
 ANSWERS = {
     "15.1": {
         "correct": share,
+        "accepted": [other_form],
         "blank": blank,
         "wrong": [
             (lambda alone, together, ranks: alone / together, ["the speed-up"]),
@@ -189,6 +190,7 @@ ANSWERS = {
     },
     "15.2": {
         "correct": exposed_time,
+        "accepted": [in_halves],
         "blank": blank,
         "wrong": [
             (lambda messages, work: total(messages), ["is 10, and it should be 7"]),
@@ -204,6 +206,7 @@ ANSWERS = {
     },
     "15.3": {
         "correct": slow_rank,
+        "accepted": [busiest],
         "blank": blank,
         "wrong": [
             (waits_most, ["slow to read", "waits most"]),
@@ -218,6 +221,7 @@ ANSWERS = {
     },
     "15.4": {
         "correct": most,
+        "accepted": [by_trying],
         "blank": blank,
         "wrong": [
             (not_whole, ["most(80, 10, 0.65)", "not a whole number"]),
