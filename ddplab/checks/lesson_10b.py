@@ -4,8 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
+from ddplab.hardware import device
 
 
 @exercise("10b.1", "A fair stream")
@@ -49,9 +55,6 @@ def fair_stream(my_part: Callable[..., Any]) -> None:
 
 
 def _serve_in_rank(my_part: Callable[..., Any], workers: Iterable[int]) -> list[list[Any]]:
-    import torch.distributed as dist
-    from torch.utils.data import DataLoader, IterableDataset
-
     class Stream(IterableDataset):
         def __init__(self) -> None:
             self.place = dist.get_rank(), dist.get_world_size()
@@ -110,10 +113,6 @@ def fresh_noise(make_loader: Callable[..., Any]) -> None:
 
 
 def _noise_in_rank(make_loader: Callable[..., Any]) -> dict[str, Any]:
-    import numpy as np
-    import torch
-    from torch.utils.data import DataLoader, Dataset
-
     class Noise(Dataset):
         def __len__(self) -> int:
             return 4
@@ -161,11 +160,6 @@ def stop_together(together: Callable[..., Any]) -> None:
 
 
 def _steps_in_rank(together: Callable[..., Any], sizes: tuple[int, ...]) -> list[Any]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.hardware import device
-
     rank, got = dist.get_rank(), []
     for batch in together(f"batch {n} of rank {rank}" for n in range(sizes[rank])):
         everyone = torch.ones((), device=device())

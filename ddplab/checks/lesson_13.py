@@ -4,61 +4,61 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, number
+from ddplab.checks.common import Number, needs_function, number, numbers
 
-
-@exercise("13.1", "Numbers of a bigger run")
-def numbers(updates: Any, lr: Any, warm: Any, t_max: Any) -> None:
-    """50,000 images, 30 epochs, 64 images a rank, SGD 0.1 on one rank; now 8 ranks, 5 % warm-up, then a cosine."""
-    expect(
+# 50,000 images, 30 epochs, 64 images a rank, SGD 0.1 on one rank; now 8 ranks, 5 % warm-up, then a cosine.
+numbers(
+    "13.1",
+    "Numbers of a bigger run",
+    Number(
         "updates",
-        updates,
         2940,
-        {
-            23460: ("that many one rank makes", "Eight ranks share the images of an epoch."),
-            2910: ("the short batch at the end of each epoch is missing", "It is an update too: round up."),
-            98: ("that is one epoch", "There are 30 of them."),
-            2930: ("rounded once, over all epochs", "Every epoch ends with its own short batch: round up per epoch."),
-            30 * 50_000 / 512: ("there are no parts of an update", "Round up, in every epoch."),
-        },
         "A rank has 50,000 / 8 images in an epoch, and takes 64 at a time.",
-    )
-    expect(
+        [
+            (23460, "that many one rank makes", "Eight ranks share the images of an epoch."),
+            (2910, "the short batch at the end of each epoch is missing", "It is an update too: round up."),
+            (98, "that is one epoch", "There are 30 of them."),
+            (2930, "rounded once, over all epochs", "Every epoch ends with its own short batch: round up per epoch."),
+            (30 * 50_000 / 512, "there are no parts of an update", "Round up, in every epoch."),
+        ],
+    ),
+    Number(
         "lr",
-        lr,
         0.8,
-        {
-            0.1: ("the old rate, for a batch of 64", "The batch is 8 times as large."),
-            0.1 * math.sqrt(8): ("that is the square-root rule", "The optimiser is SGD: the linear rule."),
-            0.1 / 8: ("smaller than before", "Fewer updates, so each must go further."),
-            6.4: ("multiplied twice", "The batch is 8 times as large, not 64 times."),
-        },
         "The linear rule: the rate grows as the batch does.",
-    )
-    expect(
+        [
+            (0.1, "the old rate, for a batch of 64", "The batch is 8 times as large."),
+            (0.1 * math.sqrt(8), "that is the square-root rule", "The optimiser is SGD: the linear rule."),
+            (0.1 / 8, "smaller than before", "Fewer updates, so each must go further."),
+            (6.4, "multiplied twice", "The batch is 8 times as large, not 64 times."),
+        ],
+    ),
+    Number(
         "warm",
-        warm,
         147,
-        {
-            1173: ("5 % of what one rank alone would make", "Of the updates that the new run has."),
-            0.05: ("that is the share", "How many updates is it?"),
-            1.5: ("that counts epochs", "A schedule counts updates."),
-        },
         "5 % of `updates`.",
-    )
-    expect(
+        [
+            (1173, "5 % of what one rank alone would make", "Of the updates that the new run has."),
+            (0.05, "that is the share", "How many updates is it?"),
+            (1.5, "that counts epochs", "A schedule counts updates."),
+        ],
+    ),
+    Number(
         "t_max",
-        t_max,
         2793,
-        {
-            2940: ("then it ends `warm` updates too late", "The cosine begins after the warm-up."),
-            30: ("that counts epochs", "A schedule counts updates."),
-            3087: ("the warm-up is added", "It is a part of the run."),
-            22287: ("that many are left on one rank", "Of the updates that the new run has."),
-        },
         "The cosine has what the warm-up leaves.",
-    )
+        [
+            (2940, "then it ends `warm` updates too late", "The cosine begins after the warm-up."),
+            (30, "that counts epochs", "A schedule counts updates."),
+            (3087, "the warm-up is added", "It is a part of the run."),
+            (22287, "that many are left on one rank", "Of the updates that the new run has."),
+        ],
+    ),
+)
 
 
 @exercise("13.2", "A schedule that ends where the run does")
@@ -111,9 +111,6 @@ def _explain(got: list, wanted: list, n: int, run: str, total: int, warm: int, p
 @exercise("13.3", "A loop that steps it")
 def loop(fit: Callable[..., Any]) -> None:
     """`fit(model, loader, optimizer, scheduler, epochs)`: every update has the rate that the schedule gives it."""
-    import torch
-    import torch.nn.functional as F
-
     needs_function("fit", fit)
     generator = torch.Generator().manual_seed(0)
     loader = [(torch.randn(8, 4, generator=generator), torch.arange(8) % 3) for _ in range(5)]
