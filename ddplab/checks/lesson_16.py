@@ -5,53 +5,52 @@ from collections.abc import Callable
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function
+from ddplab.checks.common import Number, needs_function, numbers
 
+ALL = 8 * (4096 + 64 + 640 + 10)
+HALF = ("that counts one number a parameter", "Adam keeps two numbers a parameter, of 4 bytes each.")
+WHOLE = ("that is all of Adam's state, as DDP has it", "Two ranks share it.")
+DEALT = ("an exact half", "ZeRO does not cut tensors. Who gets the one with 4,096 numbers?")
 
-@exercise("16.1", "Whose bytes?")
-def whose_bytes(fsdp_rank_0: Any, zero_rank_0: Any, zero_rank_1: Any) -> None:
-    """Adam's state in float32 of a network with tensors of 4096, 64, 640 and 10 numbers, on two ranks."""
-    all_of_it = 8 * (4096 + 64 + 640 + 10)
-    half = ("that counts one number a parameter", "Adam keeps two numbers a parameter, of 4 bytes each.")
-    whole = ("that is all of Adam's state, as DDP has it", "Two ranks share it.")
-    dealt = ("an exact half", "ZeRO does not cut tensors. Who gets the one with 4,096 numbers?")
-    expect(
+# Adam's state in float32 of a network with tensors of 4096, 64, 640 and 10 numbers, on two ranks.
+numbers(
+    "16.1",
+    "Whose bytes?",
+    Number(
         "fsdp_rank_0",
-        fsdp_rank_0,
-        all_of_it / 2,
-        {
-            all_of_it: whole,
-            all_of_it / 4: half,
-            4810 / 2: ("that is a number of parameters", "Bytes: two numbers a parameter, 4 bytes each."),
-        },
+        ALL / 2,
         "8 bytes for each of 4,810 parameters, cut in two.",
-    )
-    expect(
+        [
+            (ALL, *WHOLE),
+            (ALL / 4, *HALF),
+            (4810 / 2, "that is a number of parameters", "Bytes: two numbers a parameter, 4 bytes each."),
+        ],
+    ),
+    Number(
         "zero_rank_0",
-        zero_rank_0,
         8 * 4096,
-        {
-            all_of_it / 2: dealt,
-            all_of_it: whole,
-            4 * 4096: half,
-            8 * (4096 + 64): ("that gives rank 0 the first layer", "It is dealt tensor by tensor, to who has least."),
-            8 * (4096 + 10): ("one tensor too many", "When the smallest is dealt, who has least?"),
-            8 * (64 + 640 + 10): ("that is rank 1's", "The largest tensor is dealt first, to rank 0."),
-        },
         "The largest tensor first, each to the rank that has least so far.",
-    )
-    expect(
+        [
+            (ALL / 2, *DEALT),
+            (ALL, *WHOLE),
+            (4 * 4096, *HALF),
+            (8 * (4096 + 64), "that gives rank 0 the first layer", "It is dealt tensor by tensor, to who has least."),
+            (8 * (4096 + 10), "one tensor too many", "When the smallest is dealt, who has least?"),
+            (8 * (64 + 640 + 10), "that is rank 1's", "The largest tensor is dealt first, to rank 0."),
+        ],
+    ),
+    Number(
         "zero_rank_1",
-        zero_rank_1,
         8 * (64 + 640 + 10),
-        {
-            all_of_it / 2: dealt,
-            8 * 4096: ("that is rank 0's", "All the others are left."),
-            4 * (64 + 640 + 10): half,
-            8 * (640 + 10): ("that is the second layer alone", "64 numbers more: the bias of the first."),
-        },
         "What rank 0 does not keep.",
-    )
+        [
+            (ALL / 2, *DEALT),
+            (8 * 4096, "that is rank 0's", "All the others are left."),
+            (4 * (64 + 640 + 10), *HALF),
+            (8 * (640 + 10), "that is the second layer alone", "64 numbers more: the bias of the first."),
+        ],
+    ),
+)
 
 
 BYTES = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}  # a parameter: whole on every rank, and shared out

@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, off, on_ranks
+from ddplab.hardware import device
 
 TOOLS = ("accumulate", "ddp", "zero", "fsdp", "tensor")
 
@@ -98,8 +102,6 @@ def _cut_on(size: int, columns_apart: Callable[..., Any]) -> None:
 
 def _layer(size: int) -> tuple[Any, Any, Any]:
     """x, weight and bias, for 2 or 3 ranks."""
-    import torch
-
     columns = 12 * (size - 1)  # a share for two ranks, fixed at 6 columns, must not do for three
     rng = torch.Generator().manual_seed(0)
     return tuple(
@@ -109,11 +111,6 @@ def _layer(size: int) -> tuple[Any, Any, Any]:
 
 def _layer_in_rank(columns_apart: Callable[..., Any], size: int) -> tuple[Any, int]:
     """What the learner's function returns, and the size of the largest piece of weight that it multiplied by."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from ddplab.hardware import device
-
     x, weight, bias = (t.to(device()) for t in _layer(size))
     seen = [0]
 
