@@ -4,52 +4,79 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch import nn
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, number
+from ddplab.checks.common import Number, kind, needs_function, number, numbers
+from ddplab.course.data import digits
 
+TOO = "The short last batch makes an update too."
 
-@exercise("02.1", "What is printed")
-def printed(guessing: Any, last_alone: Any, last_rank_0: Any, updates_alone: Any, updates_four: Any) -> None:
-    """50,000 images in 100 classes, batches of 128, on one GPU and on four."""
-    known = {
-        math.log2(100): ("that is a logarithm to base 2", "Cross entropy takes the natural one, `math.log`."),
-        math.log10(100): ("that is a logarithm to base 10", "Cross entropy takes the natural one, `math.log`."),
-        math.log(10): ("that is for ten classes", "Here there are 100."),
-        -math.log(100): ("the sign is wrong", "Cross entropy is *minus* the log of a chance below 1."),
-        0.01: ("that is the chance of one class", "The loss is minus its logarithm."),
-    }
-    expect("guessing", guessing, math.log(100), known, "Minus the log of the chance that each class gets.", 1e-3)
-    known = {
-        128: ("that is a full batch", "50,000 is not a multiple of 128."),
-        48: ("so many are missing to a full batch", "The last batch holds what is left over."),
-    }
-    expect("last_alone", last_alone, 80, known, "What is left of 50,000 when the full batches are taken away?")
-    known = {
-        128: ("that is a full batch", "A quarter of 50,000 is not a multiple of 128."),
-        80: ("that is the rest on one GPU", "Rank 0 has a quarter of the images."),
-        20: ("that is a quarter of the rest on one GPU", "The images are dealt out first, then cut into batches."),
-        336: ("that is the rest for all four ranks", "Rank 0 prints the loss of its own images."),
-    }
-    expect("last_rank_0", last_rank_0, 84, known, "What is left of 12,500 when the full batches are taken away?")
-    full = ("those are the full batches", "The short last batch makes an update too.")
-    known = {390: full, 390.625: ("that is not a whole number", "The short last batch makes an update too.")}
-    expect("updates_alone", updates_alone, 391, known, "Batches in 50,000 images, the short one included.")
-    known = {
-        97: full,
-        97.65625: ("that is not a whole number", "The short last batch makes an update too."),
-        391: ("that is as many as on one GPU", "Each rank has a quarter of the images."),
-        392: ("that counts each rank's own", "All four make one update together."),
-    }
-    expect("updates_four", updates_four, 98, known, "Batches in 12,500 images, the short one included.")
+# 50,000 images in 100 classes, batches of 128, on one GPU and on four.
+numbers(
+    "02.1",
+    "What is printed",
+    Number(
+        "guessing",
+        math.log(100),
+        "Minus the log of the chance that each class gets.",
+        [
+            (math.log2(100), "that is a logarithm to base 2", "Cross entropy takes the natural one, `math.log`."),
+            (math.log10(100), "that is a logarithm to base 10", "Cross entropy takes the natural one, `math.log`."),
+            (math.log(10), "that is for ten classes", "Here there are 100."),
+            (-math.log(100), "the sign is wrong", "Cross entropy is *minus* the log of a chance below 1."),
+            (0.01, "that is the chance of one class", "The loss is minus its logarithm."),
+        ],
+        1e-3,
+    ),
+    Number(
+        "last_alone",
+        80,
+        "What is left of 50,000 when the full batches are taken away?",
+        [
+            (128, "that is a full batch", "50,000 is not a multiple of 128."),
+            (48, "so many are missing to a full batch", "The last batch holds what is left over."),
+        ],
+    ),
+    Number(
+        "last_rank_0",
+        84,
+        "What is left of 12,500 when the full batches are taken away?",
+        [
+            (128, "that is a full batch", "A quarter of 50,000 is not a multiple of 128."),
+            (80, "that is the rest on one GPU", "Rank 0 has a quarter of the images."),
+            (20, "that is a quarter of the rest on one GPU", "The images are dealt out first, then cut into batches."),
+            (336, "that is the rest for all four ranks", "Rank 0 prints the loss of its own images."),
+        ],
+    ),
+    Number(
+        "updates_alone",
+        391,
+        "Batches in 50,000 images, the short one included.",
+        [
+            (390, "those are the full batches", TOO),
+            (390.625, "that is not a whole number", TOO),
+        ],
+    ),
+    Number(
+        "updates_four",
+        98,
+        "Batches in 12,500 images, the short one included.",
+        [
+            (97, "those are the full batches", TOO),
+            (97.65625, "that is not a whole number", TOO),
+            (391, "that is as many as on one GPU", "Each rank has a quarter of the images."),
+            (392, "that counts each rank's own", "All four make one update together."),
+        ],
+    ),
+)
 
 
 @exercise("02.2", "An honest loss")
 def honest(honest_loss: Callable[..., Any]) -> None:
     """A short last batch, a model with dropout, in the middle of training: the mean over all samples, and no trace."""
-    import torch
-    import torch.nn.functional as F
-    from torch import nn
-
     needs_function("honest_loss", honest_loss)
     draw = torch.Generator().manual_seed(0)
     x, y = torch.randn(72, 6, generator=draw), torch.randint(3, (72,), generator=draw)
@@ -77,17 +104,18 @@ def honest(honest_loss: Callable[..., Any]) -> None:
         raise NotYet("the weights changed", "It only measures: no optimiser, no `step()`.")
     if moved(1):
         raise NotYet("the gradients changed", "It only measures: no `backward()`, no `zero_grad()`.")
-    known = {
-        batches[-1]: ("that is the last batch's loss alone", "Ask every batch."),
-        sum(batches) / 3: ("that is the mean of the batches' means", "The last batch has 8 images, the others 32."),
-        sum(batches): ("that is the sum of the batches' losses", "Divide, and mind that the last batch is smaller."),
-        wanted * 72: ("that is the sum over all images", "Divide by the number of images."),
-        wanted * 72 / 3: ("that is a sum over images, divided by the number of batches", "Divide by the images."),
-        wanted * 72 / 96: ("that divides by three full batches", "The last batch has 8 images, not 32."),
-    }
+    known = [
+        (batches[-1], "that is the last batch's loss alone", "Ask every batch."),
+        (sum(batches) / 3, "that is the mean of the batches' means", "The last batch has 8 images, the others 32."),
+        (sum(batches), "that is the sum of the batches' losses", "Divide, and mind that the last batch is smaller."),
+        (wanted * 72, "that is the sum over all images", "Divide by the number of images."),
+        (wanted * 72 / 3, "that is a sum over images, divided by the number of batches", "Divide by the images."),
+        (wanted * 72 / 96, "that divides by three full batches", "The last batch has 8 images, not 32."),
+    ]
     if abs(value - wanted) > 1e-5 and len({value, *(float(honest_loss(model.train(), loader)) for _ in range(2))}) > 1:
         raise NotYet("each call gives another loss: dropout is at work", "`model.eval()` before you measure.")
-    expect("honest_loss(model, loader)", value, wanted, known, "Add up over images, then divide by their number.", 1e-5)
+    otherwise = "Add up over images, then divide by their number."
+    Number("honest_loss(model, loader)", wanted, otherwise, known, 1e-5).judge(value)
     for mode, name in ((True, "training"), (False, "evaluation")):
         model.train(mode)
         honest_loss(model, loader)
@@ -100,10 +128,6 @@ def honest(honest_loss: Callable[..., Any]) -> None:
 @exercise("02.3", "A test that unmasks memorising")
 def shuffled(shuffle_labels: Callable[..., Any]) -> None:
     """The digits: the same images, the same labels in another order, and nothing changed in what was given."""
-    import torch
-
-    from ddplab.course.data import digits
-
     needs_function("shuffle_labels", shuffle_labels)
     data = digits()
     images, labels = (tensor.clone() for tensor in data.tensors)
@@ -144,8 +168,7 @@ def _no_rule_left(labels: Any, new: Any) -> None:
 def _tensors(new: Any, images: Any, labels: Any) -> tuple[Any, Any]:
     tensors = getattr(new, "tensors", None)
     if tensors is None:
-        what = "nothing" if new is None else f"a {type(new).__name__}"
-        raise NotYet(f"`shuffle_labels` returned {what}, not a TensorDataset", "`return TensorDataset(images, …)`")
+        raise NotYet(f"`shuffle_labels` returned {kind(new)}, not a TensorDataset", "`return TensorDataset(images, …)`")
     if len(tensors) != 2 or tensors[0].shape != images.shape or tensors[1].shape != labels.shape:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         raise NotYet(f"its tensors have the shapes {shapes}", "Images first, then one label for each, as in `data`.")

@@ -3,53 +3,70 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, off
+from ddplab.checks.common import Number, flat, needs_function, numbers, off
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
 
+ROOT = "The error goes with the *root* of the batch."
 
-@exercise("02b.1", "Numbers of noise")
-def noise(error_at_8: Any, batch_for_02: Any, ranks_for_half: Any, epochs_at_256: Any) -> None:
-    """From an rms error of 0.8 at batch 32."""
-    linear = "in proportion to the batch", "The error goes with the *root* of the batch."
-    known = {
-        3.2: (f"that goes {linear[0]}", linear[1]),
-        0.4: ("fewer images make it larger", "A smaller batch is noisier."),
-        0.2: ("fewer images make it larger", "A smaller batch is noisier."),
-        0.8: ("that is the error at 32", "A smaller batch is noisier."),
-    }
-    expect("error_at_8", error_at_8, 1.6, known, "A quarter of the batch: by which factor does 1/√B grow?")
-    known = {
-        128: (f"that goes {linear[0]}", linear[1]),
-        8: ("that makes more noise", "A quarter of the error needs a larger batch."),
-        2: ("that makes more noise", "A quarter of the error needs a larger batch."),
-        64: ("that has an error of 0.57", "A quarter of the error needs how many times the batch?"),
-        256: ("that has an error of 0.28", "A quarter of the error needs how many times the batch?"),
-    }
-    expect("batch_for_02", batch_for_02, 512, known, "A quarter of the error needs how many times the batch?")
-    known = {
-        2: ("two ranks have 64 images, and an error of 0.57", linear[1]),
-        128: ("that is the number of images", "How many ranks have so many, with 32 each?"),
-        16: ("that makes an error of 0.2", "Half the error, not a quarter."),
-    }
-    expect("ranks_for_half", ranks_for_half, 4, known, "Half the error needs how many times the batch?")
-    known = {
-        10: ("with as many epochs it has an eighth of the updates", "32 updates in an epoch, and 4."),
-        1.25: ("the wrong way round", "A larger batch makes fewer updates in an epoch, so it needs more epochs."),
-        320: ("that is the number of updates", "How many epochs is that, with 4 updates in each?"),
-        8: ("that is by how many times", "How many epochs in all?"),
-    }
-    expect("epochs_at_256", epochs_at_256, 80, known, "32 updates in an epoch with 32, and 4 with 256.")
+# From an rms error of 0.8 at batch 32.
+numbers(
+    "02b.1",
+    "Numbers of noise",
+    Number(
+        "error_at_8",
+        1.6,
+        "A quarter of the batch: by which factor does 1/√B grow?",
+        [
+            (3.2, "that goes in proportion to the batch", ROOT),
+            (0.4, "fewer images make it larger", "A smaller batch is noisier."),
+            (0.2, "fewer images make it larger", "A smaller batch is noisier."),
+            (0.8, "that is the error at 32", "A smaller batch is noisier."),
+        ],
+    ),
+    Number(
+        "batch_for_02",
+        512,
+        "A quarter of the error needs how many times the batch?",
+        [
+            (128, "that goes in proportion to the batch", ROOT),
+            (8, "that makes more noise", "A quarter of the error needs a larger batch."),
+            (2, "that makes more noise", "A quarter of the error needs a larger batch."),
+            (64, "that has an error of 0.57", "A quarter of the error needs how many times the batch?"),
+            (256, "that has an error of 0.28", "A quarter of the error needs how many times the batch?"),
+        ],
+    ),
+    Number(
+        "ranks_for_half",
+        4,
+        "Half the error needs how many times the batch?",
+        [
+            (2, "two ranks have 64 images, and an error of 0.57", ROOT),
+            (128, "that is the number of images", "How many ranks have so many, with 32 each?"),
+            (16, "that makes an error of 0.2", "Half the error, not a quarter."),
+        ],
+    ),
+    Number(
+        "epochs_at_256",
+        80,
+        "32 updates in an epoch with 32, and 4 with 256.",
+        [
+            (10, "with as many epochs it has an eighth of the updates", "32 updates in an epoch, and 4."),
+            (1.25, "the wrong way round", "A larger batch makes fewer updates in an epoch, so it needs more epochs."),
+            (320, "that is the number of updates", "How many epochs is that, with 4 updates in each?"),
+            (8, "that is by how many times", "How many epochs in all?"),
+        ],
+    ),
+)
 
 
 @exercise("02b.2", "Pieces of any size")
 def pieces(accumulate: Callable[..., Any]) -> None:
     """64 digits in pieces of 16, 24 and 64, in float64, against the gradient of the whole batch."""
-    import torch
-    import torch.nn.functional as F
-
-    from ddplab.course.data import digits
-    from ddplab.course.models import MLP
-
     needs_function("accumulate", accumulate)
     images, labels = (tensor[:64] for tensor in digits().tensors)
     images = images.double()
@@ -58,7 +75,7 @@ def pieces(accumulate: Callable[..., Any]) -> None:
         net, seen = MLP(hidden=16).double(), []
         before = [p.detach().clone() for p in net.parameters()]
         F.cross_entropy(net(images), labels).backward()
-        wanted = torch.cat([p.grad.flatten() for p in net.parameters()])
+        wanted = flat(p.grad for p in net.parameters())
         net.zero_grad()
         net.register_forward_pre_hook(lambda _, given, seen=seen: seen.append(given[0]))
         accumulate(net, images, labels, size)
@@ -73,7 +90,7 @@ def pieces(accumulate: Callable[..., Any]) -> None:
             raise NotYet(f"{where}: `net` has seen {total} images", "Each image once, the short last piece too.")
         if any(p.grad is None for p in net.parameters()):
             raise NotYet(f"{where}: there are no gradients", "`backward()` for each piece, and no `zero_grad()` after.")
-        _compare(where, torch.cat([p.grad.flatten() for p in net.parameters()]), wanted, len(seen))
+        _compare(where, flat(p.grad for p in net.parameters()), wanted, len(seen))
 
 
 def _compare(where: str, grad: Any, wanted: Any, calls: int) -> None:

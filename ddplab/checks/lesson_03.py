@@ -4,8 +4,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, gpus_for, needs_function, number
+from ddplab.checks.common import Number, gpus_for, hint_for, kind, needs_function, number
+from ddplab.course.checklist import dataparallel_checklist
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
 
 
 @exercise("03.1", "Numbers of one step")
@@ -25,51 +32,43 @@ def numbers(sizes: Any, copied: Any, grad: Any, never_seen: Any) -> None:
             f"{shown}: that would be fairer than what scatter does",
             hint="It divides, rounds up, and gives that many to each until nothing is left. Try scatter, or `chunk`.",
         )
-    expect(
+    Number(
         "copied",
-        copied,
         12_000_000,
-        {
-            16_000_000: ("that is a copy for each of four", "The first GPU has the original."),
-            4_000_000: ("that is one copy", "How many GPUs need one?"),
-            3_000_000: ("those are numbers, not bytes", "4 bytes each."),
-            1_000_000: ("those are the parameters", "How many GPUs need a copy, and how many bytes is it?"),
-            24_000_000: ("that is there and back", "One forward only."),
-        },
         "4 bytes a parameter, for every GPU that does not have them yet.",
-    )
-    expect(
+        [
+            (16_000_000, "that is a copy for each of four", "The first GPU has the original."),
+            (4_000_000, "that is one copy", "How many GPUs need one?"),
+            (3_000_000, "those are numbers, not bytes", "4 bytes each."),
+            (1_000_000, "those are the parameters", "How many GPUs need a copy, and how many bytes is it?"),
+            (24_000_000, "that is there and back", "One forward only."),
+        ],
+    ).judge(copied)
+    Number(
         "grad",
-        grad,
         10,
-        {
-            2.5: ("that is the mean", "Nobody divides: the loss is a sum, and DataParallel adds up."),
-            1: ("that is the first GPU's", "The gradients of all replicas come home."),
-            4: ("that is the last GPU's", "The gradients of all replicas come home."),
-        },
         "What do 3 and 7 make?",
-    )
-    expect(
+        [
+            (2.5, "that is the mean", "Nobody divides: the loss is a sum, and DataParallel adds up."),
+            (1, "that is the first GPU's", "The gradients of all replicas come home."),
+            (4, "that is the last GPU's", "The gradients of all replicas come home."),
+        ],
+    ).judge(grad)
+    Number(
         "never_seen",
-        never_seen,
         750,
-        {
-            250: ("those are the ones that are seen", "And the others?"),
-            0: ("so it would be if there were four processes", "Who loads the shares of ranks 1, 2 and 3?"),
-            500: ("that holds for num_replicas=2", "The sampler keeps one share of four."),
-        },
         "The sampler serves one share of four.",
-    )
+        [
+            (250, "those are the ones that are seen", "And the others?"),
+            (0, "so it would be if there were four processes", "Who loads the shares of ranks 1, 2 and 3?"),
+            (500, "that holds for num_replicas=2", "The sampler keeps one share of four."),
+        ],
+    ).judge(never_seen)
 
 
 @exercise("03.2", "A forward of your own")
 def own_forward(forward: Callable[..., Any]) -> None:
     """`forward(net, batch, gpus)` must be nn.DataParallel's, for batches of 8, 3 and 1, gradients included."""
-    import torch
-    from torch import nn
-
-    from ddplab.course.models import MLP
-
     needs_function("forward", forward)
     with gpus_for(2) as gpus:
         net = MLP(hidden=4).to(gpus[0])
@@ -80,9 +79,8 @@ def own_forward(forward: Callable[..., Any]) -> None:
             with _noted(net) as seen, _counted() as wrapped:
                 got = _hinted(where, forward, net, batch, gpus)
             if not isinstance(got, torch.Tensor):
-                kind = "nothing" if got is None else f"a {type(got).__name__}"
                 hint = "`return` the result." if got is None else "One tensor: gather the parts."
-                raise NotYet(f"{where} it returns {kind}, not a tensor", hint)
+                raise NotYet(f"{where} it returns {kind(got)}, not a tensor", hint)
             if wrapped:
                 raise NotYet("that is `nn.DataParallel` itself", hint="The four functions, from scatter to gather.")
             if len({where for where, _ in seen}) < devices:
@@ -105,8 +103,6 @@ def own_forward(forward: Callable[..., Any]) -> None:
 
 
 def _same_gradients(where: str, net: Any, got: Any, wanted: Any) -> None:
-    import torch
-
     weights = list(net.parameters())
     right = torch.autograd.grad(wanted.square().mean(), weights)
     found = torch.autograd.grad(got.square().mean(), weights, allow_unused=True) if got.requires_grad else [None]
@@ -132,7 +128,7 @@ def _hinted(where: str, forward: Callable[..., Any], *inputs: Any) -> Any:
     try:
         return forward(*inputs)
     except (AssertionError, IndexError, RuntimeError) as error:
-        hint = next((hint for words, hint in hints.items() if words in str(error)), "")
+        hint = hint_for(str(error), hints)
         if not hint or isinstance(error, NotImplementedError):
             raise
         reason = str(error).strip().splitlines()[-1][:160]
@@ -142,11 +138,6 @@ def _hinted(where: str, forward: Callable[..., Any], *inputs: Any) -> Any:
 @exercise("03.3", "The prefix, taken off")
 def prefix(bare: Callable[..., Any]) -> None:
     """`bare(state)` must give the names of the model inside, also where a layer is called module."""
-    import torch
-    from torch import nn
-
-    from ddplab.course.models import MLP
-
     needs_function("bare", bare)
 
     class Odd(nn.Module):
@@ -172,8 +163,7 @@ def prefix(bare: Callable[..., Any]) -> None:
         if got is None and list(given) == list(wanted) != before:
             raise NotYet("it changes the dictionary that it got, and returns nothing", hint="Return a new dictionary.")
         if not isinstance(got, Mapping):
-            kind = "nothing" if got is None else f"a {type(got).__name__}"
-            raise NotYet(f"for {what} it returns {kind}, not a dictionary", hint="Names and tensors, both.")
+            raise NotYet(f"for {what} it returns {kind(got)}, not a dictionary", hint="Names and tensors, both.")
         if list(given) != before:
             raise NotYet("it changes the dictionary that it got", hint="Leave that as it is; build a new one.")
         missing, extra = wanted.keys() - got.keys(), got.keys() - wanted.keys()
@@ -197,13 +187,6 @@ def _hint(what: str, got: Mapping[str, Any], before: list[str]) -> str:
 @exercise("03.4", "A script, mended")
 def mended(careful: Callable[..., Any]) -> None:
     """`careful(net, data, gpus)` must return a model and a loader in which the checklist finds no fault."""
-    from torch import nn
-    from torch.utils.data import DataLoader
-
-    from ddplab.course.checklist import dataparallel_checklist
-    from ddplab.course.data import digits
-    from ddplab.course.models import MLP
-
     needs_function("careful", careful)
     data = digits()
     with gpus_for(2) as gpus:
@@ -237,8 +220,6 @@ def _noted(net: Any) -> Iterator[list[tuple[Any, int]]]:
 @contextmanager
 def _counted() -> Iterator[list[Any]]:
     """In here, each call of an nn.DataParallel is noted."""
-    from torch import nn
-
     calls: list[Any] = []
     original = nn.DataParallel.forward
 

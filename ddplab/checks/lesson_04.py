@@ -1,11 +1,15 @@
 """Checks of lesson 04, Pitfall: variable length. They run on virtual GPUs, on every machine."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+from torch import nn
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import gpus_for, needs_function, off
+from ddplab.checks.common import flat, gpus_for, hint_for, kind, multiple, needs_function, off
 
 WIDTH, WORDS, HIDDEN = 9, 20, 6  # of the batches that the answers are tried on
 LENGTHS = [2, 7, 3, 6, 1, 5]  # in no order, and none as long as the batch is wide
@@ -14,8 +18,6 @@ LENGTHS = [2, 7, 3, 6, 1, 5]  # in no order, and none as long as the batch is wi
 @exercise("04.1", "The cut, by arithmetic")
 def cut(shares: Callable[[int, int], Any]) -> None:
     """`shares(batch, gpus)` must list how many sentences each replica gets."""
-    import torch
-
     needs_function("shares", shares)
     for batch, gpus in ((8, 2), (7, 3), (4, 3), (1, 2), (9, 4), (10, 8), (64, 8)):
         wanted = [len(part) for part in torch.empty(batch, 1).chunk(gpus)]
@@ -50,8 +52,6 @@ def cut(shares: Callable[[int, int], Any]) -> None:
 @exercise("04.2", "A reader that needs no lengths")
 def reader(Reader: Callable[[], Any]) -> None:
     """`Reader()(tokens)` must give every word's hidden state, and zeros for padding, on 1, 2 and 3 GPUs."""
-    import torch
-
     needs_function("Reader", Reader)
     tokens = _tokens()
     with gpus_for(3) as gpus:
@@ -97,8 +97,6 @@ def _same_width(where: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> 
 @exercise("04.3", "The mean, mended")
 def mean(NextWord: Callable[[], Any], batch_loss: Callable[[Any], Any]) -> None:
     """`batch_loss` of what `NextWord` returns must have one GPU's gradient, also on 2 and 3 GPUs."""
-    import torch
-
     needs_function("NextWord", NextWord)
     needs_function("batch_loss", batch_loss)
     tokens = _tokens().sort(dim=0, descending=True).values  # long sentences first, roughly
@@ -113,8 +111,8 @@ def mean(NextWord: Callable[[], Any], batch_loss: Callable[[Any], Any]) -> None:
             if off(found, wanted) < 1e-9:
                 continue
             words = int((targets != 0).sum())
-            factor = float(found @ wanted / (wanted @ wanted))
-            if off(found, factor * wanted) > 1e-9:
+            factor = multiple(found, wanted)
+            if factor is None:
                 raise NotYet(
                     f"{where}, the gradient is {off(found, wanted):.0%} off that of the mean over all words",
                     hint="A word must count alike on every GPU. Let the replicas add up, and divide once, at the end.",
@@ -131,20 +129,14 @@ def mean(NextWord: Callable[[], Any], batch_loss: Callable[[Any], Any]) -> None:
 
 def _mean_over_words(model: Any, tokens: Any, targets: Any) -> Any:
     """The gradient of the mean loss over all words, on the CPU, by the given parts of the model."""
-    import torch
-
     with _given_parts("embed", "lstm", "head"):
         scores = model.head(model.lstm(model.embed(tokens))[0])
     model.zero_grad()
     torch.nn.functional.cross_entropy(scores.mT, targets, ignore_index=0).backward()
-    return torch.cat([p.grad.flatten() for p in model.parameters()])
+    return flat(p.grad for p in model.parameters())
 
 
 def _gradient(model: Any, batch_loss: Callable[[Any], Any], gpus: list[Any], tokens: Any, targets: Any) -> Any:
-    import warnings
-
-    import torch
-
     wrapped = _parallel(model, gpus)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a scalar from each replica is fine here
@@ -161,14 +153,12 @@ def _gradient(model: Any, batch_loss: Callable[[Any], Any], gpus: list[Any], tok
         )
     model.zero_grad()
     loss.sum().backward()
-    return torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()
+    return flat(p.grad for p in model.parameters())
 
 
 @exercise("04.4", "A state to carry")
 def state(Carrier: Callable[[], Any]) -> None:
     """`Carrier()(tokens, h, c)` twice in a row must give on 2 and 3 GPUs what the LSTM gives on one."""
-    import torch
-
     needs_function("Carrier", Carrier)
     tokens = _tokens()
     with gpus_for(3) as gpus:
@@ -218,29 +208,23 @@ def _on(n: int) -> str:
 def _kind(answer: Any) -> str:
     if isinstance(answer, tuple | list):
         return f"a {type(answer).__name__} of {len(answer)}"
-    return "nothing" if answer is None else f"a {type(answer).__name__}"
+    return kind(answer)
 
 
 def _parallel(model: Any, gpus: list[Any]) -> Any:
     """The model on GPU 0: as it is for one GPU, in DataParallel for more."""
-    from torch import nn
-
     model = model.to(gpus[0])
     return nn.DataParallel(model, device_ids=gpus) if len(gpus) > 1 else model
 
 
 def _tokens() -> Any:
     """A padded batch: in each row as many words as LENGTHS says, then zeros."""
-    import torch
-
     words = torch.randint(1, WORDS, (len(LENGTHS), WIDTH), generator=torch.Generator().manual_seed(0))
     return words.where(torch.arange(WIDTH) < torch.tensor(LENGTHS)[:, None], 0)
 
 
 def _states(model: Any, tokens: Any) -> Any:
     """The hidden states of each sentence, read alone; zeros behind its end."""
-    import torch
-
     wanted = torch.zeros(*tokens.shape, HIDDEN, dtype=torch.float64)
     with _given_parts("embed", "lstm"), torch.no_grad():
         for row, sentence, n in zip(wanted, tokens, LENGTHS, strict=True):
@@ -267,7 +251,7 @@ def _attempt(where: str, call: Callable[..., Any], *inputs: Any) -> Any:
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
         reason = lines[-1] if "Original Traceback" in str(error) else f"{type(error).__name__}: {lines[0]}"
-        hint = next((hint for words, hint in HINTS.items() if words in str(error)), "")
+        hint = hint_for(str(error), HINTS)
         raise NotYet(f"{where}, your code raised {reason}", hint) from None
 
 

@@ -4,8 +4,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, on_ranks
+from ddplab.checks.common import TWICE, needs_function, note_calls, on_ranks
+from ddplab.hardware import device
 
 TIMEOUT = 4  # seconds until ranks that wait for each other are stopped
 
@@ -42,10 +46,6 @@ def once_around(go_around: Callable[..., Any]) -> None:
 
 
 def _ball_in_rank(go_around: Callable[..., Any]) -> tuple[float | None, list[tuple[str, int]]]:
-    import torch
-
-    from ddplab.hardware import device
-
     events = _listen()
     ball = go_around(torch.full((1,), 100.0, device=device()))
     return None if ball is None else float(ball), events
@@ -80,11 +80,6 @@ def tree(tree_broadcast: Callable[..., Any]) -> None:
 
 
 def _tree_in_rank(tree_broadcast: Callable[..., Any]) -> tuple[list[float], list[tuple[str, int]]]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.hardware import device
-
     events = _listen()
     x = torch.tensor([7.0, 8.0], device=device()) if dist.get_rank() == 0 else torch.zeros(2, device=device())
     tree_broadcast(x)
@@ -109,9 +104,7 @@ def _rounds(events: list[list[tuple[str, int]]]) -> int:
 
 
 def _listen() -> list[tuple[str, int]]:
-    """From now on, note in this rank each message, and each collective as ("collective", -1)."""
-    import torch.distributed as dist
-
+    """From now on, note in this rank each message, and each collective as (its name, -1)."""
     events: list[tuple[str, int]] = []
 
     def note(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,17 +122,9 @@ def _listen() -> list[tuple[str, int]]:
 
     for name in ("send", "recv", "isend", "irecv"):
         setattr(dist, name, note(name, getattr(dist, name)))
-    for name in ("broadcast", "all_reduce", "reduce", "gather", "all_gather", "scatter"):
-        setattr(dist, name, _collective(name, getattr(dist, name), events))
+    collectives = ("broadcast", "all_reduce", "reduce", "gather", "all_gather", "scatter")
+    note_calls(collectives, lambda name: events.append((name, -1)))
     return events
-
-
-def _collective(name: str, call: Callable[..., Any], events: list) -> Callable[..., Any]:
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        events.append((name, -1))
-        return call(*args, **kwargs)
-
-    return noted
 
 
 def _only_send_and_recv(where: str, ranks: list[tuple[Any, list[tuple[str, int]]]]) -> None:
@@ -149,7 +134,7 @@ def _only_send_and_recv(where: str, ranks: list[tuple[Any, list[tuple[str, int]]
 
 
 HINTS = {
-    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
+    **TWICE,
     "Invalid destination rank": "A rank cannot send to itself.",
     "Invalid source rank": "A rank cannot receive from itself.",
     "there is no rank": "They are numbered from 0 to N - 1. Compare with, or count modulo, `dist.get_world_size()`.",

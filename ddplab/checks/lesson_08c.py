@@ -3,8 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, off, on_ranks
+from ddplab.checks.common import TWICE, flat, needs_function, note_calls, off, on_ranks
+from ddplab.course.models import MLP
+from ddplab.hardware import device
 
 
 @exercise("08c.1", "Piece r to rank r")
@@ -55,26 +60,13 @@ def _ring_on(size: int, reduce_scatter: Callable[..., Any]) -> None:
 
 
 def _ring_in_rank(reduce_scatter: Callable[..., Any]) -> tuple[list[float], int, list[str]]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.hardware import device
-
-    used, steps, both = [], [], dist.batch_isend_irecv
-    dist.batch_isend_irecv = lambda orders: steps.append(1) or both(orders)
-    for name in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"):
-        setattr(dist, name, _noted(getattr(dist, name), used))
+    used: list[str] = []
+    steps: list[str] = []
+    note_calls(["batch_isend_irecv"], steps.append)
+    note_calls(["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"], used.append)
     x = torch.arange(1.0, dist.get_world_size() + 1, device=device()) * 10 ** dist.get_rank()
     reduce_scatter(list(x.chunk(len(x))))
     return x.tolist(), len(steps), used
-
-
-def _noted(call: Callable[..., Any], used: list[str]) -> Callable[..., Any]:
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        used.append(call.__name__)
-        return call(*args, **kwargs)
-
-    return noted
 
 
 @exercise("08c.2", "One bucket")
@@ -110,28 +102,22 @@ def bucket(average_in_one: Callable[..., Any]) -> None:
 
 
 def _bucket_in_rank(average_in_one: Callable[..., Any]) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.course.models import MLP
-    from ddplab.hardware import device
-
     torch.manual_seed(dist.get_rank())
     net = MLP(hidden=4).double().to(device())
     next(net.parameters()).requires_grad_(False)  # a frozen layer has no gradient
     net(torch.randn(8, 1, 8, 8, dtype=torch.float64).to(device())).square().mean().backward()
 
     def look() -> Any:
-        return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None]).cpu().clone()
+        return flat(p.grad for p in net.parameters() if p.grad is not None)
 
     before, calls = look(), []
-    dist.all_reduce = _noted(dist.all_reduce, calls)
+    note_calls(["all_reduce"], calls.append)
     average_in_one(net)
     return {"before": before, "after": look(), "calls": len(calls)}
 
 
 HINTS = {
-    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
+    **TWICE,
     "'NoneType' object": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
     "Expected parameter `tensor`": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
     "expected Tensor as element": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",

@@ -8,26 +8,41 @@ from pathlib import Path
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect
+from ddplab.checks.common import Number
 
 
 @exercise("08d.1", "Who reads the file?")
 def outcomes(forked: Any, spawned: Any, torchrun: Any, note: Any, guard: Any) -> None:
     """A file that prints, then starts three children; what a spawned child finds; which error the guard mends."""
-    expect("forked", forked, 1, {
-        4: ("as if each child read the file again", "A forked child *is* the parent, a moment later."),
-        3: ("as if the children read it", "A forked child *is* the parent, a moment later. Who reads the file?"),
-        0: ("somebody runs the script", "The parent reads the file before it can fork."),
-    }, "The parent reads it. Does a copy of the parent have to?")  # fmt: skip
-    expect("spawned", spawned, 4, {
-        3: ("that counts the children only", "The parent has read the file too."),
-        1: ("that is fork", "A spawned child starts empty, and must learn what its function is."),
-        2: ("that was one child", "Here are three."),
-    }, "The parent reads it, and then every child.")  # fmt: skip
-    expect("torchrun", torchrun, 3, {
-        4: ("torchrun itself does not read your file as Python", "It starts Python on it, once for each rank."),
-        1: ("that would be one rank", "Torchrun starts the script once for each rank."),
-    }, "Torchrun starts the script once for each rank.")  # fmt: skip
+    Number(
+        "forked",
+        1,
+        "The parent reads it. Does a copy of the parent have to?",
+        [
+            (4, "as if each child read the file again", "A forked child *is* the parent, a moment later."),
+            (3, "as if the children read it", "A forked child *is* the parent, a moment later. Who reads the file?"),
+            (0, "somebody runs the script", "The parent reads the file before it can fork."),
+        ],
+    ).judge(forked)
+    Number(
+        "spawned",
+        4,
+        "The parent reads it, and then every child.",
+        [
+            (3, "that counts the children only", "The parent has read the file too."),
+            (1, "that is fork", "A spawned child starts empty, and must learn what its function is."),
+            (2, "that was one child", "Here are three."),
+        ],
+    ).judge(spawned)
+    Number(
+        "torchrun",
+        3,
+        "Torchrun starts the script once for each rank.",
+        [
+            (4, "torchrun itself does not read your file as Python", "It starts Python on it, once for each rank."),
+            (1, "that would be one rank", "Torchrun starts the script once for each rank."),
+        ],
+    ).judge(torchrun)
     if note not in ("old", "new"):
         raise NotYet(f"`note` is {note!r}, neither 'old' nor 'new'", hint="One of the two words.")
     if note == "new":
