@@ -5,13 +5,12 @@ from typing import Any
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function
+from ddplab.launcher import launch
 
 
 @exercise("00.1", "Every rank says who it is")
 def who_am_i(greet: Callable[[], str]) -> None:
     """`greet()` returns "rank R of W", read from torch.distributed. Run here on three ranks."""
-    from ddplab.launcher import launch
-
     needs_function("greet", greet)
     said: list[Any] = launch(greet, nproc_per_node=3, quiet=True, timeout=15).results
     wanted = [f"rank {rank} of 3" for rank in range(3)]
@@ -39,8 +38,6 @@ def who_am_i(greet: Callable[[], str]) -> None:
 @exercise("00.2", "A row a step")
 def countdown(count: Callable[[int], None]) -> None:
     """`count(n)` logs a column `left`: n, n - 1, … 1, a row each. Run here on two ranks with n = 4."""
-    from ddplab.launcher import launch
-
     needs_function("count", count)
     run = launch(count, 4, nproc_per_node=2, quiet=True, timeout=15)
     columns = run.metrics.columns()
@@ -71,8 +68,6 @@ def countdown(count: Callable[[int], None]) -> None:
 @exercise("00.3", "All birds, on every rank")
 def all_birds(count_birds: Callable[[], int]) -> None:
     """Rank r has seen 10**r birds; `count_birds()` returns everybody's sum, on every rank. Run here on three ranks."""
-    from ddplab.launcher import launch
-
     needs_function("count_birds", count_birds)
     results = launch(count_birds, nproc_per_node=3, quiet=True, timeout=15).results
     if any(result is None for result in results):

@@ -4,8 +4,11 @@ import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+from torch import nn
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import gpus_for, needs_function, off
+from ddplab.checks.common import gpus_for, kind, needs_function, off
 
 # What is in the collection of 05.1, by its letter: why it is saved, follows and learns, or why not.
 ZOO = {
@@ -46,8 +49,6 @@ def _letters(name: str, answer: Any) -> set[str]:
 @exercise("05.2", "A layer, mended")
 def mended(Mended: Any) -> None:
     """`Mended(4)` must do what `Broken(4, device)` does, on the CPU, on one GPU and on two, and save only its gains."""
-    import torch
-
     model = _made("Mended", Mended, 4)
     names = [name for name, _ in model.named_parameters()]
     if len(names) != 2:
@@ -74,11 +75,8 @@ def mended(Mended: Any) -> None:
 
 
 def _compare(where: str, output: Any, wanted: Any) -> None:
-    import torch
-
     if not isinstance(output, torch.Tensor):
-        what = "nothing" if output is None else f"a {type(output).__name__}"
-        raise NotYet(f"{where}, `forward` returns {what}, not a tensor", hint="Is there a `return`?")
+        raise NotYet(f"{where}, `forward` returns {kind(output)}, not a tensor", hint="Is there a `return`?")
     if output.shape != wanted.shape or off(output.detach().cpu(), wanted) > 1e-5:
         raise NotYet(
             f"{where}, the output is not that of the original", hint="Change where tensors live, not what is computed."
@@ -122,8 +120,6 @@ def detective(strays: Callable[..., Any]) -> None:
 
 def _suspects() -> Iterator[tuple[str, Any, set[str], str]]:
     """Models, harder and harder: what it is, the model, the names wanted, and a hint."""
-    import torch
-    from torch import nn
 
     def module(**attributes: Any) -> nn.Module:
         made = nn.Identity()
@@ -156,8 +152,6 @@ def _suspects() -> Iterator[tuple[str, Any, set[str], str]]:
 @exercise("05.4", "A switch")
 def switch(Switch: Any) -> None:
     """`Switch()` must run either operation on two GPUs, with the parameter's gradient that of one."""
-    import torch
-
     model = _made("Switch", Switch)
     if len(list(model.parameters())) != 1:
         raise NotYet(f"`Switch()` has {len(list(model.parameters()))} parameters, not 1", hint="Keep `self.weight`.")
@@ -174,8 +168,6 @@ def switch(Switch: Any) -> None:
 
 def _made(name: str, kind: Any, *args: Any) -> Any:
     """`kind(*args)`, a module. Raises NotYet for anything else."""
-    from torch import nn
-
     given = ", ".join(map(repr, args))
     if isinstance(kind, nn.Module):
         raise NotYet(f"`{name}` is a module already, not the class", hint=f"Pass the class, `{name}`.")
@@ -198,8 +190,6 @@ def _made(name: str, kind: Any, *args: Any) -> Any:
 
 def _run(name: str, where: str, model: Any, device_ids: list[int], *inputs: Any) -> Any:
     """The output of the model in DataParallel. What it raises is told as a NotYet, in two lines of it."""
-    from torch import nn
-
     try:
         return nn.DataParallel(model, device_ids)(*inputs)
     except NotImplementedError:

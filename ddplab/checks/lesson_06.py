@@ -5,86 +5,85 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+from torch import nn
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, gpus_for, needs_function
+from ddplab.checks.common import Number, gpus_for, hint_for, kind, needs_function, numbers
 
 LR, STEPS = 0.1, 5  # of the loop in exercise 06.3
 
 
-@exercise("06.1", "What is left")
-def what_is_left(calls: Any, rows: Any, tallest: Any, pages: Any, batches: Any) -> None:
-    """Two forwards of seven rows, 1 to 7, on two GPUs: 4 and 3 rows each time."""
-    expect(
+# Two forwards of seven rows, 1 to 7, on two GPUs: 4 and 3 rows each time.
+numbers(
+    "06.1",
+    "What is left",
+    Number(
         "calls",
-        calls,
         0,
-        {
-            2: ("so it would be on one GPU", "Each replica adds 1 to a number. Whose number is it afterwards?"),
-            4: ("two forwards on two replicas, but who keeps them?", "A Python number cannot change in place."),
-            1: ("a number that a replica gets anew is lost, every time", "What is it before the second forward?"),
-        },
         "Each replica gives its own `calls` a new number.",
-    )
-    expect(
+        [
+            (2, "so it would be on one GPU", "Each replica adds 1 to a number. Whose number is it afterwards?"),
+            (4, "two forwards on two replicas, but who keeps them?", "A Python number cannot change in place."),
+            (1, "a number that a replica gets anew is lost, every time", "What is it before the second forward?"),
+        ],
+    ),
+    Number(
         "rows",
-        rows,
         8,
-        {
-            14: ("so it would be on one GPU", "Which replica writes into your module's memory?"),
-            6: ("those are the second GPU's rows", "Which replica writes into your module's memory?"),
-            4: ("that is one forward", "Two forwards. What was kept of the first is there in the second."),
-            0: ("nothing would be lost on replica 0", "`+=` on a tensor writes into its memory."),
-            7: ("that is one forward on one GPU", "Two forwards, of which one replica's rows are kept."),
-        },
         "Two forwards with 4 and 3 rows, of which one replica's are kept.",
-    )
-    expect(
+        [
+            (14, "so it would be on one GPU", "Which replica writes into your module's memory?"),
+            (6, "those are the second GPU's rows", "Which replica writes into your module's memory?"),
+            (4, "that is one forward", "Two forwards. What was kept of the first is there in the second."),
+            (0, "nothing would be lost on replica 0", "`+=` on a tensor writes into its memory."),
+            (7, "that is one forward on one GPU", "Two forwards, of which one replica's rows are kept."),
+        ],
+    ),
+    Number(
         "tallest",
-        tallest,
         0,
-        {
-            7: ("so it would be on one GPU", "`torch.maximum` makes a new tensor. Who gets it?"),
-            4: (
+        "`torch.maximum` makes a new tensor. Who gets it?",
+        [
+            (7, "so it would be on one GPU", "`torch.maximum` makes a new tensor. Who gets it?"),
+            (
+                4,
                 "that is replica 0's largest, but it is not kept",
                 "Does the line write into memory, or does it rebind?",
             ),
-        },
-        "`torch.maximum` makes a new tensor. Who gets it?",
-    )
-    expect(
+        ],
+    ),
+    Number(
         "pages",
-        pages,
         4,
-        {
-            2: ("so it would be on one GPU", "The list is shared by all replicas."),
-            0: (
+        "Each replica adds one entry in each forward. Is it kept?",
+        [
+            (2, "so it would be on one GPU", "The list is shared by all replicas."),
+            (
+                0,
                 "`+=` on a list changes the list itself",
                 "It is not like `+=` on a number. The replicas share one list.",
             ),
-            14: ("those are the rows in it", "How many entries are there?"),
-            1: ("there are two forwards and two replicas", "Each replica adds one entry in each forward."),
-        },
-        "Each replica adds one entry in each forward. Is it kept?",
-    )
-    expect(
+            (14, "those are the rows in it", "How many entries are there?"),
+            (1, "there are two forwards and two replicas", "Each replica adds one entry in each forward."),
+        ],
+    ),
+    Number(
         "batches",
-        batches,
         2,
-        {
-            4: ("replica 1's count went into a copy", "Only replica 0 writes into your module's memory."),
-            0: ("it is a buffer, and BatchNorm adds to it in place", "Replica 0 takes part in both forwards."),
-            1: ("that is one forward", "Replica 0 takes part in both forwards."),
-        },
         "It is a buffer to which BatchNorm adds 1 in place.",
-    )
+        [
+            (4, "replica 1's count went into a copy", "Only replica 0 writes into your module's memory."),
+            (0, "it is a buffer, and BatchNorm adds to it in place", "Replica 0 takes part in both forwards."),
+            (1, "that is one forward", "Replica 0 takes part in both forwards."),
+        ],
+    ),
+)
 
 
 @exercise("06.2", "A running mean, mended")
 def running_mean(RunningMean: Callable[..., Any]) -> None:
     """`absorb(kept)` must leave all rows in `total` and `rows`, on two GPUs and on one, however short the batch."""
-    import torch
-    from torch import nn
-
     if isinstance(RunningMean, nn.Module):
         raise NotYet("`RunningMean` is a module, not the class", hint="The check makes modules of its own.")
     needs_function("RunningMean", RunningMean)
@@ -122,8 +121,6 @@ def running_mean(RunningMean: Callable[..., Any]) -> None:
 
 
 def _absorbed(where: str, rows: Any, total: Any, wanted: Any, batches: list[Any]) -> None:
-    import torch
-
     if tuple(rows.shape) not in ((), (1,)) or tuple(total.shape) != (3,):
         raise NotYet(
             f"{where}, `total` has shape {tuple(total.shape)} and `rows` has {tuple(rows.shape)}",
@@ -162,8 +159,6 @@ def _absorbed(where: str, rows: Any, total: Any, wanted: Any, batches: list[Any]
 @exercise("06.3", "The bad example, repaired")
 def repaired(step: Callable[..., Any]) -> None:
     """`step(parallel, lr)` must do what SGD does, on a network with a parameter of its own and a frozen layer."""
-    from torch import nn
-
     needs_function("step", step)
     with gpus_for(2) as gpus:
         start = _scaled().state_dict()
@@ -207,8 +202,6 @@ def repaired(step: Callable[..., Any]) -> None:
 
 def _scaled() -> Any:
     """A network with a parameter of its own, a frozen layer and a layer that learns."""
-    import torch
-    from torch import nn
 
     class Scaled(nn.Module):
         def __init__(self) -> None:
@@ -227,8 +220,6 @@ def _scaled() -> Any:
 
 def _descend(net: Any, step: Callable[[], None]) -> None:
     """Some backward passes over the same eight rows, each followed by `step()`."""
-    import torch
-
     x = torch.linspace(-1, 1, 32, dtype=torch.float64).view(8, 4).to(next(net.parameters()).device)
     for _ in range(STEPS):
         (net(x) - x.sum(1, keepdim=True)).square().mean().backward()
@@ -237,8 +228,6 @@ def _descend(net: Any, step: Callable[[], None]) -> None:
 
 def _sgd(mistake: str = "") -> dict[str, Any]:
     """The state of the network after the same steps by the optimiser; with a mistake that many make, if asked."""
-    import torch
-
     net = _scaled()
     optimizer = torch.optim.SGD(
         net.parameters(), lr=LR * {"half": 0.5, "double": 2}.get(mistake, 1), maximize=mistake == "up"
@@ -256,9 +245,6 @@ def _sgd(mistake: str = "") -> dict[str, Any]:
 @exercise("06.4", "Activations, in order")
 def activations(collect: Callable[..., Any]) -> None:
     """`collect(parallel, layer, x)` must return what `layer` gave for every row, in order, on the CPU."""
-    import torch
-    from torch import nn
-
     needs_function("collect", collect)
     with gpus_for(2) as gpus:
 
@@ -296,8 +282,6 @@ def activations(collect: Callable[..., Any]) -> None:
 
 
 def _collected(answer: Any, wanted: Any, n: int, used: list[int]) -> None:
-    import torch
-
     if not isinstance(answer, torch.Tensor):
         raise NotYet(
             f"`collect` returns {_kind(answer)}, not a tensor", hint="Put the parts together: `torch.cat(parts)`."
@@ -331,7 +315,7 @@ def _hints(hints: dict[str, str]) -> Iterator[None]:
         yield
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
-        hint = next((hint for words, hint in hints.items() if words in text), "")
+        hint = hint_for(text, hints)
         if not hint:
             raise
         reason = str(error).strip().splitlines()[-1].removeprefix(f"{type(error).__name__}: ")
@@ -339,19 +323,15 @@ def _hints(hints: dict[str, str]) -> Iterator[None]:
 
 
 def _kind(answer: Any) -> str:
-    import torch
-
     if isinstance(answer, torch.Tensor):
         return "one tensor"
     if isinstance(answer, tuple):
         return f"a tuple of {len(answer)}"
-    return "nothing" if answer is None else f"a {type(answer).__name__}"
+    return kind(answer)
 
 
 def _plain(value: Any) -> Any:
     """A copy of a tensor, or a number, as a tensor on the CPU."""
-    import torch
-
     return torch.as_tensor(value).detach().cpu().clone()
 
 

@@ -3,8 +3,61 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch import nn
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, gpus_for, needs_function, number, off
+from ddplab.checks.common import Number, expect_all, flat, gpus_for, kind, needs_function, number, off
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
+
+MEGABYTES = [
+    Number(
+        "forward",
+        300,
+        "4 bytes a parameter, one copy for each GPU but the first.",
+        [
+            (100, "that is one copy of the model", "GPU 0 has the model. How many others need it?"),
+            (400, "GPU 0 has the model already", "N - 1 copies, not N."),
+            (75, "you counted parameters", "A float32 number takes 4 bytes."),
+            (25, "you counted parameters", "A float32 number takes 4 bytes, and three GPUs need the model."),
+        ],
+    ),
+    Number(
+        "step",
+        600,
+        "What goes out in the forward comes back as gradients.",
+        [
+            (300, "that is the forward alone", "The gradients of the parameters come back."),
+            (400, "the gradients come back from three GPUs, each with all of them", "As much back as went out."),
+            (800, "GPU 0 copies nothing to itself", "N - 1 copies each way."),
+        ],
+    ),
+    Number(
+        "evaluation",
+        3000,
+        "Ten forwards, no backward.",
+        [
+            (0, "`no_grad` saves the gradients, not the replicas", "A replica is made at every forward."),
+            (300, "that is one batch", "A replica is made at every forward, and there are ten."),
+            (6000, "there is no backward", "Without `backward()` nothing is reduced."),
+            (1000, "that is one GPU's copies", "Three GPUs need the model."),
+        ],
+    ),
+    Number(
+        "ddp_rank",
+        150,
+        "2(N-1)/N · 4P bytes.",
+        [
+            (600, "that is what all four send together", "Each of the four ranks sends a quarter of that."),
+            (300, "in and out together, or half of all that is sent", "Only what one rank sends: 2(N-1)/N · 4P."),
+            (100, "that is what each rank puts into the all-reduce", "On the ring it sends 2(N-1)/N times that."),
+            (75, "that is one lap of the ring", "One lap adds the pieces up, a second one hands the sums round."),
+            (200, "a lap of the ring has N - 1 rounds, not N", "2(N-1)/N · 4P."),
+        ],
+    ),
+]
 
 
 @exercise("07.1", "The bytes of a large model")
@@ -14,62 +67,12 @@ def numbers(forward: Any, step: Any, evaluation: Any, ddp_rank: Any) -> None:
     for name, value in given.items():
         if number(name, value) >= 10_000:
             raise NotYet(f"`{name}` is {float(value):,.0f}: those are bytes", hint="In MB: divide by a million.")
-    expect(
-        "forward",
-        forward,
-        300,
-        {
-            100: ("that is one copy of the model", "GPU 0 has the model. How many others need it?"),
-            400: ("GPU 0 has the model already", "N - 1 copies, not N."),
-            75: ("you counted parameters", "A float32 number takes 4 bytes."),
-            25: ("you counted parameters", "A float32 number takes 4 bytes, and three GPUs need the model."),
-        },
-        "4 bytes a parameter, one copy for each GPU but the first.",
-    )
-    expect(
-        "step",
-        step,
-        600,
-        {
-            300: ("that is the forward alone", "The gradients of the parameters come back."),
-            400: ("the gradients come back from three GPUs, each with all of them", "As much back as went out."),
-            800: ("GPU 0 copies nothing to itself", "N - 1 copies each way."),
-        },
-        "What goes out in the forward comes back as gradients.",
-    )
-    expect(
-        "evaluation",
-        evaluation,
-        3000,
-        {
-            0: ("`no_grad` saves the gradients, not the replicas", "A replica is made at every forward."),
-            300: ("that is one batch", "A replica is made at every forward, and there are ten."),
-            6000: ("there is no backward", "Without `backward()` nothing is reduced."),
-            1000: ("that is one GPU's copies", "Three GPUs need the model."),
-        },
-        "Ten forwards, no backward.",
-    )
-    expect(
-        "ddp_rank",
-        ddp_rank,
-        150,
-        {
-            600: ("that is what all four send together", "Each of the four ranks sends a quarter of that."),
-            300: ("in and out together, or half of all that is sent", "Only what one rank sends: 2(N-1)/N · 4P."),
-            100: ("that is what each rank puts into the all-reduce", "On the ring it sends 2(N-1)/N times that."),
-            75: ("that is one lap of the ring", "One lap adds the pieces up, a second one hands the sums round."),
-            200: ("a lap of the ring has N - 1 rounds, not N", "2(N-1)/N · 4P."),
-        },
-        "2(N-1)/N · 4P bytes.",
-    )
+    expect_all(MEGABYTES, given)
 
 
 @exercise("07.2", "A leaner GPU 0")
 def leaner(LossInside: Callable[..., Any]) -> None:
     """`LossInside(net)(images, labels)` under DataParallel gathers at most 4 bytes an image, and trains the same."""
-    import torch
-    from torch import nn
-
     needs_function("LossInside", LossInside)
     if isinstance(LossInside, nn.Module):
         raise NotYet("`LossInside` is a module already, not a class", hint="Pass the class; the check makes modules.")
@@ -86,8 +89,7 @@ def leaner(LossInside: Callable[..., Any]) -> None:
             images, labels = images.to(gpus[0]), labels.to(gpus[0])
             losses = wrapped.to(gpus[0])(images, labels)  # without DataParallel, which would only cloud an error
             if not isinstance(losses, torch.Tensor):
-                got = "nothing" if losses is None else f"a {type(losses).__name__}"
-                raise NotYet(f"`forward` returns {got}, not a tensor of losses", LOSS_HINT)
+                raise NotYet(f"`forward` returns {kind(losses)}, not a tensor of losses", LOSS_HINT)
             if not losses.requires_grad:
                 raise NotYet("the losses do not know their gradient", "Leave out `.item()`, `.detach()` and `no_grad`.")
             gpus.meter.reset()
@@ -108,7 +110,7 @@ def leaner(LossInside: Callable[..., Any]) -> None:
                 raise NotYet(
                     f"{where}, `net` got no gradients", hint="Keep `net` itself in the module: `self.net = net`."
                 )
-            gradient = torch.cat([p.grad.flatten().cpu() for p in net.parameters()])
+            gradient = flat(p.grad for p in net.parameters())
         if off(gradient, _gradient(batch)) > 1e-6:
             raise NotYet(f"{where}, the gradient is not that of one device", hint="Cross-entropy, and nothing else.")
 
@@ -144,11 +146,8 @@ def once(evaluate: Callable[..., Any]) -> None:
 
 
 def _compare_outputs(where: str, outputs: Any, right: list[Any], gpus: Any) -> None:
-    import torch
-
     if not isinstance(outputs, list | tuple):
-        got = "a tensor" if isinstance(outputs, torch.Tensor) else f"a {type(outputs).__name__}"
-        got = "nothing" if outputs is None else got
+        got = "a tensor" if isinstance(outputs, torch.Tensor) else kind(outputs)
         raise NotYet(f"`evaluate` returns {got}, not a list of outputs", hint="One tensor for each batch, in a list.")
     if len(outputs) != len(right):
         raise NotYet(f"{where}, {len(right)} batches gave {len(outputs)} outputs", hint="One tensor for each batch.")
@@ -172,8 +171,6 @@ def _compare_outputs(where: str, outputs: Any, right: list[Any], gpus: Any) -> N
 @exercise("07.4", "The ring")
 def ring(ring: Callable[..., Any]) -> None:
     """`ring(pieces, gpus)` leaves the sums on every GPU; each sends 2(N-1)/N of its gradient, to its neighbour only."""
-    import torch
-
     needs_function("ring", ring)
     for n in (2, 3, 5):
         where = f"on {n} GPUs"
@@ -207,8 +204,6 @@ def ring(ring: Callable[..., Any]) -> None:
 
 
 def _compare_pieces(where: str, pieces: Any, start: list[Any], total: Any, gpus: Any) -> None:
-    import torch
-
     wholes = []
     for gpu, mine in enumerate(pieces):
         strangers = {str(piece.device) for piece in mine} - {str(gpus[gpu])}
@@ -243,11 +238,6 @@ def _compare_pieces(where: str, pieces: Any, start: list[Any], total: Any, gpus:
 
 def _case(batch: int) -> tuple[Any, Any, Any]:
     """A small network, the same at every call, with a batch of digits."""
-    import torch
-
-    from ddplab.course.data import digits
-    from ddplab.course.models import MLP
-
     torch.manual_seed(0)
     images, labels = digits().tensors
     return MLP(), images[:batch], labels[:batch]
@@ -255,9 +245,6 @@ def _case(batch: int) -> tuple[Any, Any, Any]:
 
 def _gradient(batch: int) -> Any:
     """The gradient of the mean loss on one device."""
-    import torch
-    import torch.nn.functional as F
-
     net, images, labels = _case(batch)
     F.cross_entropy(net(images), labels).backward()
-    return torch.cat([p.grad.flatten() for p in net.parameters()])
+    return flat(p.grad for p in net.parameters())

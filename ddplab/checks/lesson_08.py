@@ -3,8 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, on_ranks
+from ddplab.checks.common import TWICE, kind, needs_function, note_calls, on_ranks
+from ddplab.hardware import device
 
 
 @exercise("08.1", "Predict the state")
@@ -88,27 +92,13 @@ def mean(mean_over_all: Callable[..., Any]) -> None:
 
 
 def _mean_in_rank(mean_over_all: Callable[..., Any], parts: list[list[float]]) -> tuple[float | None, int]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.hardware import device
-
-    calls = []
-    for name in COLLECTIVES:
-        setattr(dist, name, _counted(getattr(dist, name), calls))
+    calls: list[str] = []
+    note_calls(COLLECTIVES, calls.append)
     value = mean_over_all(torch.tensor(parts[dist.get_rank()], device=device()))
     return None if value is None else float(value), len(calls)
 
 
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter", "all_gather_object")
-
-
-def _counted(call: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(call.__name__)
-        return call(*args, **kwargs)
-
-    return counted
 
 
 @exercise("08.3", "All-gather with nothing but a sum")
@@ -120,8 +110,6 @@ def gathered(gather_all: Callable[..., Any]) -> None:
 
 
 def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
-    import torch
-
     ranks = on_ranks(_gather_in_rank, gather_all, size=size, hints=HINTS)
     where = f"on {size} ranks"
     right = torch.stack([_row(rank) for rank in range(size)])
@@ -129,8 +117,9 @@ def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
         if other := [name for name in calls if name != "all_reduce"]:
             raise NotYet(f"{where}, you called `dist.{other[0]}`", hint="`dist.all_reduce` is all that you may use.")
         if not isinstance(got, torch.Tensor):
-            what = "nothing" if got is None else f"a {type(got).__name__}"
-            raise NotYet(f"{where}, rank {rank} returns {what}, not a tensor", hint="One tensor, with a row a rank.")
+            raise NotYet(
+                f"{where}, rank {rank} returns {kind(got)}, not a tensor", hint="One tensor, with a row a rank."
+            )
         if got.shape != right.shape:
             raise NotYet(
                 f"{where}, rank {rank} returns the shape {tuple(got.shape)}, not {tuple(right.shape)}",
@@ -162,20 +151,12 @@ def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
 
 
 def _row(rank: int) -> Any:
-    import torch
-
     return torch.tensor([1.0, 2.0], dtype=torch.float64) * 10**rank
 
 
 def _gather_in_rank(gather_all: Callable[..., Any]) -> tuple[Any, list[str], bool]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.hardware import device
-
     calls: list[str] = []
-    for name in (*COLLECTIVES, "all_gather_into_tensor", "send", "recv"):
-        setattr(dist, name, _counted(getattr(dist, name), calls))
+    note_calls((*COLLECTIVES, "all_gather_into_tensor", "send", "recv"), calls.append)
     row = _row(dist.get_rank()).to(device())
     x = row.clone()
     got = gather_all(x)
@@ -183,7 +164,7 @@ def _gather_in_rank(gather_all: Callable[..., Any]) -> tuple[Any, list[str], boo
 
 
 HINTS = {
-    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
+    **TWICE,
     "expected a single tensor": "`dist.all_reduce` takes a tensor, and not a number: `torch.tensor(…)`.",
     "Expected parameter `tensor`": "`dist.all_reduce` takes a tensor, and not a number: `torch.tensor(…)`.",
     "'NoneType' object": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",
