@@ -3,69 +3,83 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, off, on_ranks
+from ddplab.checks.common import (
+    TWICE,
+    Number,
+    expect_all,
+    flat,
+    listed,
+    multiple,
+    needs_function,
+    needs_loss,
+    off,
+    on_ranks,
+)
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
+from ddplab.hardware import device
 
 BATCH, STEPS, LR = 64, 3, 0.5  # of the loop in exercise 09.2
 
 
+NUMBERS = [
+    Number(
+        "effective_batch",
+        128,
+        "How many images do all eight ranks take in one step?",
+        [
+            (16, "that is what one rank takes", "How many images do all eight take in one step?"),
+            (2, "that is a batch of 16 shared out", "Each rank takes 16; nothing divides them further."),
+        ],
+    ),
+    Number(
+        "steps_per_epoch",
+        32,
+        "4,096 images, and the effective batch in each step.",
+        [
+            (256, "that many it takes one rank alone", "Each step uses up the images of all ranks."),
+            (4, "too few: one division too many", "4,096 images, and the effective batch in each step."),
+        ],
+    ),
+    Number(
+        "after_backward",
+        4.5,
+        "The mean of 1, 2, …, 8.",
+        [
+            (36, "that is the sum", "DDP averages."),
+            (1, "that is rank 0's own gradient", "Rank 0's weights go to all, at the wrap. Gradients are averaged."),
+        ],
+    ),
+    Number(
+        "summed_loss",
+        1 / 8,
+        "DDP takes the mean of as many sums as there are ranks.",
+        [
+            (8, "the wrong way round", "DDP divides. Is what is left larger or smaller?"),
+            (1 / 2, "that holds for two ranks", "DDP takes the mean of as many sums as there are ranks."),
+            (1, "that holds for a mean", "The sum over the batch is eight sums; DDP takes their mean."),
+            (1 / 16, "that is one over the images of a rank", "Count ranks, not images."),
+            (1 / 128, "that is one over the effective batch", "Count ranks, not images."),
+        ],
+    ),
+]
+
+
 @exercise("09.1", "Numbers of a DDP run")
-def numbers(effective_batch: Any, steps_per_epoch: Any, after_backward: Any, summed_loss: Any) -> None:
+def numbers_of_a_run(effective_batch: Any, steps_per_epoch: Any, after_backward: Any, summed_loss: Any) -> None:
     """Eight ranks, 16 images each, 4,096 images an epoch; gradients 1 to 8; a summed loss."""
-    given = {
-        "effective_batch": effective_batch,
-        "steps_per_epoch": steps_per_epoch,
-        "after_backward": after_backward,
-        "summed_loss": summed_loss,
-    }
+    answers = (effective_batch, steps_per_epoch, after_backward, summed_loss)
+    given = {it.name: answer for it, answer in zip(NUMBERS, answers, strict=True)}
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise NotYet(f"`{name}` is {value!r}, not a number", hint="A Python number, such as 3 or 1 / 4.")
-
-    def judge(name: str, right: float, mistakes: dict[float, tuple[str, str]], otherwise: str) -> None:
-        if abs(given[name] - right) > 1e-9:
-            why, hint = mistakes.get(given[name], ("not it", otherwise))
-            raise NotYet(f"`{name}` is {given[name]:g}: {why}", hint)
-
-    judge(
-        "effective_batch",
-        128,
-        {
-            16: ("that is what one rank takes", "How many images do all eight take in one step?"),
-            2: ("that is a batch of 16 shared out", "Each rank takes 16; nothing divides them further."),
-        },
-        "How many images do all eight ranks take in one step?",
-    )
-    judge(
-        "steps_per_epoch",
-        32,
-        {
-            256: ("that many it takes one rank alone", "Each step uses up the images of all ranks."),
-            4: ("too few: one division too many", "4,096 images, and the effective batch in each step."),
-        },
-        "4,096 images, and the effective batch in each step.",
-    )
-    judge(
-        "after_backward",
-        4.5,
-        {
-            36: ("that is the sum", "DDP averages."),
-            1: ("that is rank 0's own gradient", "Rank 0's weights go to all, at the wrap. Gradients are averaged."),
-        },
-        "The mean of 1, 2, …, 8.",
-    )
-    judge(
-        "summed_loss",
-        1 / 8,
-        {
-            8: ("the wrong way round", "DDP divides. Is what is left larger or smaller?"),
-            1 / 2: ("that holds for two ranks", "DDP takes the mean of as many sums as there are ranks."),
-            1: ("that holds for a mean", "The sum over the batch is eight sums; DDP takes their mean."),
-            1 / 16: ("that is one over the images of a rank", "Count ranks, not images."),
-            1 / 128: ("that is one over the effective batch", "Count ranks, not images."),
-        },
-        "DDP takes the mean of as many sums as there are ranks.",
-    )
+    expect_all(NUMBERS, given)
 
 
 @exercise("09.2", "The loop, converted")
@@ -77,8 +91,6 @@ def converted(train: Callable[..., Any]) -> None:
 
 
 def _converted_on(size: int, train: Callable[..., Any]) -> None:
-    import torch
-
     ranks = on_ranks(_train_in_rank, train, size=size, hints=HINTS)
     where = f"on {size} ranks"
     weights = [rank["weights"] for rank in ranks]
@@ -154,13 +166,6 @@ def _shares(where: str, size: int, seen: list[list[list[int]]]) -> None:
 
 def _train_in_rank(train: Callable[..., Any]) -> dict[str, Any]:
     """Give a learner's loop its network and batches, and report what it did with them."""
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
-    from ddplab.course.models import MLP
-    from ddplab.hardware import device
-
     done = {"wrapped": 0, "called": False}
     init, forward = DDP.__init__, DDP.forward
 
@@ -178,13 +183,10 @@ def _train_in_rank(train: Callable[..., Any]) -> dict[str, Any]:
     seen: list[list[int]] = []
     net.register_forward_pre_hook(lambda _, inputs: seen.append(_which(inputs[0])))
     train(net, [(images.to(device()), labels.to(device())) for images, labels in _batches()])
-    weights = torch.cat([p.detach().flatten() for p in net.parameters()])
-    return {"weights": weights.cpu(), "seen": seen, **done}
+    return {"weights": flat(net.parameters()), "seen": seen, **done}
 
 
 def _batches(steps: int = STEPS) -> list[tuple[Any, Any]]:
-    from ddplab.course.data import digits
-
     x, y = digits().tensors
     parts = [slice(BATCH * step, BATCH * (step + 1)) for step in range(steps)]
     return [(x[part].double(), y[part]) for part in parts]
@@ -192,19 +194,12 @@ def _batches(steps: int = STEPS) -> list[tuple[Any, Any]]:
 
 def _which(images: Any) -> list[int]:
     """Which of the images of all batches these are, by number."""
-    import torch
-
     known = torch.cat([images for images, _ in _batches()]).flatten(1)
     return torch.cdist(images.detach().cpu().double().flatten(1), known).argmin(1).tolist()
 
 
 def _weights_of_one_device(mistake: str = "", size: int = 1, steps: int = STEPS) -> Any:
     """The weights after the loop on one device, as a vector; with a mistake that many make, if asked."""
-    import torch
-    import torch.nn.functional as F
-
-    from ddplab.course.models import MLP
-
     factor = {"lr": size, "sum": BATCH // size, "half": 1 / size}.get(mistake, 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -215,7 +210,7 @@ def _weights_of_one_device(mistake: str = "", size: int = 1, steps: int = STEPS)
             optimizer.zero_grad()
         F.cross_entropy(net(images), labels).backward()
         optimizer.step()
-    return torch.cat([p.detach().flatten() for p in net.parameters()])
+    return flat(net.parameters())
 
 
 @exercise("09.3", "Gradients averaged by hand")
@@ -259,19 +254,13 @@ def averaged_by_hand(average_gradients: Callable[..., Any]) -> None:
 
 
 def _average_in_rank(average_gradients: Callable[..., Any]) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.course.models import MLP
-    from ddplab.hardware import device
-
     torch.manual_seed(dist.get_rank())  # weights apart too, so that averaging those would be seen
     net = MLP(hidden=4).double().to(device())
     next(net.parameters()).requires_grad_(False)  # a frozen layer has no gradient
     net(torch.randn(8, 1, 8, 8, dtype=torch.float64).to(device())).square().mean().backward()
 
     def look() -> Any:
-        return torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None]).cpu().clone()
+        return flat(p.grad for p in net.parameters() if p.grad is not None)
 
     before, weights = look(), [p.detach().clone() for p in net.parameters()]
     average_gradients(net)
@@ -284,13 +273,13 @@ def mended(my_loss: Callable[..., Any]) -> None:
     """With `my_loss(logits, labels, batch_size)` DDP's gradient must be one device's, however the batch is split."""
     needs_function("my_loss", my_loss)
     for sizes in ([32, 32], [48, 16], [40, 16, 8]):
-        where = f"with {', '.join(map(str, sizes[:-1]))} and {sizes[-1]} images"
+        where = f"with {listed(sizes)} images"
         one = _gradient_of_one_device()
         many = on_ranks(_gradient_in_rank, my_loss, sizes, size=len(sizes), hints=HINTS)[0]
         if off(many, one) < 1e-9:
             continue
-        factor = float(many @ one / (one @ one))
-        if off(many, factor * one) > 1e-9:
+        factor = multiple(many, one)
+        if factor is None:
             raise NotYet(
                 f"{where} on the ranks, the gradient is {off(many, one):.0%} off that of one device",
                 hint="A mean weighs every rank alike. Add up the losses of the rank's images, then scale the sum.",
@@ -304,13 +293,6 @@ def mended(my_loss: Callable[..., Any]) -> None:
 
 
 def _gradient_in_rank(my_loss: Callable[..., Any], sizes: list[int]) -> Any:
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
-    from ddplab.course.models import MLP
-    from ddplab.hardware import device
-
     torch.manual_seed(0)
     net = MLP().double().to(device())
     rank = dist.get_rank()
@@ -318,11 +300,9 @@ def _gradient_in_rank(my_loss: Callable[..., Any], sizes: list[int]) -> Any:
     images, labels = _batches(1)[0]
     model = DDP(net)  # kept: a DDP that is gone before the backward averages nothing
     loss = my_loss(model(images[mine].to(device())), labels[mine].to(device()), BATCH)
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else repr(loss)
-        raise TypeError(f"my_loss returned {shape}, not a tensor with one number")
+    needs_loss("my_loss", loss)
     loss.backward()
-    return torch.cat([p.grad.flatten() for p in net.parameters()]).cpu()
+    return flat(p.grad for p in net.parameters())
 
 
 def _gradient_of_one_device() -> Any:
@@ -332,7 +312,7 @@ def _gradient_of_one_device() -> Any:
 
 HINTS = {
     "device_ids": "Leave `device_ids` out: `net` is on the rank's device already, whichever that is.",
-    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
+    **TWICE,
     "to match target batch_size": "Images and labels have to be cut in the same way.",
     "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
     "'NoneType' object": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",

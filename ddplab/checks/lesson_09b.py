@@ -4,8 +4,18 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel as DDP
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, off, on_ranks
+from ddplab.checks.common import flat, multiple, needs_function, off, on_ranks
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
+from ddplab.hardware import device
 
 MIB = 2**20
 CHAINS = [  # widths of a chain of layers, and a cap in bytes
@@ -62,12 +72,6 @@ def _compare(pack: Callable[..., Any], sizes: list[int], cap: int, buckets: list
 
 def _buckets_of_ddp() -> list[tuple[list[int], list[list[int]]]]:
     """For each chain, the gradients' sizes in the order they are ready, and the buckets of the second backward."""
-    import torch
-    from torch import nn
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
-    from ddplab.hardware import device
 
     def of(widths: list[int], cap: int) -> tuple[list[int], list[list[int]]]:
         pairs = list(itertools.pairwise(widths))
@@ -130,8 +134,8 @@ def _judge_accumulation(where: str, parts: int, ranks: list[dict[str, Any]]) -> 
         )
     if off(mine, right) < 1e-9:
         return
-    factor = float(mine @ right / (right @ right))
-    if off(mine, factor * right) < 1e-9:
+    factor = multiple(mine, right)
+    if factor is not None:
         hint = {
             parts: "Each portion's loss is a mean over the portion. Divide by the number of portions.",
             1 / parts: "You divide once too often.",
@@ -147,16 +151,6 @@ def _judge_accumulation(where: str, parts: int, ranks: list[dict[str, Any]]) -> 
 
 
 def _accumulate_in_rank(accumulate: Callable[..., Any], parts: int) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
-    from ddplab.course.data import digits
-    from ddplab.course.models import MLP
-    from ddplab.hardware import device
-
     torch.manual_seed(0)
     done = {"sent": 0, "seen": 0, "held": False, "called": False, "backwards": 0}
     images, labels = (tensor[:IMAGES].to(device()) for tensor in digits().tensors)
@@ -164,8 +158,7 @@ def _accumulate_in_rank(accumulate: Callable[..., Any], parts: int) -> dict[str,
     net = MLP(hidden=8).double().to(device())
 
     def gradient_of(part: slice) -> Any:
-        found = torch.autograd.grad(F.cross_entropy(net(images[part]), labels[part]), list(net.parameters()))
-        return torch.cat([g.flatten() for g in found]).cpu()
+        return flat(torch.autograd.grad(F.cross_entropy(net(images[part]), labels[part]), list(net.parameters())))
 
     chunk = IMAGES // 2 // parts  # portion k of rank r: image 2 * chunk * k + r and every second from there
     last = slice(IMAGES - 2 * chunk, IMAGES)
@@ -194,7 +187,7 @@ def _accumulate_in_rank(accumulate: Callable[..., Any], parts: int) -> dict[str,
     mine = [part[dist.get_rank() :: 2] for part in (images, labels)]
     accumulate(model, list(zip(mine[0].split(chunk), mine[1].split(chunk), strict=True)))
     missing = any(p.grad is None for p in net.parameters())
-    gradient = None if missing else torch.cat([p.grad.flatten() for p in net.parameters()]).cpu()
+    gradient = None if missing else flat(p.grad for p in net.parameters())
     return {"gradient": gradient, "right": right, "last": of_last, **done}
 
 
@@ -208,8 +201,6 @@ def halved(half_the_bytes: Callable[..., Any]) -> None:
 
 
 def _judge_hook(where: str, size: int, ranks: list[dict[str, Any]]) -> None:
-    import torch
-
     mean = torch.stack([rank["own"] for rank in ranks]).mean(0)
     sent, numbers, got = ranks[0]["sent"], len(mean), [rank["gradient"] for rank in ranks]
     if not sent:
@@ -247,18 +238,12 @@ def _judge_hook(where: str, size: int, ranks: list[dict[str, Any]]) -> None:
 
 
 def _hook_in_rank(hook: Callable[..., Any]) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
-    from ddplab.hardware import device
-
     torch.manual_seed(0)
     net = torch.nn.Linear(64, 16).to(device())
     model, sent, kinds = DDP(net), [], []
     torch.manual_seed(dist.get_rank() + 1)
     x = torch.randn(8, 64).to(device())
-    own = torch.autograd.grad(net(x).square().mean(), list(net.parameters()))
+    own = flat(torch.autograd.grad(net(x).square().mean(), list(net.parameters())))
     all_reduce = dist.all_reduce
 
     def noted(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -283,9 +268,7 @@ def _hook_in_rank(hook: Callable[..., Any]) -> dict[str, Any]:
     dist.all_reduce = noted  # this process ends with the check
     model.register_comm_hook(None, watched)
     model(x).square().mean().backward()
-    gradient = torch.cat([p.grad.flatten() for p in net.parameters()]).cpu()
-    own = torch.cat([g.flatten() for g in own]).cpu()
-    return {"gradient": gradient, "own": own, "sent": sent, "kind": kinds[-1]}
+    return {"gradient": flat(p.grad for p in net.parameters()), "own": own, "sent": sent, "kind": kinds[-1]}
 
 
 @exercise("09b.4", "The culprits, by name")
@@ -320,9 +303,6 @@ EXTRA = {
 
 
 def _networks() -> list[tuple[str, Any, Any, list[str]]]:
-    import torch
-    from torch import nn
-
     def heads() -> Any:
         net = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("body", "cats", "dogs")})
         return net, net["body"](torch.ones(2, 4))

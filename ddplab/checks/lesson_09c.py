@@ -3,62 +3,78 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, off, on_ranks
+from ddplab.checks.common import (
+    Number,
+    flat,
+    listed,
+    multiple,
+    needs_function,
+    needs_loss,
+    note_calls,
+    numbers,
+    off,
+    on_ranks,
+)
+from ddplab.hardware import device
+from ddplab.run import RankError
 
-
-@exercise("09c.1", "Four numbers")
-def numbers(seen: Any, clipped: Any, weight_of_a_word: Any, bytes_a_parameter: Any) -> None:
-    """A counter on rank 3, a clipped mean, the weight of a word on a short rank, bytes under autocast."""
-    expect(
+# A counter on rank 3, a clipped mean, the weight of a word on a short rank, bytes under autocast.
+numbers(
+    "09c.1",
+    "Four numbers",
+    Number(
         "seen",
-        seen,
         18,
-        {
-            24: ("that is what rank 3 saw", "Before every forward pass rank 0's buffer overwrites rank 3's."),
-            15: ("that is rank 0's counter", "Rank 3 has added its own images since it was overwritten last."),
-            78: ("that is what all have seen", "Buffers are never added up."),
-            23: ("once too often overwritten", "Rank 0's counter after *two* steps, and then rank 3's third."),
-            13: ("too few steps", "Rank 0's counter after two steps is 10."),
-            19.5: ("that is the mean", "Gradients are averaged; buffers are overwritten."),
-        },
         "Before the third forward pass rank 3 gets rank 0's counter. Then it adds its own images.",
-    )
-    expect(
+        [
+            (24, "that is what rank 3 saw", "Before every forward pass rank 0's buffer overwrites rank 3's."),
+            (15, "that is rank 0's counter", "Rank 3 has added its own images since it was overwritten last."),
+            (78, "that is what all have seen", "Buffers are never added up."),
+            (23, "once too often overwritten", "Rank 0's counter after *two* steps, and then rank 3's third."),
+            (13, "too few steps", "Rank 0's counter after two steps is 10."),
+            (19.5, "that is the mean", "Gradients are averaged; buffers are overwritten."),
+        ],
+    ),
+    Number(
         "clipped",
-        clipped,
         3,
-        {
-            2: ("that is rank 0's own gradient", "After `backward()` every rank holds the mean."),
-            2.75: (
+        "The mean of the four first; then no more than 3.",
+        [
+            (2, "that is rank 0's own gradient", "After `backward()` every rank holds the mean."),
+            (
+                2.75,
                 "that is the mean of clipped gradients",
                 "DDP averages in `backward()`, and the clipping comes after.",
             ),
-            5: ("that is the mean, not clipped", "It is longer than 3."),
-            20: ("that is the sum", "DDP averages. And then it is clipped."),
-        },
-        "The mean of the four first; then no more than 3.",
-    )
-    expect(
+            (5, "that is the mean, not clipped", "It is longer than 3."),
+            (20, "that is the sum", "DDP averages. And then it is clipped."),
+        ],
+    ),
+    Number(
         "weight_of_a_word",
-        weight_of_a_word,
         3,
-        {
-            1 / 3: ("the wrong way round", "In a mean over few words, does each count for more or for less?"),
-            1: ("that would be one mean over all words", "DDP averages the means of the ranks, and weighs them alike."),
-        },
         "A word on rank 0 has 1/12 of its rank's mean. And a word on rank 3?",
-    )
-    expect(
+        [
+            (1 / 3, "the wrong way round", "In a mean over few words, does each count for more or for less?"),
+            (1, "that would be one mean over all words", "DDP averages the means of the ranks, and weighs them alike."),
+        ],
+    ),
+    Number(
         "bytes_a_parameter",
-        bytes_a_parameter,
         4,
-        {
-            2: ("that is a number of the logits", "Gradients have the type of the weights."),
-            16: ("that is of four parameters", "One parameter, one gradient of type `float32`."),
-        },
         "Gradients have the type of the weights. How many bytes has a `float32`?",
-    )
+        [
+            (2, "that is a number of the logits", "Gradients have the type of the weights."),
+            (16, "that is of four parameters", "One parameter, one gradient of type `float32`."),
+        ],
+    ),
+)
 
 
 @exercise("09c.2", "Statistics of everybody")
@@ -66,15 +82,13 @@ def everybody(statistics: Callable[..., Any]) -> None:
     """`statistics(x)` on two and three ranks with different numbers of rows must be that of all rows together."""
     needs_function("statistics", statistics)
     for rows in ([3, 5], [5, 2, 3]):
-        where = f"with {', '.join(map(str, rows[:-1]))} and {rows[-1]} rows on the ranks"
+        where = f"with {listed(rows)} rows on the ranks"
         ranks = on_ranks(_statistics_in_rank, statistics, rows, size=len(rows), hints=HINTS)
         for rank in ranks:
             _judge_statistics(where, rank, rows)
 
 
 def _judge_statistics(where: str, rank: dict[str, Any], rows: list[int]) -> None:
-    import torch
-
     parts = _rows(rows)
     everything = torch.cat(parts)
     mean, variance = everything.mean(0), everything.var(0, correction=0)
@@ -128,18 +142,11 @@ def _judge_statistics(where: str, rank: dict[str, Any], rows: list[int]) -> None
 
 def _rows(rows: list[int]) -> list[Any]:
     """Each rank's rows: the same everywhere, with means far apart."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(n, 3, generator=generator, dtype=torch.float64) + 2 * rank + 1 for rank, n in enumerate(rows)]
 
 
 def _statistics_in_rank(statistics: Callable[..., Any], rows: list[int]) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
-
-    from ddplab.hardware import device
-
     own = _rows(rows)[dist.get_rank()]
     x = own.clone().to(device())
     answer = statistics(x)
@@ -185,11 +192,6 @@ def seeds(seed_ranks: Callable[..., Any]) -> None:
 
 
 def _seed_in_rank(seed_ranks: Callable[..., Any], seed: int) -> dict[str, Any]:
-    import torch
-    import torch.nn.functional as F
-
-    from ddplab.hardware import device
-
     generator = seed_ranks(seed)
     if not isinstance(generator, torch.Generator):
         raise TypeError(f"seed_ranks returned {type(generator).__name__}, not a Generator")
@@ -206,8 +208,6 @@ def words(loss_over_words: Callable[..., Any]) -> None:
 
 
 def _losses(loss_over_words: Callable[..., Any], lengths: list[list[int]]) -> list[dict[str, Any]]:
-    from ddplab.run import RankError
-
     try:
         return on_ranks(_loss_in_rank, loss_over_words, lengths, size=len(lengths), hints=HINTS)
     except RankError as error:
@@ -221,8 +221,7 @@ def _losses(loss_over_words: Callable[..., Any], lengths: list[list[int]]) -> li
 
 
 def _where(lengths: list[list[int]]) -> str:
-    counts = [sum(rank) for rank in lengths]
-    return f"with {', '.join(map(str, counts[:-1]))} and {counts[-1]} words on the ranks"
+    return f"with {listed([sum(rank) for rank in lengths])} words on the ranks"
 
 
 def _judge_loss(lengths: list[list[int]], ranks: list[dict[str, Any]]) -> None:
@@ -241,8 +240,8 @@ def _judge_loss(lengths: list[list[int]], ranks: list[dict[str, Any]]) -> None:
         )
     if off(many, one) < 1e-9:
         return
-    factor = float(many @ one / (one @ one))
-    if off(many, factor * one) > 1e-9:
+    factor = multiple(many, one)
+    if factor is None:
         raise NotYet(
             f"{where}, the gradient is {off(many, one):.0%} off that of one device",
             hint="Add up the rank's words, `reduction='sum'`, and divide by something that all ranks share.",
@@ -262,13 +261,6 @@ def _judge_loss(lengths: list[list[int]], ranks: list[dict[str, Any]]) -> None:
 
 
 def _loss_in_rank(loss_over_words: Callable[..., Any], lengths: list[list[int]]) -> dict[str, Any]:
-    import torch
-    import torch.distributed as dist
-    import torch.nn.functional as F
-    from torch.nn.parallel import DistributedDataParallel as DDP
-
-    from ddplab.hardware import device
-
     torch.manual_seed(0)
     net = torch.nn.Linear(3, 5).double()
     x = torch.randn(len(lengths), 2, 4, 3, dtype=torch.float64)  # ranks, sentences, words, features
@@ -277,27 +269,16 @@ def _loss_in_rank(loss_over_words: Callable[..., Any], lengths: list[list[int]])
         for sentence, length in enumerate(sentences):
             labels[rank, sentence, length:] = -100
     loss = F.cross_entropy(net(x).flatten(0, 2), labels.flatten())
-    right = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
+    right = flat(torch.autograd.grad(loss, list(net.parameters())))
 
-    rank, calls, all_reduce = dist.get_rank(), [], dist.all_reduce
-
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        return all_reduce(*args, **kwargs)
-
-    dist.all_reduce = noted  # this process ends with the check
+    rank, calls = dist.get_rank(), []
+    note_calls(["all_reduce"], calls.append)
     model = DDP(net.to(device()))
     mine = loss_over_words(model(x[rank].to(device())), labels[rank].to(device()))
-    if not isinstance(mine, torch.Tensor) or mine.numel() != 1:
-        shape = f"a tensor of shape {tuple(mine.shape)}" if isinstance(mine, torch.Tensor) else repr(mine)
-        raise TypeError(f"loss_over_words returned {shape}, not a tensor with one number")
+    needs_loss("loss_over_words", mine)
     mine.backward()
-    return {
-        "gradient": torch.cat([p.grad.flatten() for p in net.parameters()]).cpu(),
-        "right": right,
-        "calls": len(calls),
-        "loss": mine.item(),
-    }
+    gradient = flat(p.grad for p in net.parameters())
+    return {"gradient": gradient, "right": right, "calls": len(calls), "loss": mine.item()}
 
 
 HINTS = {
