@@ -3,75 +3,70 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch.utils.data import DistributedSampler
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, number, on_ranks
+from ddplab.checks.common import Number, needs_function, number, numbers, on_ranks
+from ddplab.hardware import device
 
-
-@exercise("10.1", "Numbers of a sharded epoch")
-def numbers(served: Any, left_out: Any, steps: Any, lowest: Any) -> None:
-    """101 samples on 8 ranks, batches of 4 on each; a model that is right on 81."""
-    expect(
+# 101 samples on 8 ranks, batches of 4 on each; a model that is right on 81.
+numbers(
+    "10.1",
+    "Numbers of a sharded epoch",
+    Number(
         "served",
-        served,
         104,
-        {
-            101: ("that is how many samples there are", "Ranks make equal numbers of steps, and 101 / 8 is not whole."),
-            13: ("that is one rank's share", "All eight ranks together."),
-            96: ("that is what `drop_last=True` serves", "The sampler pads unless it is told to drop."),
-        },
         "The next multiple of 8.",
-    )
-    expect(
+        [
+            (101, "that is how many samples there are", "Ranks make equal numbers of steps, and 101 / 8 is not whole."),
+            (13, "that is one rank's share", "All eight ranks together."),
+            (96, "that is what `drop_last=True` serves", "The sampler pads unless it is told to drop."),
+        ],
+    ),
+    Number(
         "left_out",
-        left_out,
         5,
-        {
-            3: ("that many are served twice without `drop_last`", "How many lie above the last multiple of 8?"),
-            0: ("that is so without `drop_last`", "With it, nobody gets anything twice, and somebody is left out."),
-            1: ("that is what one rank alone would leave out of its batches", "The sampler's: 101 samples, 8 ranks."),
-        },
         "101 less the last multiple of 8.",
-    )
-    expect(
+        [
+            (3, "that many are served twice without `drop_last`", "How many lie above the last multiple of 8?"),
+            (0, "that is so without `drop_last`", "With it, nobody gets anything twice, and somebody is left out."),
+            (1, "that is what one rank alone would leave out of its batches", "The sampler's: 101 samples, 8 ranks."),
+        ],
+    ),
+    Number(
         "steps",
-        steps,
         4,
-        {
-            26: ("that many it takes one rank alone", "A rank has 13 samples of its own."),
-            25: ("that many full batches one rank alone has", "A rank has 13 samples of its own."),
-            3: ("the last batch of the rank is not full, but it is there", "13 = 3 x 4 + 1."),
-            3.25: ("a step is a step, also with a batch that is not full", "Round up."),
-        },
         "A rank has 104 / 8 samples, in batches of 4.",
-    )
-    expect(
+        [
+            (26, "that many it takes one rank alone", "A rank has 13 samples of its own."),
+            (25, "that many full batches one rank alone has", "A rank has 13 samples of its own."),
+            (3, "the last batch of the rank is not full, but it is there", "13 = 3 x 4 + 1."),
+            (3.25, "a step is a step, also with a batch that is not full", "Round up."),
+        ],
+    ),
+    Number(
         "lowest",
-        lowest,
         81 / 104,
-        {
-            81 / 101: ("that is the true accuracy", "Which samples might be the padding?"),
-            84 / 104: ("that is the highest", "In the worst case the padding hits three that the model reads wrong."),
-            78 / 101: ("the padding takes nothing away", "It adds three samples, in the worst case three wrong ones."),
-            78 / 104: ("the padding takes nothing away", "In the worst case three wrong ones are added to 101."),
-        },
         "81 right, of as many as are served.",
+        [
+            (81 / 101, "that is the true accuracy", "Which samples might be the padding?"),
+            (84 / 104, "that is the highest", "In the worst case the padding hits three that the model reads wrong."),
+            (78 / 101, "the padding takes nothing away", "It adds three samples, in the worst case three wrong ones."),
+            (78 / 104, "the padding takes nothing away", "In the worst case three wrong ones are added to 101."),
+        ],
         within=6e-4,  # three digits will do
-    )
+    ),
+)
 
 
 @exercise("10.2", "A sampler of your own")
 def own_sampler(deal: Callable[..., Any]) -> None:
     """`deal(n, rank, ranks, epoch)` must give what DistributedSampler gives, without making one."""
-    from torch.utils.data import DistributedSampler
-
     needs_function("deal", deal)
     for n, ranks, epoch in ((12, 4, 0), (10, 4, 0), (10, 4, 3), (3, 8, 1)):
         where = f"with {n} samples on {ranks} ranks, epoch {epoch}"
-        wanted = []
-        for rank in range(ranks):
-            sampler = DistributedSampler(range(n), num_replicas=ranks, rank=rank)
-            sampler.set_epoch(epoch)
-            wanted.append(list(sampler))
+        wanted = _torchs(n, ranks, epoch)
         got = _dealt(deal, n, ranks, epoch, where)
         if got != wanted:
             _what_differs(where, n, ranks, epoch, got, wanted)
@@ -79,7 +74,6 @@ def own_sampler(deal: Callable[..., Any]) -> None:
 
 def _dealt(deal: Callable[..., Any], n: int, ranks: int, epoch: int, where: str) -> list[list[int]]:
     """What `deal` gives each rank, while a DistributedSampler refuses to be made."""
-    from torch.utils.data import DistributedSampler
 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise NotYet("that is torch's sampler", hint="Yours takes four lines, without it.")
@@ -138,8 +132,6 @@ def _what_differs(where: str, n: int, ranks: int, epoch: int, got: list[list[int
 
 def _torchs(n: int, ranks: int, epoch: int) -> list[list[int]]:
     """What DistributedSampler gives each rank."""
-    from torch.utils.data import DistributedSampler
-
     samplers = [DistributedSampler(range(n), num_replicas=ranks, rank=rank) for rank in range(ranks)]
     for sampler in samplers:
         sampler.set_epoch(epoch)
@@ -210,18 +202,14 @@ def _each_image_once(where: str, n: int, seen: list[list[int]]) -> None:
 
 
 def _evaluate_in_rank(evaluate: Callable[..., Any], n: int) -> tuple[Any, list[int]]:
-    import torch
-
-    from ddplab.hardware import device
-
     seen: list[int] = []
     right = torch.tensor(right_of(n)).to(device())
 
     class Net(torch.nn.Module):  # image i has the value i everywhere; its label is 3
         def forward(self, images: Any) -> Any:
-            numbers = images.flatten(1)[:, 0].round().long()
-            seen.extend(numbers.tolist())
-            answers = torch.where(right[numbers.to(right.device)] == 1, 3, 7)
+            which = images.flatten(1)[:, 0].round().long()
+            seen.extend(which.tolist())
+            answers = torch.where(right[which.to(right.device)] == 1, 3, 7)
             return torch.nn.functional.one_hot(answers, 10).float().to(images.device)
 
     images = torch.arange(n).float().view(-1, 1, 1, 1).expand(n, 1, 8, 8).to(device())

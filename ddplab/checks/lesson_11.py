@@ -2,76 +2,82 @@
 
 import contextlib
 import os
+import random
 import socket
 from collections.abc import Callable
 from typing import Any
 
+import numpy
+import torch
+import torch.distributed as dist
+
 from ddplab.checks import NotFilledIn, NotYet, exercise
-from ddplab.checks.common import needs_function
+from ddplab.checks.common import Number, expect_all, kind, needs_function
+from ddplab.launcher import launch
+
+COUNT = "Draw the four servers and count."
+NUMBERS = [
+    Number(
+        "world_size",
+        32,
+        COUNT,
+        [
+            (4, "that is the number of nodes", "Each of the 4 nodes starts 8 processes."),
+            (8, "that is what one node starts", "There are 4 such nodes."),
+            (12, "the two numbers are added", "Each of the 4 nodes starts 8 processes."),
+        ],
+    ),
+    Number(
+        "rank",
+        19,
+        "RANK = GROUP_RANK * nproc_per_node + LOCAL_RANK, where torchrun starts as many on every node.",
+        [
+            (3, "that is its LOCAL_RANK", "Count the processes of the nodes before its own, too."),
+            (
+                11,
+                "that counts 8 processes before its node",
+                "Nodes count from 0: before node 2 come node 0 and node 1, with 8 processes each.",
+            ),
+            (16, "that is the first rank of its node", "LOCAL_RANK 3 is the fourth process there."),
+            (20, "that counts from 1", "RANK, GROUP_RANK and LOCAL_RANK all start at 0."),
+        ],
+    ),
+    Number(
+        "gpu",
+        3,
+        COUNT,
+        [
+            (19, "that is its RANK, and no server has that many GPUs", "A server counts its own GPUs from 0."),
+            (2, "that is its GROUP_RANK", "Which of the three numbers starts again on every node?"),
+            (4, "that counts from 1", "The GPUs of a server are cuda:0 to cuda:7."),
+        ],
+    ),
+    Number(
+        "with_spawn",
+        256,
+        COUNT,
+        [
+            (32, "that is without mp.spawn", "Each of the 32 processes of torchrun spawns 8 more."),
+            (
+                40,
+                "the two numbers are added",
+                "Each of the 32 processes of torchrun spawns 8, not all of them together.",
+            ),
+            (64, "that is one server", "8 processes of torchrun with 8 spawned ones each, on 4 servers."),
+            (288, "that counts the processes that only spawn and wait", "Count those that train."),
+        ],
+    ),
+]
 
 
 @exercise("11.1", "Read the command")
 def read_the_command(world_size: int, rank: int, gpu: int, with_spawn: int) -> None:
     """Four servers, `torchrun --nnodes 4 --nproc-per-node 8`; the process with GROUP_RANK 2 and LOCAL_RANK 3."""
-    answers = {"world_size": world_size, "rank": rank, "gpu": gpu, "with_spawn": with_spawn}
-    for name, answer in answers.items():
+    given = {"world_size": world_size, "rank": rank, "gpu": gpu, "with_spawn": with_spawn}
+    for name, answer in given.items():
         if type(answer) is not int:
             raise NotYet(f"`{name}` is {answer!r}, not a whole number", hint="A bare number, such as 7.")
-    _expect(
-        "world_size",
-        world_size,
-        32,
-        {
-            4: ("that is the number of nodes", "Each of the 4 nodes starts 8 processes."),
-            8: ("that is what one node starts", "There are 4 such nodes."),
-            12: ("the two numbers are added", "Each of the 4 nodes starts 8 processes."),
-        },
-    )
-    _expect(
-        "rank",
-        rank,
-        19,
-        {
-            3: ("that is its LOCAL_RANK", "Count the processes of the nodes before its own, too."),
-            11: (
-                "that counts 8 processes before its node",
-                "Nodes count from 0: before node 2 come node 0 and node 1, with 8 processes each.",
-            ),
-            16: ("that is the first rank of its node", "LOCAL_RANK 3 is the fourth process there."),
-            20: ("that counts from 1", "RANK, GROUP_RANK and LOCAL_RANK all start at 0."),
-        },
-        "RANK = GROUP_RANK * nproc_per_node + LOCAL_RANK, where torchrun starts as many on every node.",
-    )
-    _expect(
-        "gpu",
-        gpu,
-        3,
-        {
-            rank: ("that is its RANK, and no server has that many GPUs", "A server counts its own GPUs from 0."),
-            2: ("that is its GROUP_RANK", "Which of the three numbers starts again on every node?"),
-            4: ("that counts from 1", "The GPUs of a server are cuda:0 to cuda:7."),
-        },
-    )
-    _expect(
-        "with_spawn",
-        with_spawn,
-        256,
-        {
-            32: ("that is without mp.spawn", "Each of the 32 processes of torchrun spawns 8 more."),
-            40: (
-                "the two numbers are added",
-                "Each of the 32 processes of torchrun spawns 8, not all of them together.",
-            ),
-            64: ("that is one server", "8 processes of torchrun with 8 spawned ones each, on 4 servers."),
-            288: ("that counts the processes that only spawn and wait", "Count those that train."),
-        },
-    )
-
-
-def _expect(name: str, answer: int, wanted: int, known: dict[int, tuple[str, str]], hint: str = "") -> None:
-    if answer != wanted:
-        what, hint = known.get(answer, ("that is not it", hint or "Draw the four servers and count."))
-        raise NotYet(f"`{name}` is {answer}: {what}", hint=hint)
+    expect_all(NUMBERS, given)
 
 
 @exercise("11.2", "Once per job, once per node", lazy=True)
@@ -149,11 +155,6 @@ def a_free_port(free_port: Callable[[], int]) -> None:
 
 
 def _again(free_port: Callable[[], int]) -> int:
-    import random
-
-    import numpy
-    import torch
-
     random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
     port = free_port()
     if port is None:
@@ -166,7 +167,7 @@ def _again(free_port: Callable[[], int]) -> int:
     if isinstance(port, str) and port.isdigit():
         raise NotYet(f"it returns the text {port!r}", hint="Return a whole number; str(…) can wait until it is needed.")
     if type(port) is not int:
-        raise NotYet(f"it returns a {type(port).__name__}, not a whole number", hint="Look at `getsockname()`.")
+        raise NotYet(f"it returns {kind(port)}, not a whole number", hint="Look at `getsockname()`.")
     if port == 0:
         raise NotYet(
             "it returns 0, which is the question, not the answer",
@@ -195,8 +196,6 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
 
     Every number is compared for 3 nodes of 2; then 2 nodes of 2 meet by those variables, as real processes.
     """
-    from ddplab.launcher import launch
-
     needs_function("environment", environment)
     for group_rank, local_rank in [(0, 0), (0, 1), (1, 0), (2, 1)]:
         _compare(environment(group_rank, local_rank, 3, 2, 29400), group_rank, local_rank)
@@ -206,9 +205,6 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
         port = door.getsockname()[1]
 
     def meet() -> int:
-        import torch
-        import torch.distributed as dist
-
         number = int(os.environ["RANK"])
         for name in [name for name in os.environ if name.endswith(("RANK", "WORLD_SIZE")) or "MASTER_" in name]:
             del os.environ[name]
@@ -227,8 +223,7 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
 def _compare(got: Any, group_rank: int, local_rank: int) -> None:
     who = f"GROUP_RANK {group_rank}, LOCAL_RANK {local_rank}, of 3 nodes of 2"
     if not isinstance(got, dict):
-        what = "nothing" if got is None else f"a {type(got).__name__}"
-        raise NotYet(f"`environment` returns {what}, not a dict", hint='return {"RANK": …, "LOCAL_RANK": …, …}')
+        raise NotYet(f"`environment` returns {kind(got)}, not a dict", hint='return {"RANK": …, "LOCAL_RANK": …, …}')
     wanted = {
         "RANK": group_rank * 2 + local_rank,
         "LOCAL_RANK": local_rank,

@@ -10,24 +10,59 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+from torch.distributed.run import get_args_parser
+from torch.nn.parallel import DistributedDataParallel as DDP
+
 from ddplab.checks import CannotCheck, NotYet, exercise
-from ddplab.checks.common import expect, needs_function, on_ranks
+from ddplab.checks.common import Number, expect_all, flat, kind, multiple, needs_function, off, on_ranks
+from ddplab.course.played_servers import sbatch
+
+NODES = ("that counts nodes", "Each node starts 8 processes.")
+GONE = "Which server was it that went?"
+SIZES = [
+    Number("largest", 32, "At most 4 nodes of 8.", [(4, *NODES), (8, "that is one node", "At most 4 nodes of 8.")]),
+    Number(
+        "smallest",
+        16,
+        "`--nnodes 2:4` says how many nodes are the least.",
+        [
+            (2, *NODES),
+            (8, "that is one node, and two are the least", "Read `--nnodes 2:4` again."),
+            (1, *NODES),
+        ],
+    ),
+]
+AFTER_THE_LOSS = [
+    Number(
+        "left",
+        0,
+        "What was on gpu03, besides eight ranks?",
+        [
+            (24, "that is three nodes, but they have lost something", GONE),
+            (16, "that is two nodes, but they have lost something", GONE),
+            (8, "that is one node", GONE),
+        ],
+    ),
+    Number(
+        "rank",
+        21,
+        "RANK = GROUP_RANK * 8 + LOCAL_RANK.",
+        [
+            (5, "that is its LOCAL_RANK", "The folder is called after LOCAL_RANK. RANK counts through all nodes."),
+            (13, "that counts 8 processes before its node", "Before node 2 come node 0 and node 1."),
+            (29, "that counts three nodes before its own", "Nodes count from 0: before node 2 come node 0 and node 1."),
+            (7, "that adds the numbers", "Before node 2 come two nodes of 8 processes."),
+        ],
+    ),
+]
 
 
 @exercise("11b.1", "Read the command")
 def read_the_command(largest: int, smallest: int, store: str, left: int, rank: int) -> None:
     """`--nnodes 2:4 --nproc-per-node 8 … --rdzv-endpoint gpu03:29400` on gpu01 to gpu04."""
-    nodes = ("that counts nodes", "Each node starts 8 processes.")
-    expect(
-        "largest", largest, 32, {4: nodes, 8: ("that is one node", "At most 4 nodes of 8.")}, "At most 4 nodes of 8."
-    )
-    expect(
-        "smallest",
-        smallest,
-        16,
-        {2: nodes, 8: ("that is one node, and two are the least", "Read `--nnodes 2:4` again."), 1: nodes},
-        "`--nnodes 2:4` says how many nodes are the least.",
-    )
+    expect_all(SIZES, {"largest": largest, "smallest": smallest})
     if not isinstance(store, str):
         raise NotYet(f"`store` is {store!r}, not a name", "A text, such as 'gpu01'.")
     if store.split(":")[0] != "gpu03":
@@ -35,29 +70,7 @@ def read_the_command(largest: int, smallest: int, store: str, left: int, rank: i
             f"`store` is {store!r}: that server does not hold it",
             "Neither the first node nor node 0 has to. Which option says where they meet?",
         )
-    expect(
-        "left",
-        left,
-        0,
-        {
-            24: ("that is three nodes, but they have lost something", "Which server was it that went?"),
-            16: ("that is two nodes, but they have lost something", "Which server was it that went?"),
-            8: ("that is one node", "Which server was it that went?"),
-        },
-        "What was on gpu03, besides eight ranks?",
-    )
-    expect(
-        "rank",
-        rank,
-        21,
-        {
-            5: ("that is its LOCAL_RANK", "The folder is called after LOCAL_RANK. RANK counts through all nodes."),
-            13: ("that counts 8 processes before its node", "Before node 2 come node 0 and node 1."),
-            29: ("that counts three nodes before its own", "Nodes count from 0: before node 2 come node 0 and node 1."),
-            7: ("that adds the numbers", "Before node 2 come two nodes of 8 processes."),
-        },
-        "RANK = GROUP_RANK * 8 + LOCAL_RANK.",
-    )
+    expect_all(AFTER_THE_LOSS, {"left": left, "rank": rank})
 
 
 IMAGES = 10
@@ -69,10 +82,6 @@ def any_number_of_ranks(my_loss: Callable[..., Any]) -> None:
     needs_function("my_loss", my_loss)
 
     def gradient() -> str | tuple[Any, Any, int]:
-        import torch
-        import torch.distributed as dist
-        from torch.nn.parallel import DistributedDataParallel as DDP
-
         torch.manual_seed(0)
         net, images, labels = torch.nn.Linear(4, 3), torch.randn(IMAGES, 4), torch.arange(IMAGES) % 3
         whole = torch.autograd.grad(torch.nn.functional.cross_entropy(net(images), labels), net.weight)[0]
@@ -80,9 +89,9 @@ def any_number_of_ranks(my_loss: Callable[..., Any]) -> None:
         net.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
         loss = my_loss(model, images, labels, dist.get_rank(), dist.get_world_size())
         if not isinstance(loss, torch.Tensor):
-            return "nothing" if loss is None else f"a {type(loss).__name__}"
+            return kind(loss)
         loss.backward()
-        return net.weight.grad, whole, sum(seen)
+        return flat([net.weight.grad]), flat([whole]), sum(seen)
 
     for size in (1, 2, 3):
         _compare(on_ranks(gradient, size=size), size)
@@ -106,10 +115,9 @@ def _compare(results: list[Any], size: int) -> None:
             f"{IMAGES} // 3 leaves a rest. `images[rank::size]` leaves none.",
         )
     got, whole = results[0][:2]
-    factor = float((got * whole).sum() / (whole * whole).sum())
-    if (got - whole).norm() <= 1e-5 * whole.norm():
+    if off(got, whole) < 1e-5:
         return
-    if (got - factor * whole).norm() <= 1e-5 * got.norm():
+    if (factor := multiple(got, whole, within=1e-5)) is not None:
         hint = "DDP adds the ranks' gradients up and divides by `size`. What has to be left when it has?"
         raise NotYet(f"{ranks} DDP's gradient is {factor:.3g} times that of the whole batch", hint)
     raise NotYet(
@@ -122,7 +130,7 @@ def _compare(results: list[Any], size: int) -> None:
 def mend_the_script(mended: str) -> None:
     """A SLURM script with four mistakes: bash runs it, with a play srun, and torchrun's parser reads the rest."""
     if not isinstance(mended, str):
-        raise NotYet(f"`mended` is a {type(mended).__name__}, not a text", "The whole script, between the quotes.")
+        raise NotYet(f"`mended` is {kind(mended)}, not a text", "The whole script, between the quotes.")
     mended = mended.lstrip()
     if not mended.startswith("#!"):
         raise NotYet("its first line is not `#!/bin/bash`", "SLURM refuses a script without it.")
@@ -164,10 +172,6 @@ def mend_the_script(mended: str) -> None:
 
 def _submit(script: str, number: int) -> Namespace:
     """What torchrun understands when this script runs as job `number`."""
-    from torch.distributed.run import get_args_parser
-
-    from ddplab.course.played_servers import sbatch
-
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "job.sbatch")
         file.write_text(script if script.endswith("\n") else script + "\n")

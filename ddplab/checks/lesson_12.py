@@ -4,66 +4,67 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, on_ranks
+from ddplab.checks.common import Number, needs_function, numbers, on_ranks
 
-
-@exercise("12.1", "After the accident")
-def after_the_accident(next_epoch: Any, next_batch: Any, twice: Any, random_states: Any) -> None:
-    """100 batches an epoch, saved after each 30th, killed in epoch 3 during batch 70, four ranks."""
-    expect(
+# 100 batches an epoch, saved after each 30th, killed in epoch 3 during batch 70, four ranks.
+numbers(
+    "12.1",
+    "After the accident",
+    Number(
         "next_epoch",
-        next_epoch,
         3,
-        {
-            4: ("that would leave out the rest of epoch 3", "The last checkpoint was written within epoch 3."),
-            2: ("epoch 2 was finished", "The last checkpoint was written within epoch 3."),
-            0: ("the job does not begin anew", "It has a checkpoint."),
-        },
         "In which epoch was the last checkpoint written?",
-    )
-    expect(
+        [
+            (4, "that would leave out the rest of epoch 3", "The last checkpoint was written within epoch 3."),
+            (2, "epoch 2 was finished", "The last checkpoint was written within epoch 3."),
+            (0, "the job does not begin anew", "It has a checkpoint."),
+        ],
+    ),
+    Number(
         "next_batch",
-        next_batch,
         60,
-        {
-            59: ("that batch was done before the save", "The position is the batch that comes *next*."),
-            61: ("one batch is left out", "Saved after batch 59. Which comes next?"),
-            70: ("what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-            71: ("what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-            0: ("the position is within the epoch", "The checkpoint knows the batch too."),
-            30: ("there is a later checkpoint", "Saved after batches 29, 59 and 89."),
-            90: ("the job did not get that far", "Which checkpoint came before batch 70?"),
-        },
         "Saved after batches 29, 59 and 89; killed during 70.",
-    )
-    expect(
+        [
+            (59, "that batch was done before the save", "The position is the batch that comes *next*."),
+            (61, "one batch is left out", "Saved after batch 59. Which comes next?"),
+            (70, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
+            (71, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
+            (0, "the position is within the epoch", "The checkpoint knows the batch too."),
+            (30, "there is a later checkpoint", "Saved after batches 29, 59 and 89."),
+            (90, "the job did not get that far", "Which checkpoint came before batch 70?"),
+        ],
+    ),
+    Number(
         "twice",
-        twice,
         10,
-        {
-            11: ("batch 70 was never finished the first time", "Finished before the accident, and again after it."),
-            9: ("one is missing", "Count the first and the last: from 60 to 69."),
-            70: ("the batches before 60 are in the checkpoint", "From where does the job go on?"),
-            40: ("that many batches of epoch 3 are left to do", "Which of them had been done before the accident?"),
-            370: ("that is everything that was done", "From where does the job go on?"),
-        },
         "From the position in the checkpoint to the last batch that was finished before the accident.",
-    )
-    expect(
+        [
+            (11, "batch 70 was never finished the first time", "Finished before the accident, and again after it."),
+            (9, "one is missing", "Count the first and the last: from 60 to 69."),
+            (70, "the batches before 60 are in the checkpoint", "From where does the job go on?"),
+            (40, "that many batches of epoch 3 are left to do", "Which of them had been done before the accident?"),
+            (370, "that is everything that was done", "From where does the job go on?"),
+        ],
+    ),
+    Number(
         "random_states",
-        random_states,
         4,
-        {
-            1: ("that would be rank 0's alone", "Each rank draws numbers of its own."),
-            3: ("a rank is missing", "All four ranks start again, also the one that died."),
-        },
         "Each rank draws numbers of its own.",
-    )
+        [
+            (1, "that would be rank 0's alone", "Each rank draws numbers of its own."),
+            (3, "a rank is missing", "All four ranks start again, also the one that died."),
+        ],
+    ),
+)
 
 
 class Killed(BaseException):
@@ -73,8 +74,6 @@ class Killed(BaseException):
 @exercise("12.2", "A save that survives")
 def survives(save: Callable[[Any, str], Any]) -> None:
     """`save(state, path)`, killed at every stage: the old checkpoint or the new one must be there, whole."""
-    import torch
-
     needs_function("save", save)
     folder = tempfile.mkdtemp(prefix="ddplab-check-")
     path, old, new = f"{folder}/last.pt", {"w": torch.zeros(500)}, {"w": torch.ones(500)}
@@ -94,8 +93,6 @@ def survives(save: Callable[[Any, str], Any]) -> None:
 @contextlib.contextmanager
 def _watched(path: str, kill: bool) -> Iterator[dict[str, Any]]:
     """See how files are saved, renamed and copied; with `kill`, die when half of the bytes are written."""
-    import torch
-
     real = {"save": torch.save, "replace": os.replace, "rename": os.rename, "copyfile": shutil.copyfile}
     seen: dict[str, Any] = {"saved": 0, "renamed from": [], "gone": False, "copied": False}
 
@@ -185,8 +182,6 @@ def _whole_after_the_kill(path: str) -> None:
 
 def _is(path: str, state: Any) -> bool:
     """Whether the file can be read and, unless state is None, holds this state."""
-    import torch
-
     try:
         found = torch.load(path)
         return state is None or torch.equal(found["w"], state["w"])
@@ -199,11 +194,8 @@ def nobody_too_early(save_then_load: Callable[[Any, str], Any]) -> None:
     """On 2 ranks with a slow disk: rank 0 writes, every rank returns what it read from the file."""
     needs_function("save_then_load", save_then_load)
     folder = tempfile.mkdtemp(prefix="ddplab-check-")
-    hints = {
-        "No such file": "Rank 0's disk is slow here. Nobody may open the file before rank 0 has written it.",
-        "PytorchStreamReader": "Rank 0's disk is slow here. Nobody may open the file before rank 0 has written it.",
-        "EOF": "Rank 0's disk is slow here. Nobody may open the file before rank 0 has written it.",
-    }
+    too_early = "Rank 0's disk is slow here. Nobody may open the file before rank 0 has written it."
+    hints = dict.fromkeys(("No such file", "PytorchStreamReader", "EOF"), too_early)
     try:
         ranks = on_ranks(_on_a_slow_disk, save_then_load, f"{folder}/last.pt", size=2, hints=hints, timeout=8)
     finally:
@@ -232,11 +224,6 @@ def nobody_too_early(save_then_load: Callable[[Any, str], Any]) -> None:
 
 def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dict[str, Any]:
     """Call the answer on this rank; the state holds the rank's number, so that rank 0's can be told."""
-    import time
-
-    import torch
-    import torch.distributed as dist
-
     real_save, real_load = torch.save, torch.load
     seen = {"wrote": False, "read": False, "mapped": True}
 
