@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, number
+from ddplab.checks.common import listed, needs_function, number, on_cpu
 
 CAUSES = {
     "a": "rank 0 evaluates alone",
@@ -20,13 +23,6 @@ READ_AGAIN = {
     3: "Rank 1 is not in a collective, and it has not returned. What is it doing?",
     4: "A BatchNorm has buffers, and DDP sends them in every forward pass. Who might have made one forward pass more?",
 }
-
-
-def on_cpu(fn: Callable[..., Any], *args: Any, size: int) -> list[Any]:
-    """What `fn(*args)` returns on each of `size` ranks that talk through gloo, as in the lesson."""
-    from ddplab.launcher import launch
-
-    return launch(fn, *args, nproc_per_node=size, device="cpu", quiet=True, timeout=3).results
 
 
 @exercise("14.1", "Read the diagnosis")
@@ -54,8 +50,6 @@ METRICS = [
 
 
 def _added_up(add_up: Callable[..., Any]) -> Any:
-    import torch.distributed as dist
-
     sums = add_up(dict(METRICS[dist.get_rank()]))
     if isinstance(sums, Mapping):
         return {name: getattr(value, "tolist", lambda value=value: value)() for name, value in sums.items()}
@@ -97,9 +91,6 @@ LENGTHS = ([3, 2], [2, 2], [1, 900], [2, 0], [4, 2, 3])
 
 
 def _run_together(run: Callable[..., Any], lengths: list[int]) -> tuple[Any, list[Any], int]:
-    import torch
-    import torch.distributed as dist
-
     read, seen = 0, []
 
     def batches() -> Iterator[int]:
@@ -120,7 +111,7 @@ def stop_together(run: Callable[..., Any]) -> None:
     """`run(batches, step)` on ranks with different numbers of batches: all take as many steps as the poorest has."""
     needs_function("run", run)
     for lengths in LENGTHS:
-        where = f"with {', '.join(map(str, lengths[:-1]))} and {lengths[-1]} batches"
+        where = f"with {listed(lengths)} batches"
         ranks = on_cpu(_run_together, run, lengths, size=len(lengths))
         steps = [len(seen) for _, seen, _ in ranks]
         if any(None in seen for _, seen, _ in ranks):

@@ -4,39 +4,44 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch.distributed as dist
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function
-from ddplab.checks.lesson_14 import on_cpu
+from ddplab.checks.common import Number, needs_function, numbers, on_cpu
 
-
-@exercise("14b.1", "What torch says")
-def what_torch_says(missing_rank: Any, started_ranks: Any, minutes: Any) -> None:
-    """Three lines from logs, a number for each."""
-    expect(
-        "missing_rank", missing_rank, 5,
-        {
-            0: ("that is a part of every key", "The key of a rank ends in its number."),
-            300000: ("that is how long it waited, in milliseconds", "The key of a rank ends in its number."),
-        },
+# Three lines from logs, a number for each.
+numbers(
+    "14b.1",
+    "What torch says",
+    Number(
+        "missing_rank",
+        5,
         "The key of a rank ends in its number.",
-    )  # fmt: skip
-    expect(
-        "started_ranks", started_ranks, 16,
-        {
-            8: ("that is what the script believes", "Eight on each of two nodes."),
-            2: ("that is the number of nodes", "Eight on each of two nodes."),
-        },
+        [
+            (0, "that is a part of every key", "The key of a rank ends in its number."),
+            (300000, "that is how long it waited, in milliseconds", "The key of a rank ends in its number."),
+        ],
+    ),
+    Number(
+        "started_ranks",
+        16,
         "Eight on each of two nodes.",
-    )  # fmt: skip
-    expect(
-        "minutes", minutes, 30,
-        {
-            1: ("that is the default of `launch`", "The claim box about init_process_group has torch's own."),
-            10: ("that is NCCL's default", "This job is on gloo."),
-            1800: ("those are the seconds", "Divide by 60."),
-        },
+        [
+            (8, "that is what the script believes", "Eight on each of two nodes."),
+            (2, "that is the number of nodes", "Eight on each of two nodes."),
+        ],
+    ),
+    Number(
+        "minutes",
+        30,
         "The claim box about init_process_group has it.",
-    )  # fmt: skip
+        [
+            (1, "that is the default of `launch`", "The claim box about init_process_group has torch's own."),
+            (10, "that is NCCL's default", "This job is on gloo."),
+            (1800, "those are the seconds", "Divide by 60."),
+        ],
+    ),
+)
 
 
 # ------------------------------------------------------------------ 14b.2
@@ -45,8 +50,6 @@ LIMIT = 0.5  # seconds that a roll call may take
 
 
 def _call_the_roll(missing: Callable[..., Any], late: list[int]) -> Any:
-    import torch.distributed as dist
-
     if dist.get_rank() in late:
         time.sleep(3 * LIMIT)
         return None

@@ -3,46 +3,57 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch.distributed as dist
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function
-from ddplab.checks.lesson_14 import on_cpu
+from ddplab.checks.common import Number, needs_function, numbers, on_cpu
 
 VICTIM = ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?")
 
 
-@exercise("14c.1", "Read the wreckage")
-def read_the_wreckage(guilty_rank: Any, exit_code: Any, gigabytes: Any, layers: Any) -> None:
-    """Whose traceback, which exit code, how many GB on GPU 0, how many layers without a gradient."""
-    expect("guilty_rank", guilty_rank, 2, dict.fromkeys((0, 1, 3), VICTIM), "Whose message does not say `by peer`?")
-    expect(
-        "exit_code",
-        exit_code,
-        -9,
-        {
-            9: ("that is the number of the signal", "Look at the sign in the lesson."),
-            -6: ("that is SIGABRT, by which a library ends its own process", "Linux sends SIGKILL."),
-            1: ("that is what a Python exception leaves", "A killed process raises none."),
-        },
-        "It is in the text below the cell that sends the signal.",
-    )
-    expect(
-        "gigabytes",
-        gigabytes,
-        16,
-        {
-            2: ("that is rank 0's own copy", "Where do the other seven ranks put theirs?"),
-            14: ("those are the copies of the others", "Rank 0 loads one too."),
-            0: ("nothing would be left to load", "The file remembers the device it was saved from."),
-        },
-        "One copy for each rank that loads, all on the device that the file remembers.",
-    )
-    expect(
-        "layers",
-        layers,
+# Whose traceback, which exit code, how many GB on GPU 0, how many layers without a gradient.
+numbers(
+    "14c.1",
+    "Read the wreckage",
+    Number(
+        "guilty_rank",
         2,
-        {4: ("those are the parameters", "A layer has two: its weight and its bias.")},
+        "Whose message does not say `by peer`?",
+        [
+            (0, *VICTIM),
+            (1, *VICTIM),
+            (3, *VICTIM),
+        ],
+    ),
+    Number(
+        "exit_code",
+        -9,
+        "It is in the text below the cell that sends the signal.",
+        [
+            (9, "that is the number of the signal", "Look at the sign in the lesson."),
+            (-6, "that is SIGABRT, by which a library ends its own process", "Linux sends SIGKILL."),
+            (1, "that is what a Python exception leaves", "A killed process raises none."),
+        ],
+    ),
+    Number(
+        "gigabytes",
+        16,
+        "One copy for each rank that loads, all on the device that the file remembers.",
+        [
+            (2, "that is rank 0's own copy", "Where do the other seven ranks put theirs?"),
+            (14, "those are the copies of the others", "Rank 0 loads one too."),
+            (0, "nothing would be left to load", "The file remembers the device it was saved from."),
+        ],
+    ),
+    Number(
+        "layers",
+        2,
         "Parameters 0 and 1 are the first layer's.",
-    )
+        [
+            (4, "those are the parameters", "A layer has two: its weight and its bias."),
+        ],
+    ),
+)
 
 
 # ------------------------------------------------------------------ 14c.2
@@ -51,8 +62,6 @@ WORKS = ([3, 4], [0, 7], [5, ValueError("a bad row")], [KeyError("label"), 1, 2]
 
 
 def _work_together(everybody: Callable[..., Any], works: list[Any]) -> Any:
-    import torch.distributed as dist
-
     mine = works[dist.get_rank()]
 
     def work() -> Any:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, needs_function, number
+from ddplab.checks.common import expect, kind, needs_function, number
+from ddplab.course.timeline import Row, exposed, hidden, length
 
 Spans = list[tuple[float, float]]
 
@@ -32,7 +33,6 @@ def amdahl_backwards(share: Callable[..., Any]) -> None:
             ),
             1 - wanted: ("that is the share that *is* divided", "The other one is asked for."),
         }
-        known = {wrong: what for wrong, what in known.items() if abs(wrong - wanted) > 1e-6}
         call = f"share({alone}, {together}, {ranks})"
         expect(call, share(alone, together, ranks), wanted, known, "1 / speed-up = share + (1 - share) / ranks.", 1e-6)
 
@@ -68,8 +68,6 @@ def _span(draw: random.Random) -> tuple[float, float]:
 
 
 def _compare_exposed(exposed_time: Callable[..., Any], messages: Spans, work: Spans, hint: str) -> None:
-    from ddplab.course.timeline import Row, exposed, hidden, length
-
     rows = [Row(kind, "", *span, "") for kind, all in (("communication", messages), ("compute", work)) for span in all]
     wanted, call = length(exposed(rows)), f"exposed_time({messages}, {work})"
     answer = number(call, exposed_time(list(messages), list(work)))
@@ -102,9 +100,9 @@ def who_is_slow(slow_rank: Callable[..., Any]) -> None:
         answer = slow_rank([dict(parts) for parts in ranks])
         case = f"with a rank that is {where},"
         if isinstance(answer, bool) or not isinstance(answer, int):
-            what = "nothing" if answer is None else f"a {type(answer).__name__}"
             raise NotYet(
-                f"`slow_rank` gives {what}, not the number of a rank", "0 is the first rank. Is there a `return`?"
+                f"`slow_rank` gives {kind(answer)}, not the number of a rank",
+                "0 is the first rank. Is there a `return`?",
             )
         if answer == wanted:
             continue
@@ -143,6 +141,5 @@ def how_many(most: Callable[..., Any]) -> None:
                 "The efficiency is compute / (ranks * the time of a step).",
             ),
         }
-        known = {wrong: what for wrong, what in known.items() if abs(wrong - wanted) > 1e-6}
         hint = "Try 2 ranks, 3, 4, … as long as they are efficient enough. What is the time of a step on each?"
         expect(call, answer, wanted, known, hint, 1e-6)
