@@ -1,10 +1,9 @@
 """Checks of lesson 00, Start here."""
 
 from collections.abc import Callable
-from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function
+from ddplab.checks.common import needs_function, on_ranks
 from ddplab.launcher import launch
 
 
@@ -12,7 +11,7 @@ from ddplab.launcher import launch
 def who_am_i(greet: Callable[[], str]) -> None:
     """`greet()` returns "rank R of W", read from torch.distributed. Run here on three ranks."""
     needs_function("greet", greet)
-    said: list[Any] = launch(greet, nproc_per_node=3, quiet=True, timeout=15).results
+    said = on_ranks(greet, size=3, timeout=15)
     wanted = [f"rank {rank} of 3" for rank in range(3)]
     if said == wanted:
         return
@@ -69,7 +68,7 @@ def countdown(count: Callable[[int], None]) -> None:
 def all_birds(count_birds: Callable[[], int]) -> None:
     """Rank r has seen 10**r birds; `count_birds()` returns everybody's sum, on every rank. Run here on three ranks."""
     needs_function("count_birds", count_birds)
-    results = launch(count_birds, nproc_per_node=3, quiet=True, timeout=15).results
+    results = on_ranks(count_birds, size=3, timeout=15)
     if any(result is None for result in results):
         silent = [rank for rank, result in enumerate(results) if result is None]
         raise NotYet(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, number
+from ddplab.checks.common import flat, needs_function, number
 from ddplab.course.data import digits
 from ddplab.course.models import CNN, MLP
 
@@ -215,4 +215,4 @@ def _explain_gradient(got: Tensor, whole: Tensor, model: nn.Module, batch: tuple
 
 
 def _gradient(model: nn.Module) -> Tensor:
-    return torch.cat([p.grad.flatten() for p in model.parameters()]).clone()
+    return flat(p.grad for p in model.parameters())
