@@ -37,7 +37,7 @@ def all_reduce() -> float:
 def ddp() -> float:
     """Wrap a small model in DDP and train it for five steps: every rank returns the same sum of the weights.
 
-    Ended at once, such a job can hang or abort in gloo's teardown (see benchmarks/endurance.py). Where the launcher
+    Ended at once, such a job can hang or abort in gloo's teardown (see stress/endurance.py). Where the launcher
     does not see to that, the rank waits SETTLE seconds first. The ratios leave those seconds out.
     """
     ours = join_group()

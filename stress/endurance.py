@@ -1,7 +1,7 @@
 """Does a tiny DDP job end well every time? Hundreds of launches, then torchrun scripts with two kinds of last line.
 
-    python benchmarks/endurance.py                            # 300 launches, 100 scripts, 40 for comparison
-    python benchmarks/endurance.py --launches 0 --scripts 300
+    python stress/endurance.py                            # 300 launches, 100 scripts, 40 for comparison
+    python stress/endurance.py --launches 0 --scripts 300
 
 Gloo finishes its last piece of work on a thread of its own. A job that is over in milliseconds can destroy its
 group at that very moment, and then it hangs or aborts. `launch` and `ddplab.cleanup()` must never do so. The

@@ -1,7 +1,7 @@
 """Does a killed job resume every time, and with the same bits? The script of lesson 12, killed and resumed N times.
 
-    python benchmarks/restarts.py             # 50 times
-    python benchmarks/restarts.py --times 5 --shared-store
+    python stress/restarts.py             # 50 times
+    python stress/restarts.py --times 5 --shared-store
 
 The scripts are taken out of the lesson's own cells. Each time rank 1 is killed in the middle of epoch 2, torchrun
 starts the ranks again, they resume from the checkpoint and train to the end. The last checkpoint is then compared

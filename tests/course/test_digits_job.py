@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ddplab import launch
 from ddplab.course import digits_job
 
-LESSON = Path(__file__).parent.parent / "lessons" / "12_checkpoints_and_restarts.ipynb"
+LESSON = Path(__file__).parents[2] / "lessons" / "12_checkpoints_and_restarts.ipynb"
 
 
 def whole_job():

@@ -8,7 +8,7 @@ import pytest
 from ddplab.course.claims import VERDICTS, claim
 from ddplab.course.folklore import boxes, table
 
-LESSONS = Path(__file__).parent.parent / "lessons"
+LESSONS = Path(__file__).parents[2] / "lessons"
 AUDITED = range(1, 79)  # the claims of the five texts that were audited, numbered
 
 

@@ -1,0 +1,41 @@
+"""The two small models: what they return, their size, and that they learn."""
+
+import pytest
+import torch
+from torch import nn
+
+from ddplab.course.data import digits
+from ddplab.course.models import CNN, MLP
+
+
+@pytest.mark.parametrize("model", [MLP(), MLP(hidden=8), CNN(), CNN(channels=4), CNN(batch_norm=True)], ids=str)
+def test_models_give_ten_scores(model):
+    assert model(torch.zeros(5, 1, 8, 8)).shape == (5, 10)
+
+
+def test_models_have_the_sizes_their_docstrings_name():
+    assert "4,810" in MLP.__doc__ and sum(p.numel() for p in MLP().parameters()) == 4810
+    assert "6,090" in CNN.__doc__ and sum(p.numel() for p in CNN().parameters()) == 6090
+
+
+def test_batch_norm_is_there_only_when_asked():
+    def norms(model):
+        return sum(isinstance(module, nn.BatchNorm2d) for module in model.modules())
+
+    assert norms(CNN()) == 0 and not list(CNN().buffers())
+    assert norms(CNN(batch_norm=True)) == 2
+
+
+@pytest.mark.parametrize("make", [MLP, CNN, lambda: CNN(batch_norm=True)], ids=["MLP", "CNN", "CNN with BatchNorm"])
+def test_models_learn_the_digits_in_seconds(make):
+    torch.manual_seed(0)
+    model, (x, y) = make(), digits().tensors
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(10):
+        for batch in torch.randperm(len(x)).split(64):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+            optimiser.step()
+    model.eval()
+    x, y = digits(train=False).tensors
+    assert (model(x).argmax(1) == y).float().mean() > 0.93
