@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -76,12 +77,13 @@ def own_forward(forward: Callable[..., Any]) -> None:
         for size, devices in ((8, 2), (3, 2), (1, 1)):
             batch = torch.randn(size, 1, 8, 8).to(gpus[0])
             where = f"with a batch of {size}"
-            with _noted(net) as seen, _counted() as wrapped:
+            itself = mock.patch.object(nn.DataParallel, "forward", autospec=True, side_effect=nn.DataParallel.forward)
+            with _noted(net) as seen, itself as wrapped:
                 got = _hinted(where, forward, net, batch, gpus)
             if not isinstance(got, torch.Tensor):
                 hint = "`return` the result." if got is None else "One tensor: gather the parts."
                 raise NotYet(f"{where} it returns {kind(got)}, not a tensor", hint)
-            if wrapped:
+            if wrapped.called:
                 raise NotYet("that is `nn.DataParallel` itself", hint="The four functions, from scatter to gather.")
             if len({where for where, _ in seen}) < devices:
                 used = sorted({str(where) for where, _ in seen})
@@ -215,20 +217,3 @@ def _noted(net: Any) -> Iterator[list[tuple[Any, int]]]:
     seen: list[tuple[Any, int]] = []
     with net.register_forward_pre_hook(lambda _, inputs: seen.append((inputs[0].device, len(inputs[0])))):
         yield seen
-
-
-@contextmanager
-def _counted() -> Iterator[list[Any]]:
-    """In here, each call of an nn.DataParallel is noted."""
-    calls: list[Any] = []
-    original = nn.DataParallel.forward
-
-    def forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        calls.append(self)
-        return original(self, *inputs, **kwargs)
-
-    nn.DataParallel.forward = forward
-    try:
-        yield calls
-    finally:
-        nn.DataParallel.forward = original
