@@ -1,6 +1,7 @@
 """Answers to the exercises of lesson 00: the right one, the blank, and mistakes that people make.
 
 `ANSWERS[id]` holds `correct`, `blank` and `wrong`, a list of (answer, words that the message must contain).
+It may hold `accepted`, a list of other right answers, and `also blank`, a list of answers begun and not finished.
 An answer that is a tuple stands for several arguments of `check`.
 """
 
