@@ -10,7 +10,7 @@ def blank(*args):
 # 08b.1: once around
 
 
-def go_around(ball):
+def around(ball, own):
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
     if rank == 0:
@@ -18,9 +18,21 @@ def go_around(ball):
         dist.recv(ball, left)
     else:
         dist.recv(ball, left)
-        ball += rank
+        ball += own
         dist.send(ball, right)
     return ball
+
+
+def go_around(ball):
+    return around(ball, dist.get_rank())
+
+
+def adds_one(ball):
+    return around(ball, 1)
+
+
+def adds_nothing(ball):
+    return around(ball, 0)
 
 
 def all_receive_first(ball):
@@ -39,29 +51,6 @@ def past_the_last(ball):
         dist.recv(ball, rank - 1)
         ball += rank
         dist.send(ball, rank + 1)
-    return ball
-
-
-def adds_one(ball):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if rank == 0:
-        dist.send(ball, 1)
-        dist.recv(ball, size - 1)
-    else:
-        dist.recv(ball, rank - 1)
-        ball += 1
-        dist.send(ball, (rank + 1) % size)
-    return ball
-
-
-def adds_nothing(ball):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if rank == 0:
-        dist.send(ball, 1)
-        dist.recv(ball, size - 1)
-    else:
-        dist.recv(ball, rank - 1)
-        dist.send(ball, (rank + 1) % size)
     return ball
 
 
