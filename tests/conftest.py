@@ -3,19 +3,23 @@
 import atexit
 import os
 import shutil
+import subprocess
 import tempfile
+from multiprocessing.process import BaseProcess
 
 # A folder of this test process alone, so that what other test processes are doing is not mistaken for a leftover.
 _folder = tempfile.mkdtemp(prefix="t-")
 os.environ["TMPDIR"] = tempfile.tempdir = _folder
 atexit.register(shutil.rmtree, _folder, ignore_errors=True)  # before multiprocessing's own, so it runs after it
 
+# Set before torch is imported: OpenMP threads that spin while they wait slow small models twentyfold on two cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# The look-ups that torch does for 127.0.0.1 go to the name server; where that does not answer, one second is enough.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E402
-
-# The look-ups that torch does for 127.0.0.1 go to the name server; where that does not answer, one second is enough.
-os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
@@ -34,6 +38,28 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--stress", action="store_true", help="repeat as often as stress= says what is marked `times`")
+    parser.addoption("--quick", action="store_true", help="skip what starts a process, at the moment when it would")
+
+
+@pytest.fixture
+def times(request) -> range:
+    """How often a test repeats what fails once in a while: its marker `times` says how often, and under --stress."""
+    marker = request.node.get_closest_marker("times")
+    return range(marker.kwargs["stress"] if request.config.getoption("--stress") else marker.args[0])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Under --quick, skip a test at the moment when it starts a process: no list of quick tests that goes stale."""
+    with pytest.MonkeyPatch.context() as patch:
+        if item.config.getoption("--quick"):
+            patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
+            patch.setattr(BaseProcess, "start", lambda *_, **__: pytest.skip("starts a process"))
+        return (yield)
+
+
 def pytest_collection_modifyitems(items):
     if torch.cuda.device_count() == 0:
         for item in items:
@@ -48,12 +74,14 @@ def _switches() -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind():
+def nothing_left_behind(request):
     there_before.clear()
     there_before.update(process.pid for process in ranks_alive())
     folders, switches = run_folders(), _switches()
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
+    if request.config.getoption("--quick"):
+        return  # what is cut short cannot tidy up
     assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"
     assert set(run_folders()) <= set(folders), f"folders left behind: {set(run_folders()) - set(folders)}"
     assert _switches() == switches, "the next test on this worker would find another environment"

@@ -1,5 +1,6 @@
 """A real IPython kernel for tests, driven as a notebook drives it."""
 
+import contextlib
 import os
 import queue
 import time
@@ -42,6 +43,12 @@ class Kernel:
             elif kind == "status" and content["execution_state"] == "idle":
                 return outcome
         raise TimeoutError(f"the cell did not end within {timeout} s; so far: {outcome.text}")
+
+    def drain(self) -> None:
+        """Forget what earlier cells still show."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.client.get_iopub_msg(timeout=0.1)
 
     def run(self, code: str, timeout: float = 60) -> "Outcome":
         return self.finish(self.begin(code), timeout)

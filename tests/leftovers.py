@@ -10,7 +10,7 @@ there_before: set[int] = set()  # the browser tests' JupyterLab, which lives as 
 
 
 def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
-    """Return what descends from a process since the test began, less multiprocessing's own servers."""
+    """Return what descends from this process since the test began, or from another; less multiprocessing's servers."""
 
     def is_server(process: psutil.Process) -> bool:
         words = " ".join(process.cmdline())
@@ -23,7 +23,7 @@ def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
     for process in me.children(recursive=True):
         try:
             theirs = {process.pid, *(parent.pid for parent in process.parents())}  # the browser starts helpers late
-            gone = process.status() == psutil.STATUS_ZOMBIE or theirs & there_before
+            gone = process.status() == psutil.STATUS_ZOMBIE or (pid is None and theirs & there_before)
             if not gone and not is_server(process):
                 alive.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):

@@ -160,9 +160,10 @@ def test_the_same_script_runs_unchanged_under_plain_torchrun_where_log_prints(tm
     ]
 
 
-def test_scripts_that_end_with_cleanup_end_well_again_and_again(tmp_path):
+@pytest.mark.times(2, stress=20)
+def test_scripts_that_end_with_cleanup_end_well_again_and_again(tmp_path, times):
     path = tmp_path / "job.py"
     path.write_text(TINY_DDP)
-    for _ in range(5):
+    for _ in times:
         run = torchrun(str(path), nproc_per_node=2, quiet=True)
         assert run.state == "finished" and len(run.metrics) == 6

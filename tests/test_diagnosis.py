@@ -57,15 +57,16 @@ def test_what_came_back_is_on_the_error():
     assert "rank 0 had finished" in str(error)
 
 
+@pytest.mark.times(3, stress=50)
 @pytest.mark.parametrize("guilty", [0, 1, 2])
-def test_the_first_to_fail_is_blamed_never_its_victims(guilty):
+def test_the_first_to_fail_is_blamed_never_its_victims(guilty, times):
     def train():
         if dist.get_rank() == guilty:
             raise KeyError("mine")
         for _ in range(100):
             dist.all_reduce(torch.ones(1))
 
-    for _ in range(5):
+    for _ in times:
         error = fails(train, nproc_per_node=3)
         assert error.rank == guilty and error.type_name == "KeyError"
         assert str(error).count("was stopped") == 2
@@ -84,8 +85,9 @@ def test_a_victim_that_wraps_its_error_is_still_a_victim():
     assert fails(train).reason == "the cause"
 
 
-def test_ranks_that_raise_the_same_are_told_as_one():
-    for _ in range(5):
+@pytest.mark.times(3, stress=50)
+def test_ranks_that_raise_the_same_are_told_as_one(times):
+    for _ in times:
         error = fails(lambda: 1 / 0, nproc_per_node=3)
         assert error.rank == 0 and str(error).splitlines()[-2:] == ["rank 1 raised the same", "rank 2 raised the same"]
 

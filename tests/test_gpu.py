@@ -64,8 +64,9 @@ def test_ddp_trains_on_gpus_and_ranks_agree():
     assert len(run.metrics) == 5 * run.world_size
 
 
-def test_many_launches_on_gpus_end_well():
-    for _ in range(20):
+@pytest.mark.times(10, stress=100)
+def test_many_launches_on_gpus_end_well(times):
+    for _ in times:
         assert launch(total, nproc_per_node=GPUS, quiet=True).state == "finished"
 
 

@@ -4,6 +4,8 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -20,6 +22,15 @@ def endless():
 """
 
 
+@contextmanager
+def started(**env: str) -> Iterator[Kernel]:
+    """A kernel that has imported ddplab."""
+    kernel = Kernel(**env)
+    assert not kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log").error
+    yield kernel
+    kernel.close()
+
+
 @pytest.fixture
 def folder():
     """A folder with a short name, for sockets."""
@@ -28,19 +39,29 @@ def folder():
 
 
 @pytest.fixture
-def kernel(folder):
-    kernel = Kernel(TMPDIR=folder)
-    assert not kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log").error
-    yield kernel
-    kernel.close()
+def own_kernel(folder):
+    """For a test that ends its kernel, or wants one that has not launched."""
+    with started(TMPDIR=folder) as kernel:
+        yield kernel
+
+
+@pytest.fixture(scope="module")
+def shared_kernel():
+    with started() as kernel:
+        yield kernel
 
 
 @pytest.fixture
-def nbval_kernel(folder):
-    kernel = Kernel(TMPDIR=folder, PYTEST_CURRENT_TEST="as nbval sets it")
-    assert not kernel.run("import time, os, torch, torch.distributed as dist\nfrom ddplab import launch, log").error
-    yield kernel
-    kernel.close()
+def kernel(shared_kernel):
+    shared_kernel.drain()
+    yield shared_kernel
+    assert until(lambda: not ranks_alive(shared_kernel.pid))
+
+
+@pytest.fixture(scope="module")
+def nbval_kernel():
+    with started(PYTEST_CURRENT_TEST="as nbval sets it") as kernel:
+        yield kernel
 
 
 def test_a_function_of_a_cell_runs_on_ranks_and_an_error_shows_the_cells_own_line(kernel):
@@ -72,13 +93,13 @@ def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path):
         kernel.close()
 
 
-def test_the_first_launch_after_import_is_over_a_warm_forkserver(kernel):
+def test_the_first_launch_after_import_is_over_a_warm_forkserver(own_kernel):
     """Shown as a fact, not a time: by the time the cell runs, the forkserver has torch and dynamo loaded."""
     code = (
         "import psutil\nparent = launch(lambda: os.getppid(), quiet=True).results[0]\n"
         "print(parent in [p.pid for p in psutil.Process().children()])"
     )
-    assert kernel.run(code).text == "True\n"
+    assert own_kernel.run(code).text == "True\n"
 
 
 def test_interrupting_ends_all_ranks_within_a_second_and_says_where_they_were(kernel):
@@ -119,43 +140,43 @@ def test_an_interrupt_while_the_forkserver_still_imports_torch_does_not_kill_it(
         kernel.close()
 
 
-def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(kernel, folder):
-    kernel.run(ENDLESS)
-    kernel.run("run = launch(endless, wait=False)")
-    assert until(lambda: len(ranks_alive(kernel.pid)) == 2, 20)
-    ranks = ranks_alive(kernel.pid)
-    kernel.client.shutdown()
+def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(own_kernel, folder):
+    own_kernel.run(ENDLESS)
+    own_kernel.run("run = launch(endless, wait=False)")
+    assert until(lambda: len(ranks_alive(own_kernel.pid)) == 2, 20)
+    ranks = ranks_alive(own_kernel.pid)
+    own_kernel.client.shutdown()
     assert until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in ranks), 10)
     assert until(lambda: run_folders(folder) == [], 10)
 
 
-def test_a_kernel_that_has_launched_ends_in_good_order(kernel, folder):
+def test_a_kernel_that_has_launched_ends_in_good_order(own_kernel, folder):
     """It does not wait for multiprocessing's servers, so nobody loses patience and kills it: its exit handlers run."""
     mark = os.path.join(folder, "handlers ran")
-    kernel.run(f"import atexit\natexit.register(open, {mark!r}, 'w')\nlaunch(os.getpid)")
-    process = kernel.manager.provisioner.process
+    own_kernel.run(f"import atexit\natexit.register(open, {mark!r}, 'w')\nlaunch(os.getpid)")
+    process = own_kernel.manager.provisioner.process
     servers = psutil.Process(process.pid).children()
     assert len(servers) == 2  # the forkserver and the resource tracker; ipykernel waits for those of the kernel's group
     assert all(os.getpgid(server.pid) != os.getpgid(process.pid) for server in servers)
-    kernel.client.shutdown()
+    own_kernel.client.shutdown()
     assert until(lambda: process.poll() is not None, 60)
     assert os.path.exists(mark)
     assert until(lambda: not any(_alive(p) for p in servers), 15)
 
 
 @pytest.mark.parametrize("how", ["launch", "torchrun"])
-def test_a_killed_kernel_leaves_no_process_and_no_folder(kernel, folder, how):
-    kernel.run(ENDLESS)
+def test_a_killed_kernel_leaves_no_process_and_no_folder(own_kernel, folder, how):
+    own_kernel.run(ENDLESS)
     if how == "launch":
-        kernel.begin("launch(endless, nproc_per_node=2)")
+        own_kernel.begin("launch(endless, nproc_per_node=2)")
     else:
-        kernel.begin("%%torchrun --nproc-per-node 2\nimport time\nprint('up', flush=True)\ntime.sleep(1000)")
+        own_kernel.begin("%%torchrun --nproc-per-node 2\nimport time\nprint('up', flush=True)\ntime.sleep(1000)")
     many = 2 if how == "launch" else 3  # two ranks, and torchrun's agent
-    assert until(lambda: len(ranks_alive(kernel.pid)) >= many, 30)
+    assert until(lambda: len(ranks_alive(own_kernel.pid)) >= many, 30)
     if how == "torchrun":
         assert until(lambda: any(Path(folder).glob("ddplab-*/1.pid")), 30)
-    family = psutil.Process(kernel.pid).children(recursive=True)
-    kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
+    family = psutil.Process(own_kernel.pid).children(recursive=True)
+    own_kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
     assert until(lambda: not any(_alive(p) for p in family), 15), [p.cmdline() for p in family if _alive(p)]
     assert until(lambda: [n for n in os.listdir(folder) if n.startswith(("ddplab", "pymp"))] == [], 5)
 

@@ -254,7 +254,8 @@ def test_no_descriptor_leaks():
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
-def test_launches_at_once_do_not_collide():
+@pytest.mark.times(4, stress=20)
+def test_launches_at_once_do_not_collide(times):
     def total():
         tensor = torch.ones(1)
         for _ in range(20):
@@ -262,11 +263,12 @@ def test_launches_at_once_do_not_collide():
             tensor /= dist.get_world_size()
         return tensor.item()
 
-    runs = [launch(total, wait=False, quiet=True) for _ in range(6)]
-    assert [run.wait().results for run in runs] == [[1.0, 1.0]] * 6
+    runs = [launch(total, wait=False, quiet=True) for _ in times]
+    assert [run.wait().results for run in runs] == [[1.0, 1.0]] * len(times)
 
 
-def test_ten_programs_launch_at_once_without_colliding():
+@pytest.mark.times(4, stress=10)
+def test_programs_launch_at_once_without_colliding(times):
     program = """
         import torch, torch.distributed as dist
         from ddplab import launch
@@ -277,5 +279,5 @@ def test_ten_programs_launch_at_once_without_colliding():
         print(launch(total, device="cpu", quiet=True, timeout=None).results)
     """
     command = [sys.executable, "-c", textwrap.dedent(program)]
-    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(10)]
-    assert [program.communicate(timeout=400)[0] for program in programs] == ["[2.0, 2.0]\n"] * 10
+    programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in times]
+    assert [program.communicate(timeout=400)[0] for program in programs] == ["[2.0, 2.0]\n"] * len(times)

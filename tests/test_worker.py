@@ -136,7 +136,8 @@ def test_a_step_that_is_no_number_is_refused():
 # ------------------------------------------------------------------ a good end
 
 
-def test_three_hundred_tiny_ddp_jobs_in_a_row_end_well():
+@pytest.mark.times(60, stress=300)
+def test_tiny_ddp_jobs_in_a_row_end_well(times):
     def job():
         torch.manual_seed(0)
         model = DDP(torch.nn.Linear(4, 4))
@@ -149,12 +150,13 @@ def test_three_hundred_tiny_ddp_jobs_in_a_row_end_well():
 
     first = launch(job, device="cpu", quiet=True).results
     assert first[0] == first[1]
-    for _ in range(299):
+    for _ in times:
         run = launch(job, device="cpu", quiet=True, timeout=30)
         assert run.state == "finished" and run.results == first
 
 
-def test_a_function_that_destroys_its_group_as_textbooks_do_ends_well():
+@pytest.mark.times(5, stress=100)
+def test_a_function_that_destroys_its_group_as_textbooks_do_ends_well(times):
     def textbook():
         model = DDP(torch.nn.Linear(4, 4))
         for _ in range(3):
@@ -166,6 +168,6 @@ def test_a_function_that_destroys_its_group_as_textbooks_do_ends_well():
         dist.init_process_group("gloo")
         return textbook()
 
-    for _ in range(20):
+    for _ in times:
         assert launch(textbook, device="cpu", quiet=True, timeout=20).results == ["done"] * 2
         assert launch(all_by_itself, init=False, device="cpu", quiet=True, timeout=20).results == ["done"] * 2
