@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help lab test browser check notebooks bench venv chromium clean
+.PHONY: help lab test quick stress browser check notebooks new-lesson new-exercise bench venv chromium clean
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 # OpenMP threads that sleep while they wait leave the cores to the ranks. In a container people often are root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -14,6 +14,12 @@ lab: venv  ## open JupyterLab on the lessons
 
 test: venv chromium  ## run everything that CI runs
 	$(BIN)/python tools/run_tests.py
+
+quick: venv  ## run what starts no process, in under a minute
+	$(BIN)/python tools/run_tests.py quick
+
+stress: venv  ## repeat what fails once in a while, hundreds of times; every night in CI
+	$(BIN)/python tools/run_tests.py stress
 
 browser: venv chromium  ## run every notebook in a real JupyterLab, not only those that `make test` takes there
 	DDPLAB_EVERY_PAGE=1 $(BIN)/python -m pytest tests/test_browser.py -k run_all
@@ -24,6 +30,12 @@ check: venv  ## report every exercise in exercises/: correct, not yet, not start
 notebooks: venv  ## execute lessons and solutions, regenerate exercises
 	$(BIN)/python tools/run_notebooks.py
 	$(BIN)/python tools/make_exercises.py
+
+new-lesson: venv  ## lay out a lesson: make new-lesson NAME=18_name
+	$(BIN)/python tools/new.py lesson $(NAME)
+
+new-exercise: venv  ## lay out an exercise, its check and its tests: make new-exercise NAME=18_name
+	$(BIN)/python tools/new.py exercise $(NAME)
 
 bench: venv  ## measure the launcher beside its peers
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[bench]'

@@ -226,20 +226,25 @@ def test_ci_calls_make_test_and_nothing_else():
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 
-def test_the_workflows_are_yaml_and_the_own_one_calls_make_test():
-    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]["test"]["steps"]
-    assert [step["run"] for step in steps if "run" in step] == ["make test"]
+def test_the_workflows_are_yaml_and_call_make_alone():
+    def commands(name):
+        [job] = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())["jobs"].values()
+        return job, [step["run"] for step in job["steps"] if "run" in step]
+
+    assert commands("test")[1] == ["make test"]
+    nightly, steps = commands("nightly")
+    assert steps == ["make ${{ matrix.target }}"] and set(nightly["strategy"]["matrix"]["target"]) <= make_targets()
     assert yaml.safe_load((ROOT / "workshop" / "github-exercises.yml").read_text())["jobs"]
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_make_command_in_the_documents_exists(document):
     commands = re.findall(
-        r"(?:^ {4}|`|[^`\w])make ([a-z]+)(?=[ `]*(?:PYTHON|#|`|$| {2,}))", document.read_text(), re.MULTILINE
+        r"(?:^ {4}|`|[^`\w])make ([a-z-]+)(?=[ `]*(?:PYTHON|NAME|#|`|$| {2,}))", document.read_text(), re.MULTILINE
     )
     assert set(commands) <= make_targets()
     if document.parent == ROOT and document.name == "README.md":

@@ -1,31 +1,47 @@
-"""Run everything that CI runs: `make test`. Every stage runs, then the exit status says whether all were green."""
+"""Run everything that CI runs: `make test`. Every stage runs, then the exit status says whether all were green.
+
+python tools/run_tests.py           # everything that CI runs
+python tools/run_tests.py quick     # what starts no process, in under a minute
+python tools/run_tests.py stress    # what fails once in a while, hundreds of times
+"""
 
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 # Fold in what a slow name server costs: torch asks it about 127.0.0.1 at every meeting of ranks.
 # And let idle OpenMP threads sleep: when many processes share two cores, spinning ones slow small models twentyfold.
 ENV = {**os.environ, "RES_OPTIONS": "timeout:1 attempts:1", "OMP_WAIT_POLICY": "PASSIVE"}
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-sanitize-with=tests/sanitize.cfg"]
-STAGES = {
+NOTEBOOKS = ["lessons", "solutions", "exercises"]
+PYTEST = ["-m", "pytest", "-n", "2", "--dist", "loadfile"]
+GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
     "exercises are in step with solutions": ["tools/make_exercises.py", "--check"],
-    # tests/conftest.py says which tests have to stay together on one of the two workers
-    "tests, notebooks and browser": [
-        *["-m", "pytest", "-n", "2", "--dist", "loadfile", "--durations=10", *NBVAL],
-        *["tests", "lessons", "solutions", "exercises"],
-    ],
+}
+STAGES = {
+    "test": {
+        **GATES,
+        # tests/conftest.py says which tests have to stay together on one of the two workers
+        "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", *NOTEBOOKS],
+    },
+    "quick": {**GATES, "tests that start no process": [*PYTEST, "--quick", "-r", "fE", "tests"]},
+    "stress": {
+        "tests, repeated": ["-m", "pytest", "--stress", "-m", "times", "--durations=10", "tests"],
+        **{f"stress/{path.name}": [f"stress/{path.name}"] for path in sorted((ROOT / "stress").glob("*.py"))},
+    },
 }
 
 
-def main() -> int:
+def main(which: str = "test") -> int:
     began, failed = time.monotonic(), []
-    for name, command in STAGES.items():
+    for name, command in STAGES[which].items():
         print(f"\n=== {name}", flush=True)
-        if subprocess.run([sys.executable, *command], env=ENV).returncode != 0:
+        if subprocess.run([sys.executable, *command], env=ENV, cwd=ROOT).returncode != 0:
             failed.append(name)
     minutes = (time.monotonic() - began) / 60
     print(f"\n{'all green' if not failed else 'failed: ' + '; '.join(failed)} after {minutes:.1f} minutes")
@@ -33,4 +49,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
