@@ -32,9 +32,8 @@ def test_a_lesson_is_laid_out_and_its_cells_run(tmp_path):
     assert path == tmp_path / "lessons" / "98b_new_name.ipynb" and faults(path, lesson=True) == []
     lesson = nbformat.read(path, as_version=4)
     assert lesson.cells[0].source.startswith("# 98b · New name\n\n**Time:**") and lesson.metadata == METADATA
-    assert all(
-        part in str(lesson) for part in ("## A question", "predict(", "## Your turn", "## Take-away", "**Next:**")
-    )
+    parts = "## A question", "predict(", "## Your turn", "## Take-away", "**Exercises:**", "**Next:**"
+    assert all(part in str(lesson) for part in parts)
     execute(lesson, tmp_path)
 
 
