@@ -29,7 +29,7 @@ STAGES = {
         # tests/conftest.py says which tests have to stay together on one of the two workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", *NOTEBOOKS],
     },
-    "quick": {**GATES, "tests that start no process": [*PYTEST, "--quick", "-r", "fE", "tests"]},
+    "quick": {**GATES, "tests that start no process": [*PYTEST, "--quick", "-r", "fE", "--disable-warnings", "tests"]},
     "stress": {
         "tests, repeated": ["-m", "pytest", "--stress", "-m", "times", "--durations=10", "tests"],
         **{f"stress/{path.name}": [f"stress/{path.name}"] for path in sorted((ROOT / "stress").glob("*.py"))},
