@@ -26,14 +26,13 @@ from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E40
 def pytest_xdist_make_scheduler(config, log):
     """Say what has to stay together on one worker: a notebook's cells share a kernel, a file's tests their fixtures.
 
-    Only the two longest files are dealt out test by test.
+    Only the longest file is dealt out test by test.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            dealt_out = "test_checks.py" in nodeid or "::test_run_all[" in nodeid
-            return nodeid if dealt_out else super()._split_scope(nodeid)
+            return nodeid if "test_checks.py" in nodeid else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 
