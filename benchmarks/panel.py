@@ -33,20 +33,21 @@ def redraws(ranks: int) -> dict[str, float]:
 
     All but the last count what the kernel's main thread worked, so that a busy machine does not change them much.
     """
+    from ddplab.folder import Folder
     from ddplab.panel import Panel
     from ddplab.run import Run
 
-    directory = tempfile.mkdtemp(prefix="ddplab-")
-    run = Run(directory, ranks, "cpu", "gloo", start=time.time())
+    folder = Folder.new(ranks)
+    run = Run(folder, "cpu", "gloo", start=time.time(), nproc_per_node=ranks)
     for rank in range(ranks):
-        Path(directory, f"{rank}.pid").write_text(json.dumps({"pid": os.getpid(), "thread": 0}))
-        Path(directory, f"{rank}.output").write_text("epoch 12, a line that a rank prints\n" * 1000)
+        folder.note(rank, "pid", {"pid": os.getpid(), "thread": 0})
+        Path(folder.of(rank, "output")).write_text("epoch 12, a line that a rank prints\n" * 1000)
     step = 0
 
     def rows_arrive(number: int) -> None:
         nonlocal step
         for rank in range(ranks):
-            with open(f"{directory}/{rank}.metrics", "a") as file:
+            with open(folder.of(rank, "metrics"), "a") as file:
                 for s in range(step, step + number):
                     row = {
                         "step": s,
@@ -58,7 +59,7 @@ def redraws(ranks: int) -> dict[str, float]:
                     file.write(json.dumps(row) + "\n")
         step += number
 
-    panel = Panel(run, wait=True)
+    panel = Panel(run, folder, wait=True)
     panel.appears = 0.0
     for _ in range(HISTORY // NEW_ROWS):  # the history is read piece by piece, as it would have been
         rows_arrive(NEW_ROWS)
@@ -83,7 +84,7 @@ def redraws(ranks: int) -> dict[str, float]:
         marks.append(time.thread_time())
         for seconds, (begin, end) in zip(parts.values(), pairwise(marks), strict=True):
             seconds.append(end - begin)
-    run.close()
+    folder.remove()
     medians = {name: statistics.median(seconds) for name, seconds in {"whole": whole, "wall": wall, **parts}.items()}
     return {name: 1e3 * seconds for name, seconds in medians.items()}
 

@@ -13,7 +13,8 @@ from ddplab.checks import check
 from ddplab.checkup import doctor
 from ddplab.course.claims import claim, predict
 from ddplab.hardware import device, devices
-from ddplab.launcher import IN_FORKSERVER, launch, warm_up
+from ddplab.launcher import launch
+from ddplab.processes import IN_FORKSERVER, warm_up
 from ddplab.run import RankError, RankTimeoutError, Run
 from ddplab.worker import cleanup, log
 

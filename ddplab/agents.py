@@ -11,24 +11,24 @@ import argparse
 import contextlib
 import functools
 import io
-import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from ddplab.diagnosis import failure
+from ddplab.diagnosis import Cause, failure
+from ddplab.folder import Folder
 from ddplab.follow import follow
 from ddplab.hardware import cpu_cores
-from ddplab.launcher import end_group, hold_store
+from ddplab.launcher import hold_store
+from ddplab.panel import view_of
+from ddplab.processes import end_group
 from ddplab.run import RankError, Run
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def torchrun(
 
 def _torchrun(
     flags: list[str], script: str, script_args: list[str], timeout: float | None, wait: bool, quiet: bool,
-    cell_name: str | None = None, directory: str | None = None,
+    script_name: str | None = None, folder: Folder | None = None,
 ) -> Run:  # fmt: skip
     if "DDPLAB_RUN_DIR" in os.environ:
         raise RuntimeError(
@@ -73,7 +73,7 @@ def _torchrun(
         )
     from torch.distributed.run import determine_local_world_size, parse_min_max_nnodes
 
-    directory = directory or tempfile.mkdtemp(prefix="ddplab-")
+    folder = folder or Folder.new()
     try:
         asked = _parse([*flags, script])
         if asked.training_script != script:
@@ -88,15 +88,13 @@ def _torchrun(
         )
         agents = 1 if meeting_place_given else nodes
         kind = "cuda" if torch.cuda.device_count() >= nproc * agents else "cpu"
-        run = Run(directory, nproc * nodes, kind, None, start=time.time())
-        run.nproc_per_node, run.nnodes = nproc, agents
-        run.cell_names = {script: cell_name} if cell_name else {}
-        start = functools.partial(
-            _Agents, run, flags, [script, *script_args], agents, standalone=not meeting_place_given
-        )
-        return follow(run, start, timeout, wait=wait, quiet=quiet)
+        folder.world_size = nproc * nodes
+        folder.script_names = {script: script_name} if script_name else {}
+        run = Run(folder, kind, None, start=time.time(), nproc_per_node=nproc, nnodes=agents)
+        start = functools.partial(_Agents, run, folder, flags, [script, *script_args], not meeting_place_given)
+        return follow(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+        folder.remove()
         raise
 
 
@@ -118,17 +116,17 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 class _Agents:
     """Torchrun's agents: one, or as many as nodes are played on this machine."""
 
-    def __init__(self, run: Run, flags: list[str], command: list[str], agents: int, standalone: bool):
-        self.store = None
+    def __init__(self, run: Run, folder: Folder, flags: list[str], command: list[str], standalone: bool):
+        self.folder, self.store, agents = folder, None, run.nnodes
         if standalone and agents == 1:
             flags = ["--standalone", *flags]
         elif standalone:  # the caller holds the store the agents meet at, on a port the system picks
             self.store = hold_store()
             endpoint = f"127.0.0.1:{self.store.port}"
             flags = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", *flags]
-        self.logs = [f"{run.directory}/agent{node}.log" for node in range(agents)]
+        self.logs = [folder.file(f"agent{node}.log") for node in range(agents)]
         self.agents = []
-        flags = [f"--log-dir={run.directory}/torchelastic", *flags]  # else torchrun leaves a folder of its own in /tmp
+        flags = [f"--log-dir={folder.file('torchelastic')}", *flags]  # else torchrun leaves a folder of its own in /tmp
         for node, log in enumerate(self.logs):
             argv = [*flags, "-m", "ddplab.script", *command]
             program = "from ddplab.script import agent; agent()"
@@ -140,7 +138,7 @@ class _Agents:
                         stdout=output,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        env=_agent_environment(run, flags, node, agents),
+                        env=_agent_environment(run, folder, flags, node),
                     )
                 )
 
@@ -149,60 +147,58 @@ class _Agents:
 
     def exit_codes(self) -> dict[int, int | None]:
         codes: dict[int, int | None] = {}
-        for log in self.logs:
-            with contextlib.suppress(FileNotFoundError):
-                codes |= {int(rank): code for rank, code in json.loads(Path(f"{log}.failures").read_text()).items()}
+        for node in range(len(self.agents)):
+            codes |= {int(rank): code for rank, code in (self.folder.read(node, "failures") or {}).items()}
         return codes
 
     def ended(self) -> bool:
         return all(agent.poll() is not None for agent in self.agents)
 
-    def failed(self, run: Run) -> bool:
-        return any(agent.poll() for agent in self.agents) or (self.ended() and bool(_vanished(run)))
+    def failed(self) -> bool:
+        return any(agent.poll() for agent in self.agents) or (self.ended() and bool(self._vanished()))
 
-    def pids(self, run: Run) -> dict[int, int]:
-        known = {rank: run.read(rank, "pid") for rank in range(run.world_size) if not run.has(rank, "result")}
+    def pids(self) -> dict[int, int]:
+        ranks = range(self.folder.world_size)
+        known = {rank: self.folder.read(rank, "pid") for rank in ranks if not self.folder.has(rank, "result")}
         return {rank: it["pid"] for rank, it in known.items() if it}
 
-    def error(self, run: Run, died_at: dict[int, int]) -> RankError:
-        codes = self.exit_codes() or _vanished(run)
+    def cause(self, died_at: dict[int, int]) -> Cause:
+        codes = self.exit_codes() or self._vanished()
         if codes:
-            return failure(run, codes, died_at)
+            return failure(self.folder, codes, died_at)
         agent, log = next((a, log) for a, log in zip(self.agents, self.logs, strict=True) if a.poll())
         said = Path(log).read_text(errors="replace").strip()[-2000:]
-        return RankError(
-            f"torchrun ended with exit status {agent.returncode} before any rank failed; it said:\n{said}",
-            run,
-            None,
+        return Cause(
+            f"torchrun ended with exit status {agent.returncode} before any rank failed; it said:\n{said}", None
         )
 
-    def end(self, run: Run) -> None:
+    def end(self) -> None:
         for agent in self.agents:
             if agent.poll() is None:
                 agent.terminate()  # torchrun then ends its ranks
         deadline = time.monotonic() + 0.5
         while time.monotonic() < deadline and not self.ended():
             time.sleep(0.01)
-        for rank in range(run.world_size):
-            if known := run.read(rank, "pid"):
+        for rank in range(self.folder.world_size):
+            if known := self.folder.read(rank, "pid"):
                 end_group(known["pid"], signal.SIGKILL)
         for agent in self.agents:
             end_group(agent.pid, signal.SIGKILL)
             agent.wait()
             agent.stdin.close()
 
+    def _vanished(self) -> dict[int, int | None]:
+        """Return the ranks that began and left with status 0 before their script had ended."""
+        has, ranks = self.folder.has, range(self.folder.world_size)
+        return {rank: 0 for rank in ranks if has(rank, "pid") and not has(rank, "result")}
 
-def _vanished(run: Run) -> dict[int, int | None]:
-    """Return the ranks that began and left with status 0 before their script had ended."""
-    return {rank: 0 for rank in range(run.world_size) if run.has(rank, "pid") and not run.has(rank, "result")}
 
-
-def _agent_environment(run: Run, flags: list[str], node: int, agents: int) -> dict[str, str]:
-    env = {**os.environ, "DDPLAB_RUN_DIR": run.directory, "PYTHONUNBUFFERED": "1"}
+def _agent_environment(run: Run, folder: Folder, flags: list[str], node: int) -> dict[str, str]:
+    env = {**os.environ, "DDPLAB_RUN_DIR": folder.path, "PYTHONUNBUFFERED": "1"}
     if any(flag.startswith(("-r", "-t", "--redirects", "--tee")) for flag in flags):
         env["DDPLAB_KEEP_OUTPUT"] = "1"  # the learner sends the ranks' output somewhere: leave it there
-    env.setdefault("OMP_NUM_THREADS", str(max(1, cpu_cores() // (run.nproc_per_node * agents))))
-    if agents > 1:  # nodes have GPUs of their own: give each agent its share, or none
+    env.setdefault("OMP_NUM_THREADS", str(max(1, cpu_cores() // (run.nproc_per_node * run.nnodes))))
+    if run.nnodes > 1:  # nodes have GPUs of their own: give each agent its share, or none
         gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))).split(",")
         share = gpus[node * run.nproc_per_node : (node + 1) * run.nproc_per_node] if run.device == "cuda" else []
         env["CUDA_VISIBLE_DEVICES"] = ",".join(share)
@@ -238,8 +234,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         if options.save:
             options.save = os.path.abspath(os.path.expanduser(options.save))
             os.makedirs(os.path.dirname(options.save), exist_ok=True)
-        directory = tempfile.mkdtemp(prefix="ddplab-")
-        script = options.save or f"{directory}/cell.py"
+        folder = Folder.new()
+        script = options.save or folder.file("cell.py")
         # the magic's own line becomes a comment, so that line numbers are those of the cell
         command = shlex.join(["torchrun", *flags, os.path.basename(script), *script_args])
         Path(script).write_text(f"# {command}\n{cell}", encoding="utf-8")
@@ -247,9 +243,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         if options.save:
             name = f"{os.path.basename(script)} ({name})"
         try:
-            run = _torchrun(
-                flags, script, script_args, options.timeout, True, False, cell_name=name, directory=directory
-            )
+            run = _torchrun(flags, script, script_args, options.timeout, True, False, script_name=name, folder=folder)
         except RankError as error:
             if options.out:
                 shell.user_ns[options.out] = error.run

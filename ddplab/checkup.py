@@ -18,8 +18,10 @@ from pathlib import Path
 
 import torch
 
-from ddplab.course.claims import marked
-from ddplab.hardware import cpu_cores
+from ddplab.hardware import cpu_cores, device
+from ddplab.launcher import launch
+from ddplab.run import RankError
+from ddplab.tables import HTML, html_table
 
 STATES = {  # a word and a symbol first; the colour only repeats them
     "fine": ("✓", "var(--jp-success-color1, #2e7d32)"),
@@ -52,15 +54,12 @@ class Findings(list[Finding]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><td style="white-space:nowrap"><strong style="color:{STATES[line.state][1]}">{STATES[line.state][0]} '
-            f'{line.state}</strong></td><td style="text-align:left">{marked(line.about)}</td>'
-            f'<td style="text-align:left">{marked(line.found)}</td>'
-            f'<td style="text-align:left">{marked(line.todo)}</td></tr>'
+        rows = [
+            [HTML(f'<strong style="color:{STATES[line.state][1]}">{STATES[line.state][0]} {line.state}</strong>'),
+             line.about, line.found, line.todo]
             for line in self
-        )
-        heads = "".join(f'<th style="text-align:left">{head}</th>' for head in ("", "about", "found", "what to do"))
-        return f'<table aria-label="What this machine has"><tr>{heads}</tr>{rows}</table>'
+        ]  # fmt: skip
+        return html_table(["", "about", "found", "what to do"], rows, label="What this machine has", prose=True)
 
 
 def doctor() -> Findings:
@@ -323,9 +322,6 @@ def environment() -> Iterator[Finding]:
 
 def trial() -> Iterator[Finding]:
     """Whether two ranks really start, meet and add."""
-    from ddplab.launcher import launch
-    from ddplab.run import RankError
-
     try:
         run = launch(_add, nproc_per_node=2, quiet=True, timeout=30)
     except (RankError, RuntimeError, OSError) as error:
@@ -342,8 +338,6 @@ LOOKS = (
 
 
 def _add() -> float:
-    from ddplab.hardware import device
-
     one = torch.ones(1, device=device())
     torch.distributed.all_reduce(one)
     return one.item()

@@ -9,14 +9,24 @@ import re
 import signal
 import sys
 import sysconfig
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from ddplab.run import RankError, RankTimeoutError, Run
+from ddplab.folder import Folder
 
 Frame = tuple[str, int, str]  # file, line, function
+
+
+class Cause(NamedTuple):
+    """Why a run ended badly: the words of a `RankError`, and the rank to blame (None where no rank is)."""
+
+    message: str
+    rank: int | None
+    type_name: str = ""  # of the rank's own exception, with its message and its whole traceback
+    reason: str = ""
+    traceback: str = ""
+
 
 # ------------------------------------------------------------------ which line of whose code
 
@@ -35,10 +45,10 @@ def learners(frames: list[Frame]) -> list[Frame]:
     return [f for f in frames if not f[0].startswith("<") and not os.path.realpath(f[0]).startswith(_LIBRARIES)]
 
 
-def place_of(frame: Frame, cell_names: dict[str, str]) -> str:
+def location(frame: Frame, script_names: dict[str, str]) -> str:
     """Return how a learner would name a line: `Cell In[3], line 4, in train` or `train.py, line 4`."""
     file, line, function = frame
-    name = cell_names.get(file)
+    name = script_names.get(file)
     if name is None and "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()) is not None:
         format_code_name = getattr(shell.compile, "format_code_name", lambda file: None)  # IPython from 8 on
         label = format_code_name(file)
@@ -53,13 +63,13 @@ def source_of(frame: Frame) -> str:
     return linecache.getline(frame[0], frame[1]).strip()
 
 
-def show(frames: list[Frame], cell_names: dict[str, str]) -> str:
+def excerpt(frames: list[Frame], script_names: dict[str, str]) -> str:
     """Return a traceback cut to the learner's code, the innermost line marked with an arrow."""
     own = learners(frames)
     lines = []
     for number, frame in enumerate(own):
         arrow = "--> " if number == len(own) - 1 else "    "
-        lines += [f"\n  {place_of(frame, cell_names)}\n    {arrow}{source_of(frame)}"]
+        lines += [f"\n  {location(frame, script_names)}\n    {arrow}{source_of(frame)}"]
     if len(lines) > 12:  # a function that calls itself
         lines[4:-4] = [f"\n  … {len(lines) - 8} calls more …"]
     return "".join(lines)
@@ -89,8 +99,8 @@ _HINTS = {
 _CRASHES = {-signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL, -signal.SIGSEGV}  # they leave their stack
 
 
-def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]) -> RankError:
-    """Build the error of a failed run.
+def failure(folder: Folder, exit_codes: dict[int, int | None], died_at: dict[int, int]) -> Cause:
+    """Find why a run failed.
 
     Args:
         exit_codes: rank → exit code as `multiprocessing` gives it (negative for a signal), None while it lives.
@@ -99,40 +109,39 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
     The rank to blame is the first that vanished or raised. Victims come last: a rank that lost its connection, and one
     that was aborted or ended (SIGABRT, SIGTERM) when another had raised.
     """
-    errors = {rank: error for rank in range(run.world_size) if (error := run.read(rank, "error")) is not None}
+    errors = {rank: error for rank in range(folder.world_size) if (error := folder.read(rank, "error")) is not None}
     if errors:
         newest = max(error["attempt"] for error in errors.values())
         errors = {rank: error for rank, error in errors.items() if error["attempt"] == newest}
     silent = {
         rank: code
         for rank, code in exit_codes.items()
-        if code is not None and rank not in errors and not (code == 0 and run.has(rank, "result"))
+        if code is not None and rank not in errors and not (code == 0 and folder.has(rank, "result"))
     }
     events = [(3 if _is_victim(error) else 1, error["time_ns"], rank) for rank, error in errors.items()]
     for rank, code in silent.items():
         brought_down = code in (-signal.SIGABRT, -signal.SIGTERM)  # by a library, or by torchrun ending the others
         events.append((2 if brought_down else 0, died_at.get(rank, 0), rank))
     if not events:
-        return RankError("no rank began, and none said why", run, None)
+        return Cause("no rank began, and none said why", None)
     _, _, rank = min(events)
     if rank in silent:
         message = f"rank {rank} {_how_it_died(silent[rank])}, without a Python exception"
-        crash = _crash(run, rank) if silent[rank] in _CRASHES else ""
-        return RankError(f"{message}{crash}{_others(run, rank, {rank}, told=bool(crash))}", run, rank)
+        crash = _crash(folder, rank) if silent[rank] in _CRASHES else ""
+        return Cause(f"{message}{crash}{_others(folder, rank, {rank}, told=bool(crash))}", rank)
     error = errors[rank]
     if _MISMATCH in error["message"]:
-        return _found_by_torch(run, errors)
+        return _found_by_torch(folder, errors)
     same = {r for r, e in errors.items() if _same(e, error)}
     rank = min(same)
     error = errors[rank]
     reason = f": {error['message']}" if error["message"] else ""
     said = f"{error['type']}{reason}"
     why = "".join(f"\n  {line}" for line in error["why"])
-    message = f"rank {rank} raised {said}{show(error['frames'], run.cell_names)}{why}"
-    hint = next((f"\nhint: {hint}" for words, hint in _HINTS.items() if words in said), "") or _never_came(run, said)
-    return RankError(
-        f"{message}{hint}{_others(run, rank, same, told=bool(_WAITED.search(said)))}",
-        run,
+    message = f"rank {rank} raised {said}{excerpt(error['frames'], folder.script_names)}{why}"
+    hint = next((f"\nhint: {hint}" for words, hint in _HINTS.items() if words in said), "") or _never_came(folder, said)
+    return Cause(
+        f"{message}{hint}{_others(folder, rank, same, told=bool(_WAITED.search(said)))}",
         rank,
         error["type"],
         error["message"],
@@ -140,9 +149,9 @@ def failure(run: Run, exit_codes: dict[int, int | None], died_at: dict[int, int]
     )
 
 
-def others_matter(run: Run, exit_codes: dict[int, int | None]) -> bool:
+def others_matter(folder: Folder, exit_codes: dict[int, int | None]) -> bool:
     """Tell whether a failure means something only beside what the other ranks were doing: a crash, a vain wait."""
-    said = [(run.read(rank, "error") or {}).get("message", "") for rank in range(run.world_size)]
+    said = [(folder.read(rank, "error") or {}).get("message", "") for rank in range(folder.world_size)]
     return any(code in _CRASHES for code in exit_codes.values()) or any(
         _MISMATCH in words or _WAITED.search(words) for words in said
     )
@@ -168,10 +177,10 @@ def _how_it_died(code: int) -> str:
     return f"left with exit status {code}"
 
 
-def _crash(run: Run, rank: int) -> str:
+def _crash(folder: Folder, rank: int) -> str:
     """Say where a rank was when C++ ended it, and C++'s own last words, which torch prints and nobody reads."""
-    place = _place(run, stack_of(run, rank))
-    words = re.findall(r"what\(\): +(?:\[enforce fail at [^]]*\] )?(.+)", run.output[rank])
+    place = _where(folder, stack_of(folder, rank))
+    words = re.findall(r"what\(\): +(?:\[enforce fail at [^]]*\] )?(.+)", folder.output(rank))
     hint = ""
     if words and "collective mismatch" in words[-1]:
         hint = (
@@ -181,31 +190,31 @@ def _crash(run: Run, rank: int) -> str:
     return (f", {place}" if place else "") + (f"\nits last words: {words[-1]}" if words else "") + hint
 
 
-def _never_came(run: Run, said: str) -> str:
+def _never_came(folder: Folder, said: str) -> str:
     """Name the rank for which init_process_group waited in vain: its number ends the key that was never set."""
     if not (missing := re.search(r"wait timeout after .* keys: /default_pg/\S*/(\d+)$", said)):
         return ""
-    if int(missing[1]) < run.world_size:
+    if int(missing[1]) < folder.world_size:
         return f"\nhint: rank {missing[1]} never came to init_process_group()."
     return (
-        f"\nhint: it waited for rank {missing[1]}, and this run has ranks 0 to {run.world_size - 1}: "
+        f"\nhint: it waited for rank {missing[1]}, and this run has ranks 0 to {folder.world_size - 1}: "
         "is world_size larger than the number of ranks?"
     )
 
 
-def _others(run: Run, blamed: int, same: set[int], told: bool = False) -> str:
+def _others(folder: Folder, blamed: int, same: set[int], told: bool = False) -> str:
     """One line for each other rank. Ranks that the failure brought down are "stopped", however they went.
 
     told: say where they were stopped.
     """
     lines = []
-    for rank in range(run.world_size):
+    for rank in range(folder.world_size):
         if rank == blamed:
             continue
-        state = "raised the same" if rank in same else "had finished" if run.has(rank, "result") else "was stopped"
+        state = "raised the same" if rank in same else "had finished" if folder.has(rank, "result") else "was stopped"
         if told and state == "was stopped":
-            error = run.read(rank, "error")
-            state += f" {_place(run, error['frames'] if error else stack_of(run, rank))}"
+            error = folder.read(rank, "error")
+            state += f" {_where(folder, error['frames'] if error else stack_of(folder, rank))}"
         lines.append(f"\nrank {rank} {state}".rstrip())
     return "".join(lines)
 
@@ -244,44 +253,40 @@ def waits_in(frames: list[Frame]) -> str | None:
     return None
 
 
-def stack_of(run: Run, rank: int) -> list[Frame]:
+def stack_of(folder: Folder, rank: int) -> list[Frame]:
     """Return where the main thread of a rank was when it was last asked, or crashed; [] when it has not said."""
-    try:
-        text = Path(f"{run.directory}/{rank}.stacks").read_text(errors="replace")
-    except FileNotFoundError:
-        return []
-    known = run.read(rank, "pid")
-    return parse_stacks(text, known["thread"]) if known else []
+    known = folder.read(rank, "pid")
+    return parse_stacks(folder.stacks(rank), known["thread"]) if known else []
 
 
-def _place(run: Run, frames: list[Frame]) -> str:
+def _where(folder: Folder, frames: list[Frame]) -> str:
     """Return `in all_reduce at Cell In[3], line 4, in train`, with the line itself below; "" for an empty stack."""
     own, collective = learners(frames), waits_in(frames)
-    at = f"at {place_of(own[-1], run.cell_names)}\n    --> {source_of(own[-1])}" if own else ""
+    at = f"at {location(own[-1], folder.script_names)}\n    --> {source_of(own[-1])}" if own else ""
     return f"in {collective} {at}".strip() if collective else at
 
 
-def hang(run: Run, seconds: float) -> RankTimeoutError:
-    """Build the error of a run without progress: where each rank waits, and which rank never came."""
+def hang(folder: Folder, seconds: float) -> Cause:
+    """Word a run without progress: where each rank waits, and which rank never came."""
     lines, waiting, missing = [], {}, []
-    for rank in range(run.world_size):
-        frames = stack_of(run, rank)
+    for rank in range(folder.world_size):
+        frames = stack_of(folder, rank)
         collective = waits_in(frames)
-        if run.has(rank, "result"):
+        if folder.has(rank, "result"):
             missing.append(rank)
             lines.append(f"rank {rank} has returned")
         elif collective:
             waiting[rank] = collective
-            lines.append(f"rank {rank} waits {_place(run, frames)}")
+            lines.append(f"rank {rank} waits {_where(folder, frames)}")
         else:
             missing.append(rank)
-            lines.append(f"rank {rank} is not in a collective: it is {_place(run, frames) or 'not in your code'}")
+            lines.append(f"rank {rank} is not in a collective: it is {_where(folder, frames) or 'not in your code'}")
     blamed, advice = None, "If this work needs longer, launch it with a larger timeout (in seconds), or timeout=None."
-    if differing := mismatch(run):
-        called = [f"rank {rank} called {_call(run, call)}" for rank, call in differing.items()]
+    if differing := mismatch(folder):
+        called = [f"rank {rank} called {_call(folder, call)}" for rank, call in differing.items()]
         # one line for a rank that is still in that call
         lines = called + [line for line in lines if not any(line.split(" at ", 1)[-1] in it for it in called)]
-        lines += _out_of_step(run, called)
+        lines += _out_of_step(folder, called)
         verdict = _how_they_differ(differing)
         advice = "Waiting longer does not help: every rank has to make the same calls, in the same order."
     elif waiting and missing:
@@ -292,14 +297,13 @@ def hang(run: Run, seconds: float) -> RankTimeoutError:
         verdict = "the ranks wait in different collectives, each for the others"
     elif set(waiting.values()) == {"init_process_group"}:
         verdict = (
-            f"all {run.world_size} ranks are in init_process_group, which waits for more: "
+            f"all {folder.world_size} ranks are in init_process_group, which waits for more: "
             "is world_size too large, or do two of them give the same rank?"
         )
     else:
         verdict = "all ranks are in the same place" if waiting else "no rank is in a collective"
-    return RankTimeoutError(
+    return Cause(
         "\n".join([f"no rank logged, printed or finished anything for {seconds:g} s: {verdict}", *lines, advice]),
-        run,
         blamed,
     )
 
@@ -310,9 +314,9 @@ Call = dict[str, Any]  # as `worker.write_calls` left it: group, number, name, s
 _SAME_SHAPES = ("all_reduce", "all_gather", "broadcast", "reduce")  # on every rank; scatter's differ, by their nature
 
 
-def mismatch(run: Run) -> dict[int, Call] | None:
+def mismatch(folder: Folder) -> dict[int, Call] | None:
     """Return the first collective that is not the same on all ranks: rank → its call; None when none is known."""
-    for calls in _by_number(run):
+    for calls in _by_number(folder):
         if len({call["name"] for call in calls.values()}) > 1:
             return calls
         if len({json.dumps(call["shapes"]) for call in calls.values() if call["name"] in _SAME_SHAPES}) > 1:
@@ -320,46 +324,46 @@ def mismatch(run: Run) -> dict[int, Call] | None:
     return None
 
 
-def _by_number(run: Run) -> list[dict[int, Call]]:
+def _by_number(folder: Folder) -> list[dict[int, Call]]:
     """Return the collectives in order, each as rank → its call.
 
     Torch's flight recorder numbers the collectives of a group in the order of the calls. So the ranks' calls with the
     same number were meant for each other.
     """
     numbered: dict[tuple, dict[int, Call]] = {}
-    for rank in range(run.world_size):
-        for call in run.read(rank, "calls") or ():
+    for rank in range(folder.world_size):
+        for call in folder.read(rank, "calls") or ():
             numbered.setdefault((call["group"], call["number"]), {})[rank] = call
     return [calls for _, calls in sorted(numbered.items(), key=lambda item: item[0])]
 
 
-def _out_of_step(run: Run, told: list[str]) -> list[str]:
+def _out_of_step(folder: Folder, told: list[str]) -> list[str]:
     """Name the first collective that fitted but came from different lines: often the extra one that did the harm.
 
     told: the lines that say where the ranks are; what they name already is left out.
     """
-    for calls in _by_number(run):
+    for calls in _by_number(folder):
         if len({json.dumps(learners(call["frames"])) for call in calls.values()}) > 1:
-            if all(_place(run, learners(call["frames"])) in "\n".join(told) for call in calls.values()):
+            if all(_where(folder, learners(call["frames"])) in "\n".join(told) for call in calls.values()):
                 return []
             return ["out of step since these calls, which happened to fit each other:"] + [
-                f"rank {rank} called {_call(run, call)}" for rank, call in calls.items()
+                f"rank {rank} called {_call(folder, call)}" for rank, call in calls.items()
             ]
     return []
 
 
-def _found_by_torch(run: Run, errors: dict[int, dict[str, Any]]) -> RankError:
-    """Build the error of a mismatch that torch found. Several ranks may say so, each from its side; tell it once."""
+def _found_by_torch(folder: Folder, errors: dict[int, dict[str, Any]]) -> Cause:
+    """Word a mismatch that torch found. Several ranks may say so, each from its side; tell it once."""
     rank, error = min((rank, error) for rank, error in errors.items() if _MISMATCH in error["message"])
-    frames = {r: errors[r]["frames"] if r in errors else stack_of(run, r) for r in range(run.world_size)}
+    frames = {r: errors[r]["frames"] if r in errors else stack_of(folder, r) for r in range(folder.world_size)}
     names = {r: waits_in(stack) for r, stack in frames.items() if stack}
     if len(set(names.values())) == 1:  # then only torch knows what differs: Rank 0 is running collective: …
         found = re.findall(r"Rank (\d+) is running .*?OpType=(\w+), TensorShape=\[(.*?)\]", error["message"])
         names = {int(r): f"{name.lower()} of shape ({shape})" for r, name, shape in sorted(found)} or names
-    lines = [f"rank {r} is {_place(run, stack)}" for r, stack in frames.items() if stack]
-    lines += _out_of_step(run, lines)
+    lines = [f"rank {r} is {_where(folder, stack)}" for r, stack in frames.items() if stack]
+    lines += _out_of_step(folder, lines)
     message = "\n".join([f"the ranks do not match, torch found: {_each(names)}", *lines])
-    return RankError(message, run, rank, error["type"], error["message"], error["text"])
+    return Cause(message, rank, error["type"], error["message"], error["text"])
 
 
 def _how_they_differ(calls: dict[int, Call]) -> str:
@@ -378,8 +382,8 @@ def _shapes(call: Call) -> str:
     return " and ".join(str(tuple(shape)) for shape in call["shapes"])
 
 
-def _call(run: Run, call: Call) -> str:
-    place = _place(run, learners(call["frames"]))
+def _call(folder: Folder, call: Call) -> str:
+    place = _where(folder, learners(call["frames"]))
     return f"{call['name']} of shape {_shapes(call)} {place}" if call["shapes"] else f"{call['name']} {place}"
 
 

@@ -12,10 +12,11 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
-from ddplab.diagnosis import hang, others_matter, stack_of
-from ddplab.run import RankError, Run, say_briefly
+from ddplab.diagnosis import Cause, hang, others_matter, stack_of
+from ddplab.folder import Folder
+from ddplab.run import RankError, RankTimeoutError, Run, say_briefly
 
 STARTING = 60.0  # seconds that a run may take to import torch on a busy machine before it counts as hanging
 
@@ -23,35 +24,45 @@ _live_runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
 
 class Job(Protocol):
-    """What `follow` needs from whatever runs the ranks: in `launch` processes, in `magics` torchrun's agents."""
+    """What `follow` needs from whatever runs the ranks: in `launcher` processes, in `agents` torchrun's agents."""
 
     def wait(self, seconds: float) -> None: ...  # until something ends, or time is up
     def exit_codes(self) -> dict[int, int | None]: ...  # rank → exit code, None while it runs
     def ended(self) -> bool: ...
-    def failed(self, run: Run) -> bool: ...  # a rank has failed for good
-    def pids(self, run: Run) -> dict[int, int]: ...  # the ranks that run
-    def error(self, run: Run, died_at: dict[int, int]) -> RankError: ...
-    def end(self, run: Run) -> None: ...  # end everything, now
+    def failed(self) -> bool: ...  # a rank has failed for good
+    def pids(self) -> dict[int, int]: ...  # the ranks that run
+    def cause(self, died_at: dict[int, int]) -> Cause: ...  # why it failed
+    def end(self) -> None: ...  # end everything, now
 
 
-def follow(run: Run, start: Callable[[], Job], timeout: float | None, wait: bool, quiet: bool) -> Run:
+class View:
+    """How a run shows itself while it is followed. This one shows nothing; `panel` has those that do."""
+
+    def update(self) -> None:
+        """Redraw; called at least ten times a second."""
+
+    def interrupted(self, where: list[str]) -> None:
+        """Somebody pressed ■: `where` says where each rank was."""
+
+    def close(self) -> None:
+        """The run is over, and what it left is still on disk."""
+
+
+def follow(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View, wait: bool) -> Run:
     """Start the ranks and watch them until they end, fail, hang or are stopped; on another thread unless `wait`."""
-    from ddplab.panel import view_of
-
-    view = view_of(run, wait=wait, quiet=quiet)
     _live_runs.add(run)
     if not wait:
         with _interrupt_held():
             job = start()
-            threading.Thread(target=_follow, args=(run, lambda: job, timeout, view), daemon=True).start()
+            threading.Thread(target=_follow, args=(run, folder, lambda: job, timeout, view), daemon=True).start()
         return run
-    _follow(run, start, timeout, view)
+    _follow(run, folder, start, timeout, view)
     if run.error is not None:
         raise run.error
     return run
 
 
-def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any) -> None:
+def _follow(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View) -> None:
     job, died_at = None, {}
     try:
         with _interrupt_held():  # a rank that has started must be known to who ends it
@@ -59,86 +70,88 @@ def _follow(run: Run, start: Callable[[], Job], timeout: float | None, view: Any
         progress, progress_at, look_at = None, time.monotonic(), 0.0
         while not job.ended():
             job.wait(0.02)
-            for rank, code in job.exit_codes().items():
-                if code is not None:
-                    died_at.setdefault(rank, time.time_ns())
-            if job.failed(run) or run.stop_asked.is_set():
+            _note_deaths(job, died_at)
+            if job.failed() or run._stop_asked.is_set():
                 break
-            view = _updated(view, run)
+            view = _updated(view)
             now = time.monotonic()
             if timeout is not None and now > look_at:
                 look_at = now + min(0.25, timeout / 4)
-                if (latest := run.progress()) != progress:
+                if (latest := folder.progress()) != progress:
                     progress, progress_at = latest, now
-                elif now - progress_at > (timeout if run.has_begun() else max(timeout, STARTING)):
-                    _ask_where_they_are(run, job)
-                    run.error = hang(run, timeout)
+                elif now - progress_at > (timeout if folder.has_begun() else max(timeout, STARTING)):
+                    _ask_where_they_are(folder, job)
+                    run.error = RankTimeoutError(run=run, **hang(folder, timeout)._asdict())
                     run.state = "timed out"
                     break
         if run.state == "running":
-            _settle(run, job, died_at)
+            _settle(run, folder, job, died_at)
     except KeyboardInterrupt as interrupt:
         say_briefly(interrupt)
-        _ask_where_they_are(run, job)
-        where = hang(run, 0)
+        _ask_where_they_are(folder, job)
+        where = hang(folder, 0).message
         run.state = "interrupted"
-        view.interrupted(str(where).splitlines()[1:-1])
+        view.interrupted(where.splitlines()[1:-1])
         raise
     finally:
         with _interrupt_held():  # a second interrupt must not leave ranks behind
             if job is not None:
-                job.end(run)
+                job.end()
             if run.state == "running":
                 run.state = "stopped"
             try:
-                view = _updated(view, run)  # the last that was printed, while it is still on disk
-                run.close()
+                view = _updated(view)  # the last that was printed, while it is still on disk
+                run._bring_home()
                 view.close()
             finally:
                 _live_runs.discard(run)
-                run.ended.set()
+                run._ended.set()
 
 
-def _updated(view: Any, run: Run) -> Any:
+def _note_deaths(job: Job, died_at: dict[int, int]) -> None:
+    for rank, code in job.exit_codes().items():
+        if code is not None:
+            died_at.setdefault(rank, time.time_ns())
+
+
+def _updated(view: View) -> View:
     """Redraw. A view that fails must not end the run: say so once, and go on without it."""
-    from ddplab.panel import Quiet
-
     try:
         view.update()
         return view
     except Exception as error:
         warnings.warn(f"the panel stopped, the run goes on: {error!r}", stacklevel=2)
-        return Quiet(run)
+        return View()
 
 
-def _settle(run: Run, job: Job, died_at: dict[int, int]) -> None:
+def _settle(run: Run, folder: Folder, job: Job, died_at: dict[int, int]) -> None:
     """Decide how a run that is over has ended."""
-    if run.stop_asked.is_set():
+    if run._stop_asked.is_set():
         run.state = "stopped"
-    elif not job.failed(run):
+    elif not job.failed():
         run.state = "finished"
     else:
-        if others_matter(run, job.exit_codes()):
-            _ask_where_they_are(run, job)  # before they end too
+        if others_matter(folder, job.exit_codes()):
+            _ask_where_they_are(folder, job)  # before they end too
         grace = time.monotonic() + 0.5  # the other ranks may have their own story to write down
         while time.monotonic() < grace and not job.ended():
             job.wait(0.02)
-            for rank, code in job.exit_codes().items():
-                if code is not None:
-                    died_at.setdefault(rank, time.time_ns())
-        run.error = job.error(run, died_at)
+            _note_deaths(job, died_at)
+        run.error = RankError(run=run, **job.cause(died_at)._asdict())
         run.state = "failed"
 
 
-def _ask_where_they_are(run: Run, job: Job) -> None:
+def _ask_where_they_are(folder: Folder, job: Job) -> None:
     """Have every live rank write down its stacks and its latest collectives."""
-    asked = {rank: pid for rank, pid in job.pids(run).items() if run.has(rank, "pid")}  # those that can answer
+    asked = {rank: pid for rank, pid in job.pids().items() if folder.has(rank, "pid")}  # those that can answer
     for rank, pid in asked.items():
         with contextlib.suppress(OSError):  # it has just ended
             os.kill(pid, signal.SIGUSR1)
-            os.close(os.open(f"{run.directory}/{rank}.ask", os.O_WRONLY | os.O_NONBLOCK))
+            folder.ask_for_calls(rank)
     deadline = time.monotonic() + 0.5
-    while time.monotonic() < deadline and not all(stack_of(run, rank) and run.has(rank, "calls") for rank in asked):
+    while time.monotonic() < deadline and not all(
+        stack_of(folder, rank) and folder.has(rank, "calls") for rank in asked
+    ):
         time.sleep(0.01)
     time.sleep(0.02)  # faulthandler writes in pieces
 

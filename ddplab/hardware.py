@@ -63,7 +63,7 @@ def device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % gpus) if kind == "cuda" else torch.device("cpu")
 
 
-def place(nproc_per_node: int, device: str | None, backend: str | None) -> tuple[str, str]:
+def choose_device(nproc_per_node: int, device: str | None, backend: str | None) -> tuple[str, str]:
     """Choose the kind of device ("cpu" or "cuda") and the backend for a launch, or raise ValueError saying why not.
 
     NCCL refuses two ranks on one GPU, so ranks that share a GPU use gloo, which also carries CUDA tensors

@@ -1,85 +1,34 @@
 """launch(fn): run a function that was defined in a cell on N ranks, and bring back what it returned.
 
-Torch's own process layer starts the ranks (`torch.multiprocessing.start_processes`) from a *forkserver*: a small
-process that has imported torch once and never touched a GPU, so each rank is a fork of it and starts in milliseconds.
-The function travels by cloudpickle. The caller holds the store that ranks meet at, on a port the system picks, so
-there is no port to collide. Sources: https://docs.pytorch.org/docs/stable/multiprocessing.html and
-https://docs.python.org/3/library/multiprocessing.html.
+The function travels by cloudpickle, to processes that have been forked already (see `processes`). The caller holds the
+store that ranks meet at, on a port the system picks, so there is no port to collide.
 """
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import functools
 import inspect
-import multiprocessing
-import multiprocessing.util
 import os
-import shutil
-import signal
 import socket
-import subprocess
 import sys
-import tempfile
-import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from multiprocessing import connection
 from typing import Any
 
 import cloudpickle
 from torch.distributed import TCPStore
-from torch.multiprocessing import start_processes
 
 from ddplab import worker
-from ddplab.diagnosis import failure
+from ddplab.diagnosis import Cause, failure
+from ddplab.folder import Folder, save
 from ddplab.follow import follow
-from ddplab.hardware import place
-from ddplab.run import RankError, Run
-
-# Forking a process that has loaded torch is unsafe on macOS; there each rank starts afresh, which is slower.
-START_METHOD = "spawn" if sys.platform == "darwin" else "forkserver"
-
-
-# Is this process the forkserver? It imports ddplab too, so that its forks need not.
-IN_FORKSERVER = any("from multiprocessing.forkserver import main" in argument for argument in sys.orig_argv)
-if IN_FORKSERVER:  # it outlives a killed kernel by a moment, and takes the folder of its socket along
-    atexit.register(shutil.rmtree, os.environ.get("DDPLAB_SOCKET_DIR", ""), ignore_errors=True)
-
-
-def warm_up() -> None:
-    """Start the forkserver in the background; it imports torch while you read. Returns at once."""
-    if START_METHOD == "forkserver":
-        # torch._dynamo is what the first DDP(...) of a process imports: a second, saved in every rank
-        multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "ddplab.worker"])
-        from multiprocessing.forkserver import ensure_running
-        from multiprocessing.util import get_temp_dir
-
-        folder = tempfile.tempdir
-        if len(tempfile.gettempdir()) > 60:  # the address of a socket has room for about a hundred characters
-            tempfile.tempdir = "/tmp"
-        os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()  # made now, and kept
-        tempfile.tempdir = folder
-        # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        theirs, multiprocessing.util.spawnv_passfds = multiprocessing.util.spawnv_passfds, _spawn_apart
-        try:
-            ensure_running()
-        finally:
-            multiprocessing.util.spawnv_passfds = theirs
-
-
-def _spawn_apart(path: bytes, args: list[str], fds: list[int]) -> int:
-    """multiprocessing's own way to start its servers, but in a process group of their own. Returns the pid.
-
-    The notebook's ■ reaches the kernel's group, and a server that is importing torch must not die of it. And a kernel
-    that is asked to end waits 14 seconds for what is left in its group; these servers end by themselves after it.
-    """
-    server = subprocess.Popen(args, executable=path, pass_fds=fds, restore_signals=False, process_group=0)
-    server.returncode = 0  # nobody waits for it
-    return server.pid
+from ddplab.hardware import choose_device
+from ddplab.panel import view_of
+from ddplab.processes import Worker, end, retire, take
+from ddplab.run import Run
 
 
 def launch(
@@ -117,18 +66,19 @@ def launch(
         ValueError, TypeError: a request that cannot work, said before any process starts.
     """
     _check_call(fn, args, kwargs, nproc_per_node, timeout)
-    kind, backend = place(nproc_per_node, device, backend)
-    directory = tempfile.mkdtemp(prefix="ddplab-")
+    kind, backend = choose_device(nproc_per_node, device, backend)
+    folder = Folder.new(nproc_per_node)
     try:
-        _save_function(fn, args, kwargs, f"{directory}/fn")
+        _save_function(fn, args, kwargs, folder.file("fn"))
         store = hold_store()
-        env = rank_environment(directory, nproc_per_node, kind, store.port)
-        path = [folder or os.getcwd() for folder in sys.path]  # a notebook's "" is the folder it is in now
-        run = Run(directory, nproc_per_node, kind, backend, start=time.time())
-        start = functools.partial(_Processes, (directory, env, path, init, backend), nproc_per_node, store)
-        return follow(run, start, timeout, wait=wait, quiet=quiet)
+        env = rank_environment(folder, nproc_per_node, kind, store.port)
+        path = [entry or os.getcwd() for entry in sys.path]  # a notebook's "" is the folder it is in now
+        run = Run(folder, kind, backend, start=time.time(), nproc_per_node=nproc_per_node)
+        order = worker.Order(folder, env, path, sys.argv, os.getcwd(), init, backend)
+        start = functools.partial(_Ranks, folder, order, store)
+        return follow(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+        folder.remove()
         raise
 
 
@@ -143,7 +93,7 @@ def hold_store() -> TCPStore:
     return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
-def rank_environment(directory: str, nproc: int, kind: str, port: int) -> dict[str, str]:
+def rank_environment(folder: Folder, nproc: int, kind: str, port: int) -> dict[str, str]:
     """Return the environment of a rank: the caller's own, and what torchrun adds (less RANK and LOCAL_RANK).
 
     https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
@@ -161,8 +111,8 @@ def rank_environment(directory: str, nproc: int, kind: str, port: int) -> dict[s
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": os.path.basename(directory),
-        "DDPLAB_RUN_DIR": directory,
+        "TORCHELASTIC_RUN_ID": os.path.basename(folder.path),
+        "DDPLAB_RUN_DIR": folder.path,
         "DDPLAB_DEVICE": kind,
     }
 
@@ -205,7 +155,7 @@ def _check_call(fn: Any, args: tuple, kwargs: dict, nproc_per_node: Any, timeout
 
 def _save_function(fn: Callable[..., Any], args: tuple, kwargs: dict, path: str) -> None:
     try:
-        worker.save((fn, args, kwargs), path)
+        save((fn, args, kwargs), path)
     except Exception as error:
         named = {f"argument {number}": value for number, value in enumerate(args, 1)}
         named |= {f"argument {name!r}": value for name, value in kwargs.items()}
@@ -248,73 +198,54 @@ def _name(fn: Any) -> str:
 # ------------------------------------------------------------------ the processes
 
 
-class _Processes:
-    """The ranks of one launch, as processes that torch started for us."""
+class _Ranks:
+    """The ranks of one launch."""
 
-    def __init__(self, args: tuple, nprocs: int, store: TCPStore):
+    def __init__(self, folder: Folder, order: worker.Order, store: TCPStore):
+        self.folder, self.gpus = folder, order.env["DDPLAB_DEVICE"] == "cuda"
         self.store = store  # alive for as long as the ranks are
-        before = set(multiprocessing.active_children())
-        with _main_left_alone():
-            try:
-                context = start_processes(worker.main, args, nprocs, join=False, start_method=START_METHOD)
-            except BaseException:
-                for process in set(multiprocessing.active_children()) - before:
-                    process.kill()
-                    process.join()
-                raise
-        self.processes = context.processes
+        self.workers = take(folder.world_size)
+        self.done: set[int] = set()  # ranks that have returned, and wait for leave to go
+        for rank, it in enumerate(self.workers):
+            with contextlib.suppress(BrokenPipeError):  # it has just died; whoever follows will see
+                it.orders.send(order._replace(rank=rank))
 
     def wait(self, seconds: float) -> None:
-        connection.wait([p.sentinel for p in self.processes if p.exitcode is None], seconds)
+        waiting = {rank: it for rank, it in enumerate(self.workers) if rank not in self.done}
+        sentinels = [it.process.sentinel for it in waiting.values() if it.process.exitcode is None]
+        ready = connection.wait([*sentinels, *(it.orders for it in waiting.values())], seconds)
+        for rank, it in waiting.items():
+            if it.orders in ready and self._has_returned(it):
+                self.done.add(rank)
+
+    @staticmethod
+    def _has_returned(it: Worker) -> bool:
+        try:
+            return it.orders.recv() == worker.RETURNED
+        except (EOFError, OSError):  # it died; its exit code tells how
+            it.process.join(1)
+            return False
 
     def exit_codes(self) -> dict[int, int | None]:
-        return {rank: process.exitcode for rank, process in enumerate(self.processes)}
+        return {rank: it.process.exitcode for rank, it in enumerate(self.workers)}
 
     def ended(self) -> bool:
-        return all(process.exitcode is not None for process in self.processes)
+        return all(rank in self.done or code is not None for rank, code in self.exit_codes().items())
 
-    def failed(self, run: Run) -> bool:
+    def failed(self) -> bool:
         codes = self.exit_codes().items()
-        return any(code is not None and (code != 0 or not run.has(rank, "result")) for rank, code in codes)
+        return any(code is not None and (code != 0 or not self.folder.has(rank, "result")) for rank, code in codes)
 
-    def pids(self, run: Run) -> dict[int, int]:
-        return {rank: p.pid for rank, p in enumerate(self.processes) if p.exitcode is None}
+    def pids(self) -> dict[int, int]:
+        return {rank: it.process.pid for rank, it in enumerate(self.workers) if it.process.exitcode is None}
 
-    def error(self, run: Run, died_at: dict[int, int]) -> RankError:
-        return failure(run, self.exit_codes(), died_at)
+    def cause(self, died_at: dict[int, int]) -> Cause:
+        return failure(self.folder, self.exit_codes(), died_at)
 
-    def end(self, run: Run) -> None:
-        for process in self.processes:
-            if process.exitcode is None:
-                end_group(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + 0.4
-        for process in self.processes:
-            process.join(max(0, deadline - time.monotonic()))
-            end_group(process.pid, signal.SIGKILL)  # also what the rank itself has started
-            process.join()
-            process.close()
-
-
-def end_group(pid: int, number: signal.Signals) -> None:
-    """Signal a rank and everything it has started; nothing happens when they are gone."""
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        pass
-    except PermissionError:  # macOS says so of a group whose processes have all ended
-        pass
-
-
-_main_lock = threading.Lock()
-
-
-@contextmanager
-def _main_left_alone() -> Iterator[None]:
-    """Keep multiprocessing from importing the caller's script again in each rank: the function travels by value."""
-    with _main_lock:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = types.ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = main
+    def end(self) -> None:
+        if len(self.done) < len(self.workers):
+            end(self.workers)
+        elif self.gpus:  # they are to be free when the call returns
+            end(self.workers, patience=5.0)
+        else:
+            retire(self.workers)

@@ -18,22 +18,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ddplab.folder import Folder, Tail
+from ddplab.follow import View
+from ddplab.plots import chart, curves, stroke
 from ddplab.run import Run
+from ddplab.tables import HTML, brief, html_table
 
 REDRAW = 0.06  # seconds between redraws
 DRAWN_POINTS = 300  # in all curves together, which keeps a redraw of 8 ranks under a millisecond
 TAIL = 8192  # bytes read of each file at a redraw; run.metrics misses nothing, the panel may skip
 PRINTED_LINES = 20  # of each rank under the cell; the rest is in run.output
 COLUMNS = 8  # logged values with a column of their own; the others are in run.metrics
-STYLE = (
-    ".ddplab {font-family: var(--jp-code-font-family, monospace); font-size: 12px; line-height: 1.6}"
-    ".ddplab th, .ddplab td {text-align: left; padding-right: 16px; white-space: nowrap}"
-    ".ddplab td {min-width: 3.5em; font-variant-numeric: tabular-nums}"
-    ".ddplab th[scope=row], .ddplab th[scope=col] {font-weight: normal; color: var(--jp-ui-font-color1)}"
-    ".ddplab th[scope=col] {border-bottom: 1px solid var(--jp-border-color1)}"
-)
-COLOURS = ["#006BA4", "#FF800E", "#ABABAB", "#595959", "#5F9ED1", "#C85200", "#898989", "#A2C8EC"]
-DASHES = ["", "6 3", "2 3", "8 3 2 3"]
 
 
 def live() -> bool:
@@ -58,30 +53,22 @@ def show(words: Any, widget: Callable[[], Any]) -> None:
     display({**widget()._repr_mimebundle_(), "text/plain": str(words)}, raw=True)
 
 
-def view_of(run: Run, wait: bool, quiet: bool) -> Quiet:
+def view_of(run: Run, folder: Folder, wait: bool, quiet: bool) -> View:
     """Choose how a run shows itself."""
     if quiet:
-        return Quiet(run)
+        return View()
     if live():
-        return Panel(run, wait)
+        return Panel(run, folder, wait)
     if not wait:
-        return Quiet(run)
-    return AtTheEnd(run) if _in_kernel() else AsItComes(run)
+        return View()
+    return AtTheEnd(run) if _in_kernel() else AsItComes(run, folder)
 
 
-class Quiet:
-    """Shows nothing; what the other views have in common."""
+class AtTheEnd(View):
+    """One stable summary line and what the ranks printed, rank after rank: facts that nbval can compare."""
 
     def __init__(self, run: Run):
         self.run = run
-
-    def update(self) -> None: ...
-    def close(self) -> None: ...
-    def interrupted(self, where: list[str]) -> None: ...
-
-
-class AtTheEnd(Quiet):
-    """One stable summary line and what the ranks printed, rank after rank: facts that nbval can compare."""
 
     def interrupted(self, where: list[str]) -> None:
         print("\n".join(where))
@@ -104,50 +91,37 @@ def print_output(run: Run) -> None:
 class AsItComes(AtTheEnd):
     """In a script: each rank's whole lines while they arrive."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run, folder: Folder):
         super().__init__(run)
-        self.offsets = [0] * run.world_size
-        self.unfinished = [b""] * run.world_size  # of each rank, the line that has no end yet
+        self.tails = [Tail(folder.of(rank, "output")) for rank in range(run.world_size)]
 
     def update(self) -> None:
-        for rank in range(self.run.world_size):
-            try:
-                with open(f"{self.run.directory}/{rank}.output", "rb") as file:
-                    file.seek(self.offsets[rank])
-                    new = file.read()
-            except FileNotFoundError:
-                continue
-            whole = new[: new.rfind(b"\n") + 1]
-            self.offsets[rank] += len(whole)
-            self.unfinished[rank] = new[len(whole) :]
-            self._print(rank, whole)
+        for rank, tail in enumerate(self.tails):
+            self._print(rank, tail.lines(over=self.run.state != "running"))
 
-    def _print(self, rank: int, text: bytes) -> None:
-        for line in text.decode(errors="replace").splitlines():
+    def _print(self, rank: int, lines: list[bytes]) -> None:
+        for line in b"\n".join(lines).decode(errors="replace").splitlines():
             print(f"[rank {rank}] {line}", flush=True)
 
     def close(self) -> None:
-        for rank, text in enumerate(self.unfinished):
-            self._print(rank, text)
         print(self.run.summary(), flush=True)
 
 
-class Panel(Quiet):
+class Panel(View):
     """The live view: a line per rank and the curves of what they log, then a picture and text that stay.
 
     It appears once a run has lasted a fifth of a second; a quicker one shows its picture and text at once.
     """
 
-    def __init__(self, run: Run, wait: bool):
-        super().__init__(run)
-        self.blocks = wait
+    def __init__(self, run: Run, folder: Folder, wait: bool):
+        self.run, self.folder, self.blocks = run, folder, wait
         self.display = None
         self.appears = time.monotonic() + 0.2
         self.redrawn = 0.0
         self.rows: dict[int, dict] = {}  # rank → its newest row
         self.rates: dict[int, float] = {}
         self.points: dict[str, dict[int, list]] = defaultdict(lambda: defaultdict(list))
-        self.offsets = [0] * run.world_size
+        self.tails = [Tail(folder.of(rank, "metrics")) for rank in range(run.world_size)]
         if not wait:
             self._appear()
 
@@ -169,7 +143,7 @@ class Panel(Quiet):
         parts = [self.drawing]
         if not self.blocks:  # while a cell runs, the kernel hears no buttons: there the notebook's own ■ stops it
             stop = ipywidgets.Button(description="Stop", icon="stop", tooltip="End every rank of this run")
-            stop.on_click(lambda _: self.run.stop_asked.set())
+            stop.on_click(lambda _: threading.Thread(target=self.run.stop).start())
             parts.append(stop)
         # Where the widget is gone (a file saved half-way) the text stands in for it.
         bundle = {**ipywidgets.VBox(parts)._repr_mimebundle_(), "text/plain": self.run.summary()}
@@ -193,42 +167,35 @@ class Panel(Quiet):
                 self.rates[rank] = (newest["step"] - previous["step"]) / (newest["time"] - previous["time"])
 
     def _new_rows(self, rank: int) -> Iterator[dict]:
-        try:
-            with open(f"{self.run.directory}/{rank}.metrics", "rb") as file:
-                behind = os.fstat(file.fileno()).st_size - self.offsets[rank]
-                skip = max(0, behind - TAIL)
-                file.seek(self.offsets[rank] + skip)
-                new = file.read(TAIL)
-        except FileNotFoundError:
-            return
-        start, end = new.find(b"\n") + 1 if skip else 0, new.rfind(b"\n") + 1
-        self.offsets[rank] += skip + max(end, 0)
-        lines = new[start:end].splitlines()
+        lines = self.tails[rank].lines(at_most=TAIL)
         for line in lines[: -1 : len(lines) * self.run.world_size // 40 + 1] + lines[-1:]:  # no more than is drawn
             yield json.loads(line)
+
+    def _state_of(self, rank: int) -> str:
+        """Return "starting", "running", "finished" or "failed", or how the run was ended."""
+        if self.folder.has(rank, "result"):
+            return "finished"
+        if self.folder.has(rank, "error"):
+            return "failed"
+        return ("running" if self.folder.has(rank, "pid") else "starting") if self.run.state == "running" else "stopped"
 
     def draw_table(self) -> str:
         """Return the table: per rank its kind of line, state, step, rate, newest values, and what it printed last."""
         ranks = range(self.run.world_size)
         columns = dict.fromkeys(name for row in self.rows.values() for name in row if name not in ("step", "time"))
         columns = list(columns)[:COLUMNS]
-        printed = [self.run._read_output(rank, 400).rstrip().rsplit("\n", 1)[-1][-60:] for rank in ranks]
-        heads = ["state", "step", "steps/s", *columns, *(["last printed"] if any(printed) else [])]
+        printed = [self.folder.output(rank, 400).rstrip().rsplit("\n", 1)[-1][-60:] for rank in ranks]
+        heads = ["", "state", "step", "steps/s", *columns, *(["last printed"] if any(printed) else [])]
         rows = []
         for rank in ranks:
             row = self.rows.get(rank, {})
+            name = HTML(f'<svg width="28" height="8"><path d="M0 4H28" {stroke(rank)}/></svg> rank {rank}')
             rate = f"{self.rates[rank]:.0f}" if rank in self.rates else ""
-            values = [_short(row.get(name, ""))[:24] for name in columns]
-            cells = [self.run.rank_state(rank), row.get("step", ""), rate, *values, *([printed[rank]] * any(printed))]
-            cells = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
-            line = f'<svg width="28" height="8"><path d="M0 4H28" {_stroke(rank)}/></svg>'
-            rows.append(f'<tr><th scope="row">{line} rank {rank}</th>{cells}</tr>')
-        head = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in heads)
-        return (
-            f"<style>{STYLE}</style>"
-            f'<div class="ddplab">{html.escape(self.run.summary())} for {time.time() - self.run.start:.1f} s'
-            f"<table><tr><td></td>{head}</tr>{''.join(rows)}</table></div>"
-        )
+            values = [brief(row.get(column, ""))[:24] for column in columns]
+            rows.append([name, self._state_of(rank), row.get("step", ""), rate, *values])
+            rows[-1] += [printed[rank]] * any(printed)
+        title = f"{self.run.summary()} for {time.time() - self.run._start:.1f} s"
+        return f'<div class="ddplab">{html.escape(title)}</div>{html_table(heads, rows, row_heads=True)}'
 
     def draw_curves(self) -> str:
         """Return the curves of what is logged as SVG in the notebook theme's colours."""
@@ -269,14 +236,12 @@ def static_picture(run: Run, alone: bool = False) -> dict[str, str]:
 
     alone: nothing is printed beside it, so it says itself how the run ended, and of a failure shows the words.
     """
-    from ddplab.plots import curves, numeric_columns
-
     metrics = run.metrics
     words = [run.summary(), *(f"rank {rank}: {_last(metrics, rank)}" for rank in range(run.world_size) if metrics)]
     if alone and run.error:
         return {"text/plain": "\n".join([*words, f"{type(run.error).__name__}: {run.error}"])}
     bundle = {"text/plain": "\n".join(words)}
-    names = [name for name in numeric_columns(metrics) if len(metrics.column(name)) > run.world_size][:4]
+    names = [name for name in metrics.numeric_columns() if len(metrics.column(name)) > run.world_size][:4]
     if names:
         figure, buffer = curves(metrics, *names, width=4.0), io.BytesIO()
         if alone:
@@ -290,39 +255,5 @@ def _last(metrics: list[dict], rank: int) -> str:
     row = next((row for row in reversed(metrics) if row["rank"] == rank), None)
     if row is None:
         return "logged nothing"
-    values = ", ".join(f"{k} {_short(v)}" for k, v in row.items() if k not in ("rank", "step", "time"))
+    values = ", ".join(f"{k} {brief(v)}" for k, v in row.items() if k not in ("rank", "step", "time"))
     return f"step {row['step']}, {values}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _stroke(rank: int) -> str:
-    """Return how a rank's line is drawn: later ranks thinner, so that lines on top of each other all show."""
-    width = 2.6 - 0.4 * (rank % 4)
-    return f'fill="none" stroke="{COLOURS[rank % 8]}" stroke-width="{width:.1f}" stroke-dasharray="{DASHES[rank % 4]}"'
-
-
-def chart(name: str, ranks: dict[int, list], each: int, left: int, unit: str = "step", box: tuple = ()) -> str:
-    """Return one chart. `box` (x from, x to, y from, y to) is for charts that share their axes."""
-    thinned = {rank: points[:: len(points) // each + 1] + points[-1:] for rank, points in ranks.items()}
-    xs = [x for points in thinned.values() for x, _ in points]
-    ys = [y for points in thinned.values() for _, y in points]
-    x0, x1, y0, y1 = box or (min(xs), max(xs), min(ys), max(ys))
-    sx, sy = 230 / ((x1 - x0) or 1), 120 / ((y1 - y0) or 1)
-    lines = "".join(
-        f'<polyline {_stroke(rank)} points="'
-        + " ".join(f"{left + 50 + (x - x0) * sx:.0f},{145 - (y - y0) * sy:.1f}" for x, y in points)
-        + '"/>'
-        for rank, points in thinned.items()
-    )
-    ink = 'fill="var(--jp-content-font-color1, #333)"'
-    return (
-        f'<text x="{left + 50}" y="14" font-weight="bold" {ink}>{html.escape(name)}</text>'
-        f'<text x="{left + 45}" y="30" text-anchor="end" {ink}>{_short(y1)}</text>'
-        f'<text x="{left + 45}" y="147" text-anchor="end" {ink}>{_short(y0)}</text>'
-        f'<text x="{left + 50}" y="165" {ink}>{x0}</text>'
-        f'<text x="{left + 280}" y="165" text-anchor="end" {ink}>{unit} {x1}</text>'
-        f'<path d="M{left + 50} 22V148H{left + 282}" fill="none" stroke="var(--jp-border-color1, #999)"/>{lines}'
-    )

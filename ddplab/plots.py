@@ -1,17 +1,24 @@
-"""Static figures. Colour is never the only sign: every line has its own dash and marker too."""
+"""How what ranks log is drawn: curves as a static figure, and as SVG that a live panel redraws ten times a second.
+
+Colour is never the only sign: every rank's line has a dash, a width and, where there is room, a marker of its own.
+"""
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING
+
+from ddplab.metrics import Metrics
+from ddplab.tables import brief
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ddplab.run import Metrics
-
 MARKERS = "osD^vPX*"
 DASHES = ["-", "--", ":", "-."]
 STYLE = "tableau-colorblind10"
+COLOURS = ["#006BA4", "#FF800E", "#ABABAB", "#595959", "#5F9ED1", "#C85200", "#898989", "#A2C8EC"]  # that style's
+SVG_DASHES = ["", "6 3", "2 3", "8 3 2 3"]
 
 
 def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
@@ -27,7 +34,7 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
 
     for name in names:
         metrics.column(name)  # says what there is instead
-    names = names or tuple(numeric_columns(metrics))
+    names = names or tuple(metrics.numeric_columns())
     if not names:
         raise ValueError("nothing to draw: no number was logged; call log(loss=…) inside the function you launch")
     with plt.style.context(STYLE):
@@ -51,10 +58,37 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
     return figure
 
 
-def numeric_columns(metrics: Metrics) -> list[str]:
-    """Return the names of the columns that hold numbers (booleans and text are not drawn)."""
-    return [
-        name
-        for name in metrics.columns()
-        if any(isinstance(row.get(name), int | float) and not isinstance(row.get(name), bool) for row in metrics)
-    ]
+def stroke(rank: int) -> str:
+    """Return how a rank's line is drawn in SVG: later ranks thinner, so that lines on top of each other all show."""
+    width = 2.6 - 0.4 * (rank % 4)
+    return (
+        f'fill="none" stroke="{COLOURS[rank % 8]}" stroke-width="{width:.1f}" stroke-dasharray="{SVG_DASHES[rank % 4]}"'
+    )
+
+
+def chart(name: str, ranks: dict[int, list], each: int, left: int, unit: str = "step", box: tuple = ()) -> str:
+    """Return one chart as SVG, without its frame, for the curves of several ranks: rank → (x, y) points.
+
+    each: at most so many points of a rank. left: pixels from the left edge. box: x from, x to, y from and y to, for
+    charts that share their axes.
+    """
+    thinned = {rank: points[:: len(points) // each + 1] + points[-1:] for rank, points in ranks.items()}
+    xs = [x for points in thinned.values() for x, _ in points]
+    ys = [y for points in thinned.values() for _, y in points]
+    x0, x1, y0, y1 = box or (min(xs), max(xs), min(ys), max(ys))
+    sx, sy = 230 / ((x1 - x0) or 1), 120 / ((y1 - y0) or 1)
+    lines = "".join(
+        f'<polyline {stroke(rank)} points="'
+        + " ".join(f"{left + 50 + (x - x0) * sx:.0f},{145 - (y - y0) * sy:.1f}" for x, y in points)
+        + '"/>'
+        for rank, points in thinned.items()
+    )
+    ink = 'fill="var(--jp-content-font-color1, #333)"'
+    return (
+        f'<text x="{left + 50}" y="14" font-weight="bold" {ink}>{html.escape(name)}</text>'
+        f'<text x="{left + 45}" y="30" text-anchor="end" {ink}>{brief(y1)}</text>'
+        f'<text x="{left + 45}" y="147" text-anchor="end" {ink}>{brief(y0)}</text>'
+        f'<text x="{left + 50}" y="165" {ink}>{x0}</text>'
+        f'<text x="{left + 280}" y="165" text-anchor="end" {ink}>{unit} {x1}</text>'
+        f'<path d="M{left + 50} 22V148H{left + 282}" fill="none" stroke="var(--jp-border-color1, #999)"/>{lines}'
+    )

@@ -7,19 +7,17 @@ Each rank prepares the files that `worker` describes and then runs SCRIPT.py as 
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
-import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from pathlib import Path
 from typing import NoReturn
 
 from ddplab import worker
+from ddplab.folder import Folder
 
 
 def agent() -> None:
@@ -27,7 +25,7 @@ def agent() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
 
-    directory, node = os.environ["DDPLAB_RUN_DIR"], sys.argv[1]
+    folder, node = Folder.of_this_rank(), int(sys.argv[1])
     notebook_is_gone = threading.Event()
 
     def end_with_notebook() -> None:
@@ -42,37 +40,36 @@ def agent() -> None:
         main(sys.argv[2:])
     except ChildFailedError as error:
         codes = {rank: it.exitcode for rank, it in error.failures.items()}
-        worker.write(f"{directory}/agent{node}.log.failures", json.dumps(codes))
+        folder.note(node, "failures", codes)
         sys.exit(1)
     finally:
         if notebook_is_gone.is_set():
-            shutil.rmtree(directory, ignore_errors=True)
+            folder.remove()
 
 
 def rank() -> None:
     """Run `sys.argv[1]` as the script of one rank; what ends it is reported and then goes its usual way."""
-    directory, number, script = os.environ["DDPLAB_RUN_DIR"], int(os.environ["RANK"]), sys.argv[1]
-    for kind in ("result", "error"):  # of an attempt before a restart
-        Path(f"{directory}/{number}.{kind}").unlink(missing_ok=True)
+    folder, number, script = Folder.of_this_rank(), int(os.environ["RANK"]), sys.argv[1]
+    folder.forget_attempt(number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_agent, args=(int(os.environ["DDPLAB_AGENT_PID"]),), daemon=True).start()
     if "DDPLAB_KEEP_OUTPUT" not in os.environ:
-        worker.redirect_output(directory, number)
-    worker.introduce(directory, number)
+        worker.redirect_output(folder, number)
+    worker.introduce(folder, number)
     sys.argv = sys.argv[1:]
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:
         if error.code:
-            _fail(error, directory, number)
+            _fail(error, folder, number)
     except BaseException as error:
-        _fail(error, directory, number)
-    worker.write(f"{directory}/{number}.result", "")
+        _fail(error, folder, number)
+    folder.note(number, "result", None)
 
 
-def _fail(error: BaseException, directory: str, number: int) -> NoReturn:
-    worker.report(error, directory, number)  # the notebook shows it
+def _fail(error: BaseException, folder: Folder, number: int) -> NoReturn:
+    worker.report(error, folder, number)  # the notebook shows it
     if os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
         traceback.print_exception(error)  # unless a restart makes good what went wrong
     worker.leave(1)

@@ -43,24 +43,27 @@ def html_table(
     """Return a table as HTML, in a block of its own with the course's look.
 
     Args:
-        heads: the columns' names. rows: their cells; text is escaped, its backticks become code, `HTML` stays as it is.
+        heads: the columns' names. rows: their cells; text is escaped, `HTML` stays as it is.
         label: what a screen reader calls the table. row_heads: the first cell of each row names the row.
-        bold: the number of a row to set off. prose: cells hold sentences, which may be broken into lines.
+        bold: the number of a row to set off. prose: cells hold sentences, which may be broken into lines and in which
+            what stands between backticks is code.
     """
     body = ""
     for number, row in enumerate(rows):
-        cells = [_cell(value) for value in row]
+        cells = [_cell(value, prose) for value in row]
         first = f'<th scope="row">{cells.pop(0)}</th>' if row_heads else ""
         look = ' style="font-weight:bold"' if number == bold else ""
         body += f"<tr{look}>{first}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-    head = "".join(f'<th scope="col">{_cell(value)}</th>' if value else "<td></td>" for value in heads)
+    head = "".join(f'<th scope="col">{_cell(value, prose)}</th>' if value else "<td></td>" for value in heads)
     name = f' aria-label="{html.escape(label)}"' if label else ""
     kind = "ddplab prose" if prose else "ddplab"
     return f'<style>{STYLE}</style><div class="{kind}"><table{name}><tr>{head}</tr>{body}</table></div>'
 
 
-def _cell(value: Any) -> str:
-    return value if isinstance(value, HTML) else marked(str(value))
+def _cell(value: Any, prose: bool) -> str:
+    if isinstance(value, HTML):
+        return value
+    return marked(str(value)) if prose else html.escape(str(value))
 
 
 def text_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

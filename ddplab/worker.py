@@ -1,38 +1,33 @@
 """What runs inside a rank: its environment, its process group, `log`, and the way back for what it returns.
 
-A rank and its notebook share one folder. Each rank r leaves plain files there, so nothing is lost when it dies:
-
-    r.pid      its process id and main thread      r.metrics  one JSON row per log()
-    r.output   what it printed                     r.stacks   where it was, when somebody asked (SIGUSR1)
-    r.result   what fn returned                    r.error    the exception that ended it
-    r.calls    its latest collectives, when it raised or somebody opened r.ask, a pipe
-
+A rank and its notebook share one folder of plain files (see `folder`), so nothing is lost when the rank dies.
 Nothing of the notebook side (widgets, figures) is imported here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import importlib
+import io
 import json
 import multiprocessing
 import os
 import pickle
-import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from multiprocessing.connection import wait
-from pathlib import Path
-from typing import Any, NoReturn
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, NoReturn
 
 import cloudpickle
 import torch
 import torch.distributed as dist
 
+from ddplab.folder import Folder, load, save
 from ddplab.hardware import cpu_cores, device
 
 # ------------------------------------------------------------------ what learners call inside a rank
@@ -59,15 +54,14 @@ def log(**values: float | int | str | bool | None) -> None:
         row[name] = value if type(value) in (int, float, str, bool, type(None)) else _number(name, value)
     _row_count += 1
     if _log_file is None:
-        if "DDPLAB_RUN_DIR" not in os.environ:
+        if (folder := Folder.of_this_rank()) is None:
             columns = "  ".join(
                 f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items() if k != "time"
             )
             # the line in one write, so that ranks in one terminal don't tear each other's
             print(f"[rank {os.environ.get('RANK', 0)}] {columns}\n", end="", flush=True)
             return
-        path = f"{os.environ['DDPLAB_RUN_DIR']}/{os.environ['RANK']}.metrics"
-        _log_file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        _log_file = folder.append_to(int(os.environ["RANK"]), "metrics")
     os.write(_log_file, json.dumps(row).encode() + b"\n")  # one write: a row is there whole or not at all
 
 
@@ -101,17 +95,62 @@ def cleanup() -> None:
 # ------------------------------------------------------------------ the life of a rank under launch()
 
 
-def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], init: bool, backend: str) -> None:
-    """Run the function that `launch` saved in `run_dir` as one rank, then leave without tearing torch down."""
-    rank = local_rank
-    os.environ.clear()  # the forkserver's environment is as old as the forkserver
-    os.environ.update(env, RANK=str(rank), LOCAL_RANK=str(rank))
+class Order(NamedTuple):
+    """What a process is told when it becomes a rank: which one, of which run, and how things stand in the notebook."""
+
+    folder: Folder
+    env: dict[str, str]  # all of it, less RANK and LOCAL_RANK
+    path: list[str]  # sys.path
+    argv: list[str]
+    cwd: str
+    init: bool
+    backend: str
+    rank: int = 0
+
+
+RETURNED = "returned"  # what a rank answers when its result is on disk
+
+
+def stand_by(_: int, orders: Connection) -> None:
+    """Wait, as a process that is no rank yet, for an order; carry it out and leave. Leaves too when the kernel ends."""
     os.setsid()  # a group of its own: this rank and whatever it starts can be ended together
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook decides what an interrupt means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_notebook, args=(run_dir,), daemon=True).start()
-    redirect_output(run_dir, rank)
-    introduce(run_dir, rank)
+    _touch()
+    try:
+        order = orders.recv()
+    except EOFError:
+        leave(0)
+    main(order, orders)
+
+
+def _touch() -> None:
+    """Do in small, and for nothing, what nearly every rank does.
+
+    A fork shares its parent's memory until one of the two writes to a page, which is then copied. Those copies take
+    more time than the work itself; here they are made while nobody waits for them. The process group, the GPUs and
+    the random numbers are left to the rank.
+    """
+    packed = io.BytesIO()
+    torch.save((_number, (), {}), packed, pickle_module=cloudpickle)
+    torch.load(io.BytesIO(packed.getvalue()), weights_only=False)
+    net = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    optimizer.zero_grad()
+    loss = net(torch.randn(8, 8)).pow(2).mean()
+    if torch.cuda.device_count() == 0:  # a backward pass asks CUDA for its devices, and their choice is not made yet
+        loss.backward()
+        optimizer.step()
+
+
+def main(order: Order, orders: Connection) -> None:
+    """Run the function that `launch` saved as one rank, then leave without tearing torch down."""
+    folder, env, rank, backend = order.folder, order.env, order.rank, order.backend
+    os.environ.clear()  # the forkserver's environment is as old as the forkserver
+    os.environ.update(env, RANK=str(rank), LOCAL_RANK=str(rank))
+    threading.Thread(target=_end_with_notebook, args=(folder,), daemon=True).start()
+    redirect_output(folder, rank)
+    introduce(folder, rank)
     try:
         if torch.cuda.is_initialized():
             raise RuntimeError("CUDA was used before the rank began; please report this as a bug of ddplab")
@@ -125,11 +164,12 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], in
         here = device()
         if here.type == "cuda":
             torch.cuda.set_device(here)
-        sys.path[:] = path
+        os.chdir(order.cwd)
+        sys.path[:], sys.argv[:] = order.path, order.argv
         dist.set_debug_level_from_env()  # torch read TORCH_DISTRIBUTED_DEBUG when the forkserver imported it
         _keep_process_groups()
-        fn, args, kwargs = load(f"{run_dir}/fn", here)
-        if init:
+        fn, args, kwargs = load(folder.file("fn"), here)
+        if order.init:
             if backend == "gloo" and dist.get_debug_level() == dist.DebugLevel.DETAIL:
                 # At a bare "gloo" DDP's logger in torch 2.13 crashes (lesson 14c shows it). It does not where torch
                 # leaves the default backend open: devices are named, and torch._dynamo has registered a backend more.
@@ -137,11 +177,15 @@ def main(local_rank: int, run_dir: str, env: dict[str, str], path: list[str], in
                 backend = "cpu:gloo,cuda:gloo"
             dist.init_process_group(backend, device_id=here if backend == "nccl" else None)
             dist.barrier()  # everybody is connected: a rank that fails at once does not surprise the others
-        _save_result(fn(*args, **kwargs), run_dir, rank)
+        _save_result(fn(*args, **kwargs), folder, rank)
+        sys.stdout.flush()
+        sys.stderr.flush()
     except BaseException as error:
-        report(error, run_dir, rank)
+        report(error, folder, rank)
         leave(1)
-    _wait_for_all(run_dir, int(env["WORLD_SIZE"]))
+    with contextlib.suppress(EOFError, OSError):  # the notebook is gone
+        orders.send(RETURNED)
+        orders.recv()  # nobody leaves before every rank has returned: a last collective would meet a closed connection
     leave(0)
 
 
@@ -161,19 +205,11 @@ def _keep_process_groups() -> None:
     dist.init_process_group = init_process_group
 
 
-def _end_with_notebook(run_dir: str) -> None:
+def _end_with_notebook(folder: Folder) -> None:
     """Outlive the notebook's kernel by a moment only: the sentinel becomes ready when it is gone, killed or not."""
     wait([multiprocessing.parent_process().sentinel])
-    shutil.rmtree(run_dir, ignore_errors=True)
+    folder.remove()
     os.killpg(0, signal.SIGKILL)
-
-
-def _wait_for_all(run_dir: str, world_size: int) -> None:
-    """Leave only when every rank has returned, so that nobody's last collective meets a closed connection."""
-    pause = 0.001
-    while not all(os.path.exists(f"{run_dir}/{rank}.result") for rank in range(world_size)):
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
 
 
 def leave(code: int) -> NoReturn:
@@ -188,37 +224,35 @@ def leave(code: int) -> NoReturn:
 # ------------------------------------------------------------------ the files a rank leaves (script.py uses them too)
 
 
-def redirect_output(run_dir: str, rank: int) -> None:
+def redirect_output(folder: Folder, rank: int) -> None:
     """Send everything this process prints, from Python or from C++, to the rank's own file."""
-    file = os.open(f"{run_dir}/{rank}.output", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    file = folder.append_to(rank, "output")
     os.dup2(file, 1)
     os.dup2(file, 2)
     os.close(file)
     sys.stdout.reconfigure(line_buffering=True)
 
 
-def introduce(run_dir: str, rank: int) -> None:
+def introduce(folder: Folder, rank: int) -> None:
     """Say who this rank is, and have it tell where it is: its stacks on SIGUSR1 and when it crashes (SIGABRT, SIGSEGV),
     its latest collectives when somebody opens the pipe for writing."""
-    stacks = open(f"{run_dir}/{rank}.stacks", "w")
+    stacks = open(folder.of(rank, "stacks"), "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     faulthandler.enable(stacks)
-    pipe = f"{run_dir}/{rank}.ask"
-    if not os.path.exists(pipe):  # it is there after a restart by torchrun
-        os.mkfifo(pipe)
-    threading.Thread(target=_write_calls_when_asked, args=(pipe, run_dir, rank), daemon=True).start()
-    write(f"{run_dir}/{rank}.pid", json.dumps({"pid": os.getpid(), "thread": threading.main_thread().ident}))
+    pipe = folder.pipe(rank)
+    threading.Thread(target=_write_calls_when_asked, args=(pipe, folder, rank), daemon=True).start()
+    folder.note(rank, "pid", {"pid": os.getpid(), "thread": threading.main_thread().ident})
 
 
-def _write_calls_when_asked(pipe: str, run_dir: str, rank: int) -> None:
+def _write_calls_when_asked(pipe: str, folder: Folder, rank: int) -> None:
     """On a thread of its own: the main thread may be stuck in a collective, where no Python signal handler runs."""
     while True:
         with open(pipe) as asked:  # waits for somebody who opens it for writing
             asked.read()
-        write_calls(run_dir, rank)
+        write_calls(folder, rank)
 
 
-def write_calls(run_dir: str, rank: int, latest: int = 100) -> None:
+def write_calls(folder: Folder, rank: int, latest: int = 100) -> None:
     """Write down this rank's latest collectives, as torch's flight recorder has them: each has a number in its group,
     the same on every rank, so that whoever reads them can find the first that differs.
     """
@@ -241,12 +275,12 @@ def write_calls(run_dir: str, rank: int, latest: int = 100) -> None:
         ]
     except Exception:  # the recorder is none of torch's public parts: without it a diagnosis knows less, no more
         calls = []
-    write(f"{run_dir}/{rank}.calls", json.dumps(calls))
+    folder.note(rank, "calls", calls)
 
 
-def report(error: BaseException, run_dir: str, rank: int) -> None:
+def report(error: BaseException, folder: Folder, rank: int) -> None:
     """Write down the exception that ends this rank: when, what, and where in whose code."""
-    write_calls(run_dir, rank)
+    write_calls(folder, rank)
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         frames.append((error.filename, error.lineno, "<module>"))
@@ -259,7 +293,7 @@ def report(error: BaseException, run_dir: str, rank: int) -> None:
         "frames": frames,
         "text": "".join(traceback.format_exception(error)),
     }
-    write(f"{run_dir}/{rank}.error", json.dumps(record))
+    folder.note(rank, "error", record)
 
 
 def _words(error: BaseException) -> str:
@@ -275,32 +309,10 @@ def _why(error: BaseException) -> list[str]:
     return lines + [f"holds {type(e).__name__}: {_words(e)}" for e in getattr(error, "exceptions", ())]
 
 
-def _save_result(value: Any, run_dir: str, rank: int) -> None:
+def _save_result(value: Any, folder: Folder, rank: int) -> None:
     try:
-        save(value, f"{run_dir}/{rank}.result")
+        save(value, folder.of(rank, "result"))
     except Exception as error:
         raise TypeError(
             f"rank {rank} returned a {type(value).__name__} that cannot travel back to the notebook: {error}"
         ) from None
-
-
-def save(value: Any, path: str) -> None:
-    """Write any Python value, functions defined in a cell included, so that a reader never sees half of it."""
-    torch.save(value, path + "~", pickle_module=cloudpickle, pickle_protocol=cloudpickle.DEFAULT_PROTOCOL)
-    os.replace(path + "~", path)
-
-
-def load(path: str, gpu_tensors_to: torch.device) -> Any:
-    """Read what `save` wrote. Tensors that were on a GPU arrive on `gpu_tensors_to`, the others on the CPU."""
-
-    def place(storage: torch.UntypedStorage, where: str) -> torch.UntypedStorage:
-        return storage if where == "cpu" or gpu_tensors_to.type == "cpu" else storage.to(device=gpu_tensors_to)
-
-    return torch.load(path, weights_only=False, map_location=place)
-
-
-def write(path: str, text: str) -> None:
-    """Write a small file so that a reader never sees half of it."""
-    half = Path(f"{path}~{threading.get_ident()}")  # two threads may write the same
-    half.write_text(text)
-    os.replace(half, path)

@@ -10,8 +10,26 @@ there_before: set[int] = set()  # the browser tests' JupyterLab, which lives as 
 
 
 def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
-    """Return what descends from this process since the test began, or from another; less multiprocessing's servers."""
+    """Return what descends from this process since the test began, or from another; less multiprocessing's servers
+    and the processes that wait to become ranks."""
+    return [process for process in _descendants(pid) if not _is_spare(process)]
 
+
+def spares_alive(pid: int | None = None) -> list[psutil.Process]:
+    """Return the processes below this one, or another, that wait to become ranks."""
+    return [process for process in _descendants(pid) if _is_spare(process)]
+
+
+def _is_spare(process: psutil.Process) -> bool:
+    try:
+        words = " ".join(process.cmdline())
+        # a rank's output goes to its run's folder
+        return "multiprocessing.forkserver" in words and "/ddplab-" not in os.readlink(f"/proc/{process.pid}/fd/1")
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _descendants(pid: int | None) -> list[psutil.Process]:
     def is_server(process: psutil.Process) -> bool:
         words = " ".join(process.cmdline())
         # a rank is a fork of the forkserver and looks like it, but it has a session of its own

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-import ddplab.panel
-from ddplab import launch
+from ddplab import launch, launcher
+from ddplab.follow import View
 
 
 def test_the_summary_is_one_stable_line(capsys):
@@ -15,10 +15,10 @@ def test_the_summary_is_one_stable_line(capsys):
 
 
 def test_a_panel_that_fails_does_not_end_the_run(monkeypatch):
-    class Broken(ddplab.panel.Quiet):
+    class Broken(View):
         def update(self):
             raise ZeroDivisionError
 
-    monkeypatch.setattr(ddplab.panel, "view_of", lambda run, wait, quiet: Broken(run))
+    monkeypatch.setattr(launcher, "view_of", lambda *_: Broken())
     with pytest.warns(UserWarning, match="the panel stopped, the run goes on"):
         assert launch(lambda: time.sleep(0.2)).state == "finished"

@@ -17,13 +17,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ddplab.course.claims import marked
+from ddplab.panel import show
+from ddplab.tables import marked
 
 MARKS = {True: "✓ yes", False: "✗ no", None: "? open"}
 
 
 @dataclass(frozen=True)
-class Finding:
+class Answer:
     """One question of a checklist, its answer (None: nothing here to judge), what was found, and what to do."""
 
     question: str
@@ -39,7 +40,7 @@ class Finding:
 class Checklist:
     """The findings about somebody's own objects. A live notebook walks through them, everything else prints them."""
 
-    def __init__(self, title: str, judge: Callable[[], list[Finding]]):
+    def __init__(self, title: str, judge: Callable[[], list[Answer]]):
         self.title = title
         self._judge = judge
         self.look()
@@ -49,7 +50,7 @@ class Checklist:
         self.findings = self._judge()
 
     @property
-    def faults(self) -> list[Finding]:
+    def faults(self) -> list[Answer]:
         """The findings whose answer is no."""
         return [finding for finding in self.findings if finding.ok is False]
 
@@ -62,8 +63,6 @@ class Checklist:
         return f"{sum(finding.ok is True for finding in self.findings)} of {len(self.findings)} in order"
 
     def _ipython_display_(self) -> None:
-        from ddplab.panel import show
-
         show(self, self._widget)
 
     def _widget(self) -> Any:
@@ -105,7 +104,7 @@ def dataparallel_checklist(model: nn.Module, loader: Any = None) -> Checklist:
     """Five reasons why `nn.DataParallel` leaves GPUs idle, looked for in your own model and DataLoader.
 
     Nothing is run or changed. In a notebook the result is a small widget: Back, Next, and Look again once you have
-    mended something. `.findings` holds one `Finding` a question, `.faults` those that need you. Raises TypeError when
+    mended something. `.findings` holds one `Answer` a question, `.faults` those that need you. Raises TypeError when
     the first argument is not a model.
     """
     if not isinstance(model, nn.Module):
@@ -116,85 +115,85 @@ def dataparallel_checklist(model: nn.Module, loader: Any = None) -> Checklist:
     )
 
 
-def _visible() -> Finding:
+def _visible() -> Answer:
     question = "Does torch see several GPUs?"
     gpus = getattr(torch, "vgpu", torch.cuda)  # torch.vgpu is there while virtual GPUs are on
     n, hidden = gpus.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
     found = f"{n} virtual" if gpus is not torch.cuda else f"{n}"
     found += f"; CUDA_VISIBLE_DEVICES is {'not set' if hidden is None else repr(hidden)}"
     if n > 1:
-        return Finding(question, True, found)
+        return Answer(question, True, found)
     do = "Compare with `nvidia-smi -L`. It lists more? Then CUDA_VISIBLE_DEVICES hides them"
-    return Finding(question, False, found, do + (", or torch is a build for the CPU." if n == 0 else "."))
+    return Answer(question, False, found, do + (", or torch is a build for the CPU." if n == 0 else "."))
 
 
-def _wrapped(model: nn.Module) -> Finding:
+def _wrapped(model: nn.Module) -> Answer:
     question = "Is the model wrapped?"
     if isinstance(model, DistributedDataParallel):
         do = "That is another way, with a process for each GPU and a launcher such as torchrun: see lesson 09."
-        return Finding(question, False, "it is in DistributedDataParallel", do)
+        return Answer(question, False, "it is in DistributedDataParallel", do)
     if (wrapper := _wrapper(model)) is None:
         do = "`model = nn.DataParallel(model)`, and then call this one, not the one inside."
-        return Finding(question, False, f"this is a bare {type(model).__name__}", do)
+        return Answer(question, False, f"this is a bare {type(model).__name__}", do)
     name = next(name for name, module in model.named_modules() if module is wrapper)
     found = (f"its part `{name}` is, " if name else "") + f"device_ids is {wrapper.device_ids}"
     if len(wrapper.device_ids) > 1:
-        return Finding(question, True, found)
+        return Answer(question, True, found)
     if wrapper.device_ids:
-        return Finding(question, False, found + ", a single device", "Leave `device_ids` out, or name them all.")
+        return Answer(question, False, found + ", a single device", "Leave `device_ids` out, or name them all.")
     do = "Torch saw no GPU when it was wrapped. Make the GPUs visible, then wrap it anew."
-    return Finding(question, False, found + ", so every batch passes through", do)
+    return Answer(question, False, found + ", so every batch passes through", do)
 
 
-def _moved(model: nn.Module) -> Finding:
+def _moved(model: nn.Module) -> Answer:
     question = "Are its weights on device_ids[0]?"
     wrapper = _wrapper(model)
     if wrapper is None or not wrapper.device_ids:
-        return Finding(question, None, "there are no device_ids")
+        return Answer(question, None, "there are no device_ids")
     home = wrapper.src_device_obj
     tensors = [*wrapper.module.named_parameters(), *wrapper.module.named_buffers()]
     astray = [f"`{name}` is on {tensor.device}" for name, tensor in tensors if tensor.device != home]
     if not astray:
-        return Finding(question, True, f"all {len(tensors)} tensors are on {home}")
+        return Answer(question, True, f"all {len(tensors)} tensors are on {home}")
     more = f", and {len(astray) - 1} more" if len(astray) > 1 else ""
-    return Finding(question, False, astray[0] + more, f"`model.to('{home}')`, before the first batch.")
+    return Answer(question, False, astray[0] + more, f"`model.to('{home}')`, before the first batch.")
 
 
-def _shared_out(model: nn.Module, loader: Any) -> Finding:
+def _shared_out(model: nn.Module, loader: Any) -> Answer:
     question = "Does every batch reach every device?"
     devices = len(wrapper.device_ids) if (wrapper := _wrapper(model)) else 0
     if devices < 2:
-        return Finding(question, None, "there is no second device")
+        return Answer(question, None, "there is no second device")
     if not isinstance(loader, DataLoader):
-        return Finding(question, None, _no_loader(loader))
+        return Answer(question, None, _no_loader(loader))
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
     if size is None:
-        return Finding(question, None, "the loader does not say how large a batch is")
+        return Answer(question, None, "the loader does not say how large a batch is")
     do = f"Batches of a multiple of {devices} share out evenly: set `batch_size`."
     if _reached(size, devices) < devices:
-        return Finding(question, False, f"a batch of {size} reaches {_reached(size, devices)} of {devices} devices", do)
+        return Answer(question, False, f"a batch of {size} reaches {_reached(size, devices)} of {devices} devices", do)
     served = len(sampler) if hasattr(sampler := _sampler(loader), "__len__") else 0
     last = 0 if getattr(loader.batch_sampler, "drop_last", False) else served % size
     if last and _reached(last, devices) < devices:
         found = f"batches of {size} do, the last one, of {last}, reaches {_reached(last, devices)} of {devices} devices"
-        return Finding(question, False, found, "Harmless to most models. `drop_last=True` leaves it out.")
-    return Finding(question, True, f"batches of {size}, {devices} devices")
+        return Answer(question, False, found, "Harmless to most models. `drop_last=True` leaves it out.")
+    return Answer(question, True, f"batches of {size}, {devices} devices")
 
 
-def _all_the_data(model: nn.Module, loader: Any) -> Finding:
+def _all_the_data(model: nn.Module, loader: Any) -> Answer:
     question = "Does the loader serve all the data?"
     if isinstance(model, DistributedDataParallel):
-        return Finding(question, None, "with DistributedDataParallel each rank serves its own part")
+        return Answer(question, None, "with DistributedDataParallel each rank serves its own part")
     if not isinstance(loader, DataLoader):
-        return Finding(question, None, _no_loader(loader))
+        return Answer(question, None, _no_loader(loader))
     sampler = _sampler(loader)
     if not isinstance(sampler, DistributedSampler):
-        return Finding(question, True, "it has no DistributedSampler")
+        return Answer(question, True, "it has no DistributedSampler")
     found = f"its DistributedSampler serves {len(sampler)} of {len(sampler.dataset)} samples"
     if len(sampler) >= len(sampler.dataset):
-        return Finding(question, True, found)
+        return Answer(question, True, found)
     do = "Leave the sampler out and write `shuffle=True`: DataParallel is one process, and cuts each batch by itself."
-    return Finding(question, False, found, do)
+    return Answer(question, False, found, do)
 
 
 def _wrapper(model: nn.Module) -> nn.DataParallel | None:

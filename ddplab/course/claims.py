@@ -1,10 +1,12 @@
 """Claim boxes: a piece of folklore, the learner's prediction, and the verdict that a cell has measured."""
 
 import html
-import re
 from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import Any
+
+from ddplab.panel import show
+from ddplab.tables import marked
 
 # A verdict is a word and a symbol first; the colour only repeats it. The variables follow JupyterLab's theme.
 VERDICTS = {
@@ -151,8 +153,6 @@ def _compare(prediction: Prediction | None, answer: str | None) -> str:
 
 
 def _ask(prediction: Prediction) -> None:
-    from ddplab.panel import show
-
     show(prediction, lambda: _radio_buttons(prediction))
 
 
@@ -194,8 +194,3 @@ def _mark_as_shown(prediction: Prediction) -> None:
         shell.events.unregister("post_run_cell", forget)
 
     shell.events.register("post_run_cell", forget)
-
-
-def marked(text: str) -> str:
-    """Text as HTML: what stands between backticks becomes code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ddplab.course.claims import VERDICTS
+from ddplab.tables import markdown_table
 
 SYMBOL = "|".join(re.escape(symbol) for symbol, _ in VERDICTS.values())
 BOX = re.compile(
@@ -47,13 +48,12 @@ def boxes(folder: str | Path = ".") -> list[Box]:
 
 def table(boxes: Iterable[Box]) -> str:
     """The boxes as a table in Markdown: row, claim, verdict, what was measured, and a link to the place."""
-    lines = ["| | claim | verdict | measured | settled in |", "|---|---|---|---|---|"]
+    rows = []
     for box in boxes:
         verdict = f"{VERDICTS[box.verdict][0]} **{box.verdict}**: {box.because}"
         row = "" if box.row is None else str(box.row)
-        cells = [row, box.text, verdict, box.measured, f"[{box.lesson}]({box.link})"]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines)
+        rows.append([row, box.text, verdict, box.measured, f"[{box.lesson}]({box.link})"])
+    return markdown_table(["", "claim", "verdict", "measured", "settled in"], rows)
 
 
 def _boxes_of(path: Path) -> Iterable[Box]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddplab.course.plan import MACHINES, PRECISION, STATE, Plan, plan_training, transformer_seconds
+from ddplab.panel import show
+from ddplab.tables import html_table, text_table
 
 SIZES = {"124 M": 124e6, "350 M": 350e6, "1.3 B": 1.3e9, "2.7 B": 2.7e9, "7 B": 7e9, "13 B": 13e9}
 CHOICES = {  # field → what its slider offers
@@ -69,10 +71,7 @@ class Planner:
         ]
 
     def __str__(self) -> str:
-        rows = [list(HEADS), *self.rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([self._title(), *lines])
+        return f"{self._title()}\n{text_table(HEADS, self.rows())}"
 
     __repr__ = __str__
 
@@ -83,8 +82,6 @@ class Planner:
         )
 
     def _ipython_display_(self) -> None:
-        from ddplab.panel import show
-
         show(self, self._widget)
 
     def _widget(self) -> Any:
@@ -112,16 +109,10 @@ class Planner:
         return ipywidgets.VBox([*rows, page])
 
     def _page(self) -> str:
-        from ddplab.panel import STYLE
-
-        head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in HEADS)
-        body = ""
-        for row in self.rows():
-            cells = "".join(f"<td>{cell}</td>" for cell in row)
-            body += f'<tr style="font-weight:{"bold" if row[0].startswith("→") else "normal"}">{cells}</tr>'
+        rows = self.rows()
+        chosen = next(number for number, row in enumerate(rows) if row[0].startswith("→"))
         return (
-            f'<style>{STYLE}</style><div role="status">{html.escape(self._title())}.</div>'
-            f'<div class="ddplab"><table><tr>{head}</tr>{body}</table></div>'
+            f'<div role="status">{html.escape(self._title())}.</div>{html_table(HEADS, rows, bold=chosen)}'
             "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision.</div>"
         )
 

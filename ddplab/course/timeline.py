@@ -203,7 +203,7 @@ def _without(spans: list[Span], others: list[Span]) -> list[Span]:
 
 # ------------------------------------------------------------------ the picture
 
-LOOKS = {  # colour and hatch of a bar; a phase with a name of its own gets the last
+BARS = {  # colour and hatch of a bar; a phase with a name of its own gets the last
     "data": ("#FFBC79", "..."),
     "forward": ("#5F9ED1", ""),
     "backward": ("#A2C8EC", "///"),
@@ -236,7 +236,7 @@ def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "", axis: Any = No
             bars.append(("hidden communication", hidden(rows), rank + 0.06))
             bars.append(("exposed communication", exposed(rows), rank + 0.06))
             for name, spans, top in bars:
-                colour, hatch = LOOKS.get(name, LOOKS[""])
+                colour, hatch = BARS.get(name, BARS[""])
                 look = {"facecolor": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
                 axis.broken_barh([(start - begin, end - start) for start, end in spans], (top, 0.32), **look)
                 used.setdefault(name, Patch(label=name, **look))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ import torch.nn.functional as F
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.launcher import launch
+from ddplab.panel import live
+from ddplab.plots import DASHES, MARKERS, STYLE, chart
+from ddplab.tables import html_table, text_table
 from ddplab.worker import log
 
 if TYPE_CHECKING:
@@ -97,7 +101,8 @@ class SideBySide:
                      wait=False, quiet=True)  # fmt: skip
         self.trials = [*self.trials, Trial(batch, rate, run)][-COMPARED:]
         try:
-            while not run.ended.wait(WATCH):
+            while run.state == "running":
+                time.sleep(WATCH)
                 redraw()
         finally:
             run.stop()  # for whoever presses ■; of a run that has ended nothing is left to stop
@@ -105,17 +110,12 @@ class SideBySide:
         run.wait()
 
     def __str__(self) -> str:
-        rows = [self.heads, *(trial.facts() for trial in self.trials)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join(lines)
+        return text_table(self.heads, [trial.facts() for trial in self.trials])
 
     __repr__ = __str__
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
-
-        from ddplab.panel import live
 
         page, handle = (self._widget(), None) if live() else (None, None)
         if page is not None:
@@ -132,8 +132,6 @@ class SideBySide:
     def figure(self) -> Figure:
         """Draw the loss against the epoch: a chart for each setting, a line for each seed."""
         import matplotlib.pyplot as plt
-
-        from ddplab.plots import DASHES, MARKERS, STYLE
 
         with plt.style.context(STYLE):
             size = {"figsize": (3.2 * len(self.trials), 2.8), "layout": "constrained"}
@@ -165,7 +163,7 @@ class SideBySide:
         page = ipywidgets.HTML()
 
         def redraw() -> None:
-            go.disabled = clear.disabled = busy = any(not trial.run.ended.is_set() for trial in self.trials)
+            go.disabled = clear.disabled = busy = any(trial.run.state == "running" for trial in self.trials)
             page.value = self._page(busy)
 
         def work(*chosen: Any) -> None:
@@ -191,24 +189,18 @@ class SideBySide:
         return ipywidgets.VBox([ipywidgets.HBox([batch, rate, seeds]), ipywidgets.HBox([go, clear]), page])
 
     def _page(self, busy: bool) -> str:
-        from ddplab.panel import STYLE, chart
-
         if not self.trials:
             return '<div role="status">Nothing trained yet: choose, and press Train.</div>'
         box = (0, self.epochs, 0, TOP)
         charts = [chart(t.name, t.curves(), 100, i * 300, "epoch", box) for i, t in enumerate(self.trials)]
-        cells = [[f"<td>{cell}</td>" for cell in trial.facts()] for trial in self.trials]
-        rows = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
-        head = "".join(f'<th scope="col">{head}</th>' for head in self.heads)
         label = html.escape("training loss against the epoch: " + "; ".join(trial.name for trial in self.trials))
         width = 300 * len(charts)
         return (
-            f'<style>{STYLE}</style><div role="status">{"Training …" if busy else "Trained."}</div>'
+            f'<div role="status">{"Training …" if busy else "Trained."}</div>'
             f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} 170" '
             f'style="width:{width}px;max-width:100%;font:11px sans-serif">{"".join(charts)}</svg>'
             f"<div>Training loss against the epoch, one chart for each setting, one line for each seed. What is above "
-            f"{TOP:g} is drawn at the top.</div>"
-            f'<div class="ddplab"><table><tr>{head}</tr>{rows}</table></div>'
+            f"{TOP:g} is drawn at the top.</div>" + html_table(self.heads, [trial.facts() for trial in self.trials])
         )
 
 

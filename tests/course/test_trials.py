@@ -37,7 +37,7 @@ def settled(runs):
     for thread in threading.enumerate():
         if "work" in thread.name:
             thread.join(60)
-    assert all(trial.run.ended.is_set() for trial in runs.trials)
+    assert all(trial.run.state != "running" for trial in runs.trials)
 
 
 def test_runs_differ_by_seed_alone_and_learn():

@@ -1,0 +1,199 @@
+"""Where the processes of ranks come from: a forkserver that has imported torch, and forks of it made ahead.
+
+The *forkserver* is a small process that has imported torch once and never touched a GPU, so each rank is a fork of it
+and starts in milliseconds: https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods. Torch's
+own process layer asks it for them, `torch.multiprocessing.start_processes`.
+
+To fork a process with all of torch in it, and to wait for one to end, takes longer than many a launch. So in the
+pause after a run processes are forked for those to come: twice as many as it had ranks, at most SPARES. They are no
+ranks yet: each waits for an `Order` (see `worker`), carries it out and leaves; none is used twice. One that waits takes
+no CPU time and about 9 MiB of memory that it shares with nobody. They end with the kernel, also with a killed one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import multiprocessing
+import multiprocessing.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import connection, spawn
+from typing import NamedTuple
+
+from torch.multiprocessing import start_processes
+
+from ddplab import worker
+
+# Forking a process that has loaded torch is unsafe on macOS; there each rank starts afresh, which is slower.
+START_METHOD = "spawn" if sys.platform == "darwin" else "forkserver"
+SPARES = 16  # processes that wait, at most
+PAUSE = 0.1  # seconds after a run before any is forked: a launch that follows at once has the cores for itself
+
+# Is this process the forkserver? It imports ddplab too, so that its forks need not.
+IN_FORKSERVER = any("from multiprocessing.forkserver import main" in argument for argument in sys.orig_argv)
+if IN_FORKSERVER:  # it outlives a killed kernel by a moment, and takes the folder of its socket along
+    atexit.register(shutil.rmtree, os.environ.get("DDPLAB_SOCKET_DIR", ""), ignore_errors=True)
+    gc.freeze()  # its forks share these objects for as long as nobody, the garbage collector included, touches them
+
+
+class Worker(NamedTuple):
+    """A process that waits for its order, or carries it out, and our end of the pipe to it."""
+
+    process: multiprocessing.process.BaseProcess
+    orders: connection.Connection
+
+
+_spares: list[Worker] = []
+_lock = threading.Lock()  # held while a process is forked
+_launches = 0
+
+
+def warm_up() -> None:
+    """Start the forkserver in the background; it imports torch while you read. Returns at once."""
+    if START_METHOD == "forkserver":
+        # torch._dynamo is what the first DDP(...) of a process imports: a second, saved in every rank
+        multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "ddplab.worker"])
+        from multiprocessing.forkserver import ensure_running
+        from multiprocessing.util import get_temp_dir
+
+        folder = tempfile.tempdir
+        if len(tempfile.gettempdir()) > 60:  # the address of a socket has room for about a hundred characters
+            tempfile.tempdir = "/tmp"
+        os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()  # made now, and kept
+        tempfile.tempdir = folder
+        # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        theirs, multiprocessing.util.spawnv_passfds = multiprocessing.util.spawnv_passfds, _spawn_apart
+        try:
+            ensure_running()
+        finally:
+            multiprocessing.util.spawnv_passfds = theirs
+
+
+def _spawn_apart(path: bytes, args: list[str], fds: list[int]) -> int:
+    """multiprocessing's own way to start its servers, but in a process group of their own. Returns the pid.
+
+    The notebook's ■ reaches the kernel's group, and a server that is importing torch must not die of it. And a kernel
+    that is asked to end waits 14 seconds for what is left in its group; these servers end by themselves after it.
+    """
+    server = subprocess.Popen(args, executable=path, pass_fds=fds, restore_signals=False, process_group=0)
+    server.returncode = 0  # nobody waits for it
+    return server.pid
+
+
+def take(count: int) -> list[Worker]:
+    """Return as many processes that wait for an order: spares first, and new ones where those do not suffice."""
+    global _launches
+    taken: list[Worker] = []
+    with _lock:
+        _launches += 1
+        while _spares and len(taken) < count:
+            spare = _spares.pop(0)
+            if spare.process.exitcode is None:
+                taken.append(spare)
+            else:  # somebody, or a machine without memory, has killed it
+                spare.orders.close()
+                spare.process.close()
+        try:
+            while len(taken) < count:
+                taken.append(_start())
+        except BaseException:
+            end(taken)
+            raise
+    return taken
+
+
+def _start() -> Worker:
+    ours, theirs = multiprocessing.Pipe()
+    before = set(multiprocessing.active_children())
+    with theirs, _main_left_alone():
+        try:
+            context = start_processes(worker.stand_by, (theirs,), 1, join=False, start_method=START_METHOD)
+        except BaseException:
+            ours.close()
+            for process in set(multiprocessing.active_children()) - before:
+                process.kill()
+                process.join()
+            raise
+    return Worker(context.processes[0], ours)
+
+
+@contextmanager
+def _main_left_alone() -> Iterator[None]:
+    """Keep multiprocessing from importing the caller's script again in each process: functions travel by value."""
+    theirs, starter = spawn.get_preparation_data, threading.get_ident()
+
+    def preparation_data(name: str) -> dict:
+        data = theirs(name)
+        if threading.get_ident() == starter:  # others may be starting processes of their own
+            data = {key: value for key, value in data.items() if not key.startswith("init_main")}
+        return data
+
+    spawn.get_preparation_data = preparation_data
+    try:
+        yield
+    finally:
+        spawn.get_preparation_data = theirs
+
+
+def retire(workers: list[Worker]) -> None:
+    """See ranks off that have done their work and are leaving, and fork spares for the next; in the background."""
+    if _ends():
+        end(workers, patience=5.0)
+    else:
+        threading.Thread(target=_retire, args=(workers, _launches)).start()
+
+
+def _retire(workers: list[Worker], launches: int) -> None:
+    wanted = min(2 * len(workers), SPARES) if START_METHOD == "forkserver" else 0
+    end(workers, patience=5.0)
+    time.sleep(PAUSE)
+    while len(_spares) < wanted and launches == _launches and not _ends():
+        with _lock:
+            _spares.append(_start())
+
+
+def _ends() -> bool:
+    """Tell whether this process is about to end; Python then waits for what runs, and takes on nothing new."""
+    return not threading.main_thread().is_alive()
+
+
+def end(workers: list[Worker], patience: float = 0.0) -> None:
+    """End processes and whatever they have started; those that are leaving have `patience` seconds for it."""
+    for process, orders in workers:
+        orders.close()  # to a process that waits for orders this means: leave
+        if not patience and process.exitcode is None:
+            end_group(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + max(0.4, patience)
+    for process, _ in workers:
+        process.join(max(0, deadline - time.monotonic()))
+        end_group(process.pid, signal.SIGKILL)  # also what the rank itself has started
+        process.join()
+        process.close()
+
+
+def end_group(pid: int, number: signal.Signals) -> None:
+    """Signal a rank and everything it has started; nothing happens when they are gone."""
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError:  # macOS says so of a group whose processes have all ended
+        pass
+
+
+@atexit.register
+def dismiss() -> None:
+    """End the spares; multiprocessing would wait for them when this process ends."""
+    with _lock:
+        end(_spares)
+        _spares.clear()
