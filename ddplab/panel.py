@@ -9,19 +9,17 @@ import html
 import importlib
 import io
 import json
-import os
-import sys
 import threading
 import time
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from ddplab.folder import Folder, Tail
 from ddplab.follow import View
 from ddplab.plots import chart, curves, stroke
 from ddplab.run import Run
+from ddplab.screen import in_kernel, live
 from ddplab.tables import HTML, brief, html_table
 
 REDRAW = 0.06  # seconds between redraws
@@ -29,28 +27,6 @@ DRAWN_POINTS = 300  # in all curves together, which keeps a redraw of 8 ranks un
 TAIL = 8192  # bytes read of each file at a redraw; run.metrics misses nothing, the panel may skip
 PRINTED_LINES = 20  # of each rank under the cell; the rest is in run.output
 COLUMNS = 8  # logged values with a column of their own; the others are in run.metrics
-
-
-def live() -> bool:
-    """Return True in a notebook that a person looks at: widgets work, and nobody compares outputs."""
-    return _in_kernel() and "PYTEST_CURRENT_TEST" not in os.environ and os.environ.get("DDPLAB_PANEL") != "off"
-
-
-def _in_kernel() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)  # Colab's is a subclass
-
-
-def show(words: Any, widget: Callable[[], Any]) -> None:
-    """Display a widget where somebody can press it, and the words where nobody can."""
-    if not live():
-        print(words)
-        return
-    from IPython.display import display
-
-    # Where the widget is gone (a saved file, a forge) the words stand in for it.
-    display({**widget()._repr_mimebundle_(), "text/plain": str(words)}, raw=True)
 
 
 def view_of(run: Run, folder: Folder, wait: bool, quiet: bool) -> View:
@@ -61,7 +37,7 @@ def view_of(run: Run, folder: Folder, wait: bool, quiet: bool) -> View:
         return Panel(run, folder, wait)
     if not wait:
         return View()
-    return AtTheEnd(run) if _in_kernel() else AsItComes(run, folder)
+    return AtTheEnd(run) if in_kernel() else AsItComes(run, folder)
 
 
 class AtTheEnd(View):

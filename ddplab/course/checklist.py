@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ddplab.panel import show
+from ddplab.screen import show
 from ddplab.tables import marked
 
 MARKS = {True: "✓ yes", False: "✗ no", None: "? open"}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import Any
 
-from ddplab.panel import show
+from ddplab.screen import show
 from ddplab.tables import marked
 
 # A verdict is a word and a symbol first; the colour only repeats it. The variables follow JupyterLab's theme.

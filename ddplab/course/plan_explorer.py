@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddplab.course.plan import MACHINES, PRECISION, STATE, Plan, plan_training, transformer_seconds
-from ddplab.panel import show
+from ddplab.screen import show
 from ddplab.tables import html_table, text_table
 
 SIZES = {"124 M": 124e6, "350 M": 350e6, "1.3 B": 1.3e9, "2.7 B": 2.7e9, "7 B": 7e9, "13 B": 13e9}

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.launcher import launch
-from ddplab.panel import live
 from ddplab.plots import DASHES, MARKERS, STYLE, chart
+from ddplab.screen import live
 from ddplab.tables import html_table, text_table
 from ddplab.worker import log
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
-import ddplab.panel
+import ddplab.screen
 from ddplab.course.checklist import dataparallel_checklist
 from ddplab.vgpu import virtual_gpus
 
@@ -30,7 +30,7 @@ def no_gpu(monkeypatch):
 
 @pytest.fixture
 def live(monkeypatch):
-    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+    monkeypatch.setattr(ddplab.screen, "live", lambda: True)
 
 
 def healthy(gpus):

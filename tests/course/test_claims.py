@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-import ddplab.panel
+import ddplab.screen
 from ddplab.course.claims import VERDICTS, Claim, claim, predict
 
 FALSE = {
@@ -19,12 +19,12 @@ FALSE = {
 
 @pytest.fixture
 def live(monkeypatch):
-    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+    monkeypatch.setattr(ddplab.screen, "live", lambda: True)
 
 
 @pytest.fixture
 def not_live(monkeypatch):
-    monkeypatch.setattr(ddplab.panel, "live", lambda: False)
+    monkeypatch.setattr(ddplab.screen, "live", lambda: False)
 
 
 def radio_buttons(prediction, monkeypatch):

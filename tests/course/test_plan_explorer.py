@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-import ddplab.panel
+import ddplab.screen
 from ddplab.course.plan_explorer import CHOICES, planner
 
 
@@ -28,7 +28,7 @@ def test_more_memory_than_a_gpu_has_does_not_fit():
 
 
 def test_the_sliders_change_the_table(monkeypatch):
-    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+    monkeypatch.setattr(ddplab.screen, "live", lambda: True)
     found = planner()
     box = found._widget()
     page = box.children[-1]
@@ -45,7 +45,7 @@ def test_the_sliders_change_the_table(monkeypatch):
 def test_the_text_stands_in_where_the_widget_is_gone(monkeypatch):
     import IPython.display
 
-    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+    monkeypatch.setattr(ddplab.screen, "live", lambda: True)
     shown = []
     monkeypatch.setattr(IPython.display, "display", lambda data, raw=False: shown.append(data))
     found = planner()

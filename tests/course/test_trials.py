@@ -5,14 +5,14 @@ import threading
 
 import pytest
 
-import ddplab.panel
+import ddplab.course.trials
 from ddplab.course import trials
 from ddplab.course.trials import COMPARED, TOP, side_by_side
 
 
 @pytest.fixture
 def live(monkeypatch):
-    monkeypatch.setattr(ddplab.panel, "live", lambda: True)
+    monkeypatch.setattr(ddplab.course.trials, "live", lambda: True)
 
 
 @pytest.fixture
