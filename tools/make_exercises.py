@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from nbformat import NotebookNode
-from run_notebooks import ROOT, NotebookError, execute, normalise, read, tags, write
+from run_notebooks import ROOT, NotebookError, copied, execute, normalise, read, tags, write
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
@@ -108,7 +108,8 @@ def make(solution: Path, exercises: Path) -> None:
     """Write one exercise, executed. Raises NotebookError, and then leaves the file as it was."""
     notebook = exercise_from(read(solution))
     exercises.mkdir(exist_ok=True)
-    execute(notebook, exercises)
+    with copied(exercises) as [folder]:
+        execute(notebook, folder)
     normalise(notebook)
     write(notebook, exercises / solution.name)
 

@@ -12,10 +12,14 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import site
 import sys
 import sysconfig
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -149,10 +153,23 @@ def write(notebook: NotebookNode, path: Path) -> None:
     path.write_text(nbformat.writes(notebook).rstrip() + "\n", encoding="utf-8")
 
 
+@contextmanager
+def copied(*folders: Path) -> Iterator[list[Path]]:
+    """Copies of folders of notebooks to run them in: what cells write beside themselves goes when they go."""
+    with tempfile.TemporaryDirectory() as place:
+        copies = [Path(place) / folder.name for folder in folders]
+        for folder, copy in zip(folders, copies, strict=True):
+            copy.mkdir()
+            for path in folder.glob("*.ipynb"):
+                shutil.copy(path, copy)
+        yield copies
+
+
 def run(path: Path) -> None:
     """Execute one notebook and store it. Raises NotebookError, and then leaves the file as it was."""
     notebook = read(path)
-    execute(notebook, path.parent)
+    with copied(path.parent) as [folder]:
+        execute(notebook, folder)
     normalise(notebook)
     write(notebook, path)
 
