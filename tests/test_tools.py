@@ -175,13 +175,6 @@ def test_drift_is_found_and_named(course):
     assert drift(course) == ["exercises/07_stray.ipynb has no solution"]
 
 
-def test_the_exercises_here_are_what_the_solutions_give():
-    done = subprocess.run(
-        [sys.executable, "tools/make_exercises.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 # Running
 
 
