@@ -1,4 +1,4 @@
-"""The notebook tools and the learner's own CI, on small notebooks of their own."""
+"""The notebook tools, on small notebooks of their own."""
 
 import importlib
 import json
@@ -9,11 +9,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from notebook_guards import problems
-
-from ddplab import __main__ as cli
 
 ROOT = Path(__file__).parent.parent
 
@@ -283,56 +280,3 @@ def test_each_fault_is_named(spoil, words):
     spoil(notebook)
     found = problems(notebook, lesson=True)
     assert any(words in problem for problem in found), found
-
-
-# The learner's own CI
-
-SETUP = "import torch.distributed as dist\n\nfrom ddplab import check"
-RIGHT = 'def greet():\n    return f"rank {dist.get_rank()} of {dist.get_world_size()}"'
-CHECK = 'check("00.1", greet)'
-
-
-def learners_ci(tmp_path, capsys, *sources):
-    (tmp_path / "exercises").mkdir(exist_ok=True)
-    nbformat.write(new_notebook(cells=[code(source) for source in sources]), tmp_path / "exercises" / "a.ipynb")
-    status = cli.main(["check", str(tmp_path / "exercises")])
-    return status, capsys.readouterr().out.split("a.ipynb\n", 1)[1]
-
-
-def test_correct_exits_0(tmp_path, capsys):
-    status, report = learners_ci(tmp_path, capsys, SETUP, RIGHT, CHECK, "mine = 1 / 0")
-    assert status == 0
-    assert report == (
-        "  00.1 Every rank says who it is: correct\n"
-        "  note: code cell 4 (`mine = 1 / 0`) raised ZeroDivisionError: division by zero\n"
-        "1 correct\n"
-    )
-
-
-def test_wrong_and_blank_are_told_apart(tmp_path, capsys):
-    wrong = RIGHT.replace("{dist.get_world_size()}", "2")
-    status, report = learners_ci(tmp_path, capsys, SETUP, wrong, CHECK)
-    assert status == 1
-    assert "00.1 Every rank says who it is: not yet: on three ranks, rank 0 said 'rank 0 of 2'" in report
-    assert "      hint: Ask torch.distributed for it" in report and report.endswith("\n1 not yet\n")
-    status, report = learners_ci(tmp_path, capsys, SETUP, make_exercises.blank(SOLUTION), CHECK)
-    assert (status, report) == (1, "  00.1 Every rank says who it is: not started\n1 not started\n")
-
-
-def test_a_check_that_was_not_reached_names_the_cell_that_died(tmp_path, capsys):
-    status, report = learners_ci(tmp_path, capsys, SETUP, "def greet(:\n    pass", CHECK, "# check('00.2', x)")
-    assert status == 1
-    assert "00.1 Every rank says who it is: did not run: code cell 2 (`def greet(:`) raised SyntaxError" in report
-    assert "NameError: name 'greet' is not defined" in report and "00.2" not in report
-
-
-def test_nothing_to_check_is_an_error(tmp_path, capsys):
-    assert cli.main(["check", str(tmp_path)]) == 2
-    assert cli.main(["check", str(tmp_path / "missing.ipynb")]) == 2
-    assert "no notebooks found" in capsys.readouterr().err
-
-
-def test_the_workflow_template_runs_the_documented_command():
-    workflow = yaml.safe_load((ROOT / "workshop" / "github-exercises.yml").read_text())
-    steps = workflow["jobs"]["check"]["steps"]
-    assert steps[-1]["run"] == "python -m ddplab check exercises"
