@@ -24,7 +24,7 @@ import torch
 
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder
-from ddplab.follow import follow
+from ddplab.follow import watch
 from ddplab.hardware import cpu_cores
 from ddplab.launcher import hold_store
 from ddplab.panel import view_of
@@ -92,7 +92,7 @@ def _torchrun(
         folder.script_names = {script: script_name} if script_name else {}
         run = Run(folder, kind, None, start=time.time(), nproc_per_node=nproc, nnodes=agents)
         start = functools.partial(_Agents, run, folder, flags, [script, *script_args], not meeting_place_given)
-        return follow(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
+        return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
     except BaseException:
         folder.remove()
         raise

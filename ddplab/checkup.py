@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 
 from ddplab.hardware import cpu_cores, device
@@ -23,7 +24,7 @@ from ddplab.launcher import launch
 from ddplab.run import RankError
 from ddplab.tables import HTML, html_table
 
-STATES = {  # a word and a symbol first; the colour only repeats them
+SIGNS = {  # a word and a symbol first; the colour only repeats them
     "fine": ("✓", "var(--jp-success-color1, #2e7d32)"),
     "note": ("◐", "var(--jp-warn-color1, #b26a00)"),
     "problem": ("✗", "var(--jp-error-color1, #c62828)"),
@@ -41,7 +42,7 @@ class Finding:
     todo: str = ""
 
     def __str__(self) -> str:
-        line = f"{STATES[self.state][0]} {self.state:<8}{self.about}: {self.found}"
+        line = f"{SIGNS[self.state][0]} {self.state:<8}{self.about}: {self.found}"
         return f"{line}\n{'':10}→ {self.todo}" if self.todo else line
 
 
@@ -55,7 +56,7 @@ class Findings(list[Finding]):
 
     def _repr_html_(self) -> str:
         rows = [
-            [HTML(f'<strong style="color:{STATES[line.state][1]}">{STATES[line.state][0]} {line.state}</strong>'),
+            [HTML(f'<strong style="color:{SIGNS[line.state][1]}">{SIGNS[line.state][0]} {line.state}</strong>'),
              line.about, line.found, line.todo]
             for line in self
         ]  # fmt: skip
@@ -254,8 +255,6 @@ def ports() -> Iterator[Finding]:
 
 def names() -> Iterator[Finding]:
     """Whether this machine's own name leads to this machine, and how long the name server takes."""
-    import psutil
-
     name, began = socket.gethostname(), time.monotonic()
     todo = f"Add the line `127.0.0.1 {name}` to /etc/hosts, or set GLOO_SOCKET_IFNAME to an interface (`ip link`)."
     try:
@@ -295,8 +294,6 @@ def cores() -> Iterator[Finding]:
 
 def memory() -> Iterator[Finding]:
     """How much of the machine's memory is free for the ranks."""
-    import psutil
-
     free, ranks = psutil.virtual_memory().available, max(2, torch.cuda.device_count())
     limit, used = _first_line("/sys/fs/cgroup/memory.max"), _first_line("/sys/fs/cgroup/memory.current")
     if limit.isdigit() and used.isdigit():

@@ -24,7 +24,7 @@ _live_runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
 
 class Job(Protocol):
-    """What `follow` needs from whatever runs the ranks: in `launcher` processes, in `agents` torchrun's agents."""
+    """What `watch` needs from whatever runs the ranks: in `launcher` processes, in `agents` torchrun's agents."""
 
     def wait(self, seconds: float) -> None: ...  # until something ends, or time is up
     def exit_codes(self) -> dict[int, int | None]: ...  # rank → exit code, None while it runs
@@ -48,21 +48,21 @@ class View:
         """The run is over, and what it left is still on disk."""
 
 
-def follow(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View, wait: bool) -> Run:
+def watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View, wait: bool) -> Run:
     """Start the ranks and watch them until they end, fail, hang or are stopped; on another thread unless `wait`."""
     _live_runs.add(run)
     if not wait:
         with _interrupt_held():
             job = start()
-            threading.Thread(target=_follow, args=(run, folder, lambda: job, timeout, view), daemon=True).start()
+            threading.Thread(target=_watch, args=(run, folder, lambda: job, timeout, view), daemon=True).start()
         return run
-    _follow(run, folder, start, timeout, view)
+    _watch(run, folder, start, timeout, view)
     if run.error is not None:
         raise run.error
     return run
 
 
-def _follow(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View) -> None:
+def _watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View) -> None:
     job, died_at = None, {}
     try:
         with _interrupt_held():  # a rank that has started must be known to who ends it

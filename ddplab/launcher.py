@@ -24,7 +24,7 @@ from torch.distributed import TCPStore
 from ddplab import worker
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder, save
-from ddplab.follow import follow
+from ddplab.follow import watch
 from ddplab.hardware import choose_device
 from ddplab.panel import view_of
 from ddplab.processes import Worker, end, retire, take
@@ -76,7 +76,7 @@ def launch(
         run = Run(folder, kind, backend, start=time.time(), nproc_per_node=nproc_per_node)
         order = worker.Order(folder, env, path, sys.argv, os.getcwd(), init, backend)
         start = functools.partial(_Ranks, folder, order, store)
-        return follow(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
+        return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
     except BaseException:
         folder.remove()
         raise

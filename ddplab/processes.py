@@ -27,6 +27,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import connection, spawn
+from multiprocessing.forkserver import ensure_running
+from multiprocessing.util import get_temp_dir
 from typing import NamedTuple
 
 from torch.multiprocessing import start_processes
@@ -62,9 +64,6 @@ def warm_up() -> None:
     if START_METHOD == "forkserver":
         # torch._dynamo is what the first DDP(...) of a process imports: a second, saved in every rank
         multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "ddplab.worker"])
-        from multiprocessing.forkserver import ensure_running
-        from multiprocessing.util import get_temp_dir
-
         folder = tempfile.tempdir
         if len(tempfile.gettempdir()) > 60:  # the address of a socket has room for about a hundred characters
             tempfile.tempdir = "/tmp"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 # In the theme's own colours; numbers under each other, rows no taller than a line of code.
-STYLE = (
+CSS = (
     ".ddplab {font-family: var(--jp-code-font-family, monospace); font-size: 12px; line-height: 1.6}"
     ".ddplab th, .ddplab td {text-align: left; padding-right: 16px; white-space: nowrap}"
     ".ddplab td {min-width: 3.5em; font-variant-numeric: tabular-nums}"
@@ -57,7 +57,7 @@ def html_table(
     head = "".join(f'<th scope="col">{_cell(value, prose)}</th>' if value else "<td></td>" for value in heads)
     name = f' aria-label="{html.escape(label)}"' if label else ""
     kind = "ddplab prose" if prose else "ddplab"
-    return f'<style>{STYLE}</style><div class="{kind}"><table{name}><tr>{head}</tr>{body}</table></div>'
+    return f'<style>{CSS}</style><div class="{kind}"><table{name}><tr>{head}</tr>{body}</table></div>'
 
 
 def _cell(value: Any, prose: bool) -> str:

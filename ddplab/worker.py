@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, NoReturn
 import cloudpickle
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d  # nothing public reads the flight recorder in the process itself
 
 from ddplab.folder import Folder, load, save
 from ddplab.hardware import cpu_cores, device
@@ -256,8 +257,6 @@ def write_calls(folder: Folder, rank: int, latest: int = 100) -> None:
     """Write down this rank's latest collectives, as torch's flight recorder has them: each has a number in its group,
     the same on every rank, so that whoever reads them can find the first that differs.
     """
-    from torch._C import _distributed_c10d as c10d
-
     nccl = dist.is_initialized() and dist.get_backend() == "nccl"
     dump = getattr(c10d, "_dump_nccl_trace" if nccl else "_dump_fr_trace", None)
     try:
