@@ -166,6 +166,8 @@ REQUIRED = [  # work, peer, most that ours may take of the peer's time
     ("all_reduce", "start_processes, fork", 2),
     ("ddp", "torchrun", 1 / 30),
     ("ddp", "accelerate notebook_launcher", 1 / 8),
+    ("all_reduce", "ipyparallel, engines running", 0.9),
+    ("ddp", "ipyparallel, engines running", 0.9),
 ]
 
 # ------------------------------------------------------------------ a launcher's own process
@@ -309,11 +311,11 @@ def verdicts(launchers: dict[str, Launcher]) -> tuple[str, bool]:
     lines, all_hold = [], True
     for work, peer, bound in REQUIRED:
         times = ratio(launchers, work, peer)
-        share = f"1/{1 / bound:.0f}" if bound < 1 else f"{bound:.0f} x"
+        share = f"1/{1 / bound:.0f}" if bound < 0.5 else f"{bound:g} x"
         if times is None:
             measured, holds = "not measured", False
         else:
-            measured = f"1/{times:.1f}" if times > 1 else f"{1 / times:.2f} x"
+            measured = f"1/{times:.1f}" if times > 2 else f"{1 / times:.2f} x"
             holds = 1 / times <= bound
         all_hold &= holds
         lines.append(f"{WORKS[work][:3]} at most {share:<5} of {peer:<30}{measured:>14}   {'yes' if holds else 'no'}")

@@ -7,7 +7,7 @@ own process layer asks it for them, `torch.multiprocessing.start_processes`.
 To fork a process with all of torch in it, and to wait for one to end, takes longer than many a launch. So in the
 pause after a run processes are forked for those to come: twice as many as it had ranks, at most SPARES. They are no
 ranks yet: each waits for an `Order` (see `worker`), carries it out and leaves; none is used twice. One that waits takes
-no CPU time and about 9 MiB of memory that it shares with nobody. They end with the kernel, also with a killed one.
+no CPU time and about 13 MiB of memory that it shares with nobody. They end with the kernel, also with a killed one.
 """
 
 from __future__ import annotations

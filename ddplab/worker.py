@@ -117,7 +117,14 @@ def stand_by(_: int, orders: Connection) -> None:
     os.setsid()  # a group of its own: this rank and whatever it starts can be ended together
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the notebook decides what an interrupt means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _touch()
+    if sys.platform == "linux":
+        # a data loader's workers start as in any script, and so find what a cell has defined
+        multiprocessing.set_start_method("fork", force=True)
+    with contextlib.suppress(Exception):  # if it fails, let it fail in the learner's code, where it is told
+        _touch()
+    torch.seed()  # forks of one forkserver would all draw the same numbers; ranks of torchrun do not
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
     try:
         order = orders.recv()
     except EOFError:
@@ -129,19 +136,19 @@ def _touch() -> None:
     """Do in small, and for nothing, what nearly every rank does.
 
     A fork shares its parent's memory until one of the two writes to a page, which is then copied. Those copies take
-    more time than the work itself; here they are made while nobody waits for them. The process group, the GPUs and
-    the random numbers are left to the rank.
+    more time than the work itself; here they are made while nobody waits for them. The process group and the GPUs are
+    left to the rank.
     """
     packed = io.BytesIO()
     torch.save((_number, (), {}), packed, pickle_module=cloudpickle)
     torch.load(io.BytesIO(packed.getvalue()), weights_only=False)
     net = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    optimizer.zero_grad()
     loss = net(torch.randn(8, 8)).pow(2).mean()
     if torch.cuda.device_count() == 0:  # a backward pass asks CUDA for its devices, and their choice is not made yet
         loss.backward()
         optimizer.step()
+    optimizer.zero_grad()
 
 
 def main(order: Order, orders: Connection) -> None:
@@ -155,13 +162,7 @@ def main(order: Order, orders: Connection) -> None:
     try:
         if torch.cuda.is_initialized():
             raise RuntimeError("CUDA was used before the rank began; please report this as a bug of ddplab")
-        if sys.platform == "linux":
-            # a data loader's workers start as in any script, and so find what a cell has defined
-            multiprocessing.set_start_method("fork", force=True)
         torch.set_num_threads(max(1, cpu_cores() // int(env["LOCAL_WORLD_SIZE"])))
-        torch.seed()  # forks of one forkserver would all draw the same numbers; ranks of torchrun do not
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed()
         here = device()
         if here.type == "cuda":
             torch.cuda.set_device(here)

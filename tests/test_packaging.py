@@ -115,7 +115,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 def test_the_wheel_holds_every_module_and_the_digits(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "ddplab").rglob("*.py")}
-    assert ours | {"ddplab/digits.npz"} == {name for name in packed if name.startswith("ddplab/")}
+    assert ours | {"ddplab/course/digits.npz"} == {name for name in packed if name.startswith("ddplab/")}
     assert any(name.endswith("licenses/LICENSE") for name in packed)
     assert any(name.endswith("licenses/NOTICE") for name in packed), "the credit for the digits travels with them"
 
