@@ -207,16 +207,14 @@ class _Ranks:
         self.workers = take(folder.world_size)
         self.done: set[int] = set()  # ranks that have returned, and wait for leave to go
         for rank, it in enumerate(self.workers):
-            with contextlib.suppress(BrokenPipeError):  # it has just died; whoever follows will see
+            with contextlib.suppress(OSError):  # it has just died; whoever follows will see
                 it.orders.send(order._replace(rank=rank))
 
     def wait(self, seconds: float) -> None:
-        waiting = {rank: it for rank, it in enumerate(self.workers) if rank not in self.done}
-        sentinels = [it.process.sentinel for it in waiting.values() if it.process.exitcode is None]
-        ready = connection.wait([*sentinels, *(it.orders for it in waiting.values())], seconds)
-        for rank, it in waiting.items():
-            if it.orders in ready and self._has_returned(it):
-                self.done.add(rank)
+        alive = {rank: self.workers[rank] for rank in self.pids() if rank not in self.done}
+        signs = [sign for it in alive.values() for sign in (it.process.sentinel, it.orders)]
+        ready = connection.wait(signs, seconds)
+        self.done |= {rank for rank, it in alive.items() if it.orders in ready and self._has_returned(it)}
 
     @staticmethod
     def _has_returned(it: Worker) -> bool:
