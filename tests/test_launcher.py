@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -150,11 +151,9 @@ def test_a_module_of_the_folder_one_has_changed_to_is_found(tmp_path, monkeypatc
 
 def test_launches_from_several_threads_leave_main_alone():
     main = sys.modules["__main__"]
-    threads = [threading.Thread(target=launch, args=[print], kwargs={"quiet": True}) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: launch(dist.get_rank, quiet=True).results, range(4)))
+    assert results == [[0, 1]] * 4
     assert sys.modules["__main__"] is main
 
 
