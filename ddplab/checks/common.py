@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ class Number:
 
     name: what the notebook calls it. wanted: the right answer, met to `within` of its size. otherwise: the hint for a
     number that nobody expected. mistakes: a row for each wrong number that people arrive at: the number, what it is,
-    and a hint.
+    and a hint. They read best as `Number("gpus", 4, "Count them.").with_mistakes((8, "…", "…"), …)`.
     """
 
     name: str
@@ -54,6 +54,10 @@ class Number:
     otherwise: str
     mistakes: Sequence[tuple[float, str, str]] = ()
     within: float = 1e-9
+
+    def with_mistakes(self, *rows: tuple[float, str, str]) -> "Number":
+        """The same number, with these mistakes."""
+        return replace(self, mistakes=rows)
 
     def judge(self, answer: Any) -> None:
         """Raise NotYet unless the answer is the number wanted."""
@@ -76,8 +80,21 @@ def expect(
     Number(name, wanted, otherwise, [(wrong, *told) for wrong, told in known.items()], within).judge(answer)
 
 
+ASKED: dict[str, list[Number]] = {}  # by the exercise's id
+
+
+def asks(id: str, *asked: Number) -> tuple[Number, ...]:
+    """The same numbers, noted as asked for by an exercise: the tests then judge each row of their mistakes.
+
+    For a check that judges them itself, by `expect_all`. Each is an argument of the check, and has its name.
+    """
+    ASKED.setdefault(id, []).extend(asked)
+    return asked
+
+
 def numbers(id: str, title: str, *asked: Number) -> None:
     """Register an exercise whose answers are numbers: `check(id, first, second, …)`, in the order of `asked`."""
+    asks(id, *asked)
 
     def judge(*answers: Any, **named: Any) -> None:
         expect_all(asked, judge.__signature__.bind(*answers, **named).arguments)

@@ -18,58 +18,32 @@ TOO = "The short last batch makes an update too."
 numbers(
     "02.1",
     "What is printed",
-    Number(
-        "guessing",
-        math.log(100),
-        "Minus the log of the chance that each class gets.",
-        [
-            (math.log2(100), "that is a logarithm to base 2", "Cross entropy takes the natural one, `math.log`."),
-            (math.log10(100), "that is a logarithm to base 10", "Cross entropy takes the natural one, `math.log`."),
-            (math.log(10), "that is for ten classes", "Here there are 100."),
-            (-math.log(100), "the sign is wrong", "Cross entropy is *minus* the log of a chance below 1."),
-            (0.01, "that is the chance of one class", "The loss is minus its logarithm."),
-        ],
-        1e-3,
+    Number("guessing", math.log(100), "Minus the log of the chance that each class gets.", within=1e-3).with_mistakes(
+        (math.log2(100), "that is a logarithm to base 2", "Cross entropy takes the natural one, `math.log`."),
+        (math.log10(100), "that is a logarithm to base 10", "Cross entropy takes the natural one, `math.log`."),
+        (math.log(10), "that is for ten classes", "Here there are 100."),
+        (-math.log(100), "the sign is wrong", "Cross entropy is *minus* the log of a chance below 1."),
+        (0.01, "that is the chance of one class", "The loss is minus its logarithm."),
     ),
-    Number(
-        "last_alone",
-        80,
-        "What is left of 50,000 when the full batches are taken away?",
-        [
-            (128, "that is a full batch", "50,000 is not a multiple of 128."),
-            (48, "so many are missing to a full batch", "The last batch holds what is left over."),
-        ],
+    Number("last_alone", 80, "What is left of 50,000 when the full batches are taken away?").with_mistakes(
+        (128, "that is a full batch", "50,000 is not a multiple of 128."),
+        (48, "so many are missing to a full batch", "The last batch holds what is left over."),
     ),
-    Number(
-        "last_rank_0",
-        84,
-        "What is left of 12,500 when the full batches are taken away?",
-        [
-            (128, "that is a full batch", "A quarter of 50,000 is not a multiple of 128."),
-            (80, "that is the rest on one GPU", "Rank 0 has a quarter of the images."),
-            (20, "that is a quarter of the rest on one GPU", "The images are dealt out first, then cut into batches."),
-            (336, "that is the rest for all four ranks", "Rank 0 prints the loss of its own images."),
-        ],
+    Number("last_rank_0", 84, "What is left of 12,500 when the full batches are taken away?").with_mistakes(
+        (128, "that is a full batch", "A quarter of 50,000 is not a multiple of 128."),
+        (80, "that is the rest on one GPU", "Rank 0 has a quarter of the images."),
+        (20, "that is a quarter of the rest on one GPU", "The images are dealt out first, then cut into batches."),
+        (336, "that is the rest for all four ranks", "Rank 0 prints the loss of its own images."),
     ),
-    Number(
-        "updates_alone",
-        391,
-        "Batches in 50,000 images, the short one included.",
-        [
-            (390, "those are the full batches", TOO),
-            (390.625, "that is not a whole number", TOO),
-        ],
+    Number("updates_alone", 391, "Batches in 50,000 images, the short one included.").with_mistakes(
+        (390, "those are the full batches", TOO),
+        (390.625, "that is not a whole number", TOO),
     ),
-    Number(
-        "updates_four",
-        98,
-        "Batches in 12,500 images, the short one included.",
-        [
-            (97, "those are the full batches", TOO),
-            (97.65625, "that is not a whole number", TOO),
-            (391, "that is as many as on one GPU", "Each rank has a quarter of the images."),
-            (392, "that counts each rank's own", "All four make one update together."),
-        ],
+    Number("updates_four", 98, "Batches in 12,500 images, the short one included.").with_mistakes(
+        (97, "those are the full batches", TOO),
+        (97.65625, "that is not a whole number", TOO),
+        (391, "that is as many as on one GPU", "Each rank has a quarter of the images."),
+        (392, "that counts each rank's own", "All four make one update together."),
     ),
 )
 

@@ -17,49 +17,29 @@ ROOT = "The error goes with the *root* of the batch."
 numbers(
     "02b.1",
     "Numbers of noise",
-    Number(
-        "error_at_8",
-        1.6,
-        "A quarter of the batch: by which factor does 1/√B grow?",
-        [
-            (3.2, "that goes in proportion to the batch", ROOT),
-            (0.4, "fewer images make it larger", "A smaller batch is noisier."),
-            (0.2, "fewer images make it larger", "A smaller batch is noisier."),
-            (0.8, "that is the error at 32", "A smaller batch is noisier."),
-        ],
+    Number("error_at_8", 1.6, "A quarter of the batch: by which factor does 1/√B grow?").with_mistakes(
+        (3.2, "that goes in proportion to the batch", ROOT),
+        (0.4, "fewer images make it larger", "A smaller batch is noisier."),
+        (0.2, "fewer images make it larger", "A smaller batch is noisier."),
+        (0.8, "that is the error at 32", "A smaller batch is noisier."),
     ),
-    Number(
-        "batch_for_02",
-        512,
-        "A quarter of the error needs how many times the batch?",
-        [
-            (128, "that goes in proportion to the batch", ROOT),
-            (8, "that makes more noise", "A quarter of the error needs a larger batch."),
-            (2, "that makes more noise", "A quarter of the error needs a larger batch."),
-            (64, "that has an error of 0.57", "A quarter of the error needs how many times the batch?"),
-            (256, "that has an error of 0.28", "A quarter of the error needs how many times the batch?"),
-        ],
+    Number("batch_for_02", 512, "A quarter of the error needs how many times the batch?").with_mistakes(
+        (128, "that goes in proportion to the batch", ROOT),
+        (8, "that makes more noise", "A quarter of the error needs a larger batch."),
+        (2, "that makes more noise", "A quarter of the error needs a larger batch."),
+        (64, "that has an error of 0.57", "A quarter of the error needs how many times the batch?"),
+        (256, "that has an error of 0.28", "A quarter of the error needs how many times the batch?"),
     ),
-    Number(
-        "ranks_for_half",
-        4,
-        "Half the error needs how many times the batch?",
-        [
-            (2, "two ranks have 64 images, and an error of 0.57", ROOT),
-            (128, "that is the number of images", "How many ranks have so many, with 32 each?"),
-            (16, "that makes an error of 0.2", "Half the error, not a quarter."),
-        ],
+    Number("ranks_for_half", 4, "Half the error needs how many times the batch?").with_mistakes(
+        (2, "two ranks have 64 images, and an error of 0.57", ROOT),
+        (128, "that is the number of images", "How many ranks have so many, with 32 each?"),
+        (16, "that makes an error of 0.2", "Half the error, not a quarter."),
     ),
-    Number(
-        "epochs_at_256",
-        80,
-        "32 updates in an epoch with 32, and 4 with 256.",
-        [
-            (10, "with as many epochs it has an eighth of the updates", "32 updates in an epoch, and 4."),
-            (1.25, "the wrong way round", "A larger batch makes fewer updates in an epoch, so it needs more epochs."),
-            (320, "that is the number of updates", "How many epochs is that, with 4 updates in each?"),
-            (8, "that is by how many times", "How many epochs in all?"),
-        ],
+    Number("epochs_at_256", 80, "32 updates in an epoch with 32, and 4 with 256.").with_mistakes(
+        (10, "with as many epochs it has an eighth of the updates", "32 updates in an epoch, and 4."),
+        (1.25, "the wrong way round", "A larger batch makes fewer updates in an epoch, so it needs more epochs."),
+        (320, "that is the number of updates", "How many epochs is that, with 4 updates in each?"),
+        (8, "that is by how many times", "How many epochs in all?"),
     ),
 )
 

@@ -10,10 +10,31 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, gpus_for, hint_for, kind, needs_function, number
+from ddplab.checks.common import Number, asks, expect_all, gpus_for, hint_for, kind, needs_function, number
 from ddplab.course.checklist import dataparallel_checklist
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
+
+NUMBERS = asks(
+    "03.1",
+    Number("copied", 12_000_000, "4 bytes a parameter, for every GPU that does not have them yet.").with_mistakes(
+        (16_000_000, "that is a copy for each of four", "The first GPU has the original."),
+        (4_000_000, "that is one copy", "How many GPUs need one?"),
+        (3_000_000, "those are numbers, not bytes", "4 bytes each."),
+        (1_000_000, "those are the parameters", "How many GPUs need a copy, and how many bytes is it?"),
+        (24_000_000, "that is there and back", "One forward only."),
+    ),
+    Number("grad", 10, "What do 3 and 7 make?").with_mistakes(
+        (2.5, "that is the mean", "Nobody divides: the loss is a sum, and DataParallel adds up."),
+        (1, "that is the first GPU's", "The gradients of all replicas come home."),
+        (4, "that is the last GPU's", "The gradients of all replicas come home."),
+    ),
+    Number("never_seen", 750, "The sampler serves one share of four.").with_mistakes(
+        (250, "those are the ones that are seen", "And the others?"),
+        (0, "so it would be if there were four processes", "Who loads the shares of ranks 1, 2 and 3?"),
+        (500, "that holds for num_replicas=2", "The sampler keeps one share of four."),
+    ),
+)
 
 
 @exercise("03.1", "Numbers of one step")
@@ -33,38 +54,7 @@ def numbers(sizes: Any, copied: Any, grad: Any, never_seen: Any) -> None:
             f"{shown}: that would be fairer than what scatter does",
             hint="It divides, rounds up, and gives that many to each until nothing is left. Try scatter, or `chunk`.",
         )
-    Number(
-        "copied",
-        12_000_000,
-        "4 bytes a parameter, for every GPU that does not have them yet.",
-        [
-            (16_000_000, "that is a copy for each of four", "The first GPU has the original."),
-            (4_000_000, "that is one copy", "How many GPUs need one?"),
-            (3_000_000, "those are numbers, not bytes", "4 bytes each."),
-            (1_000_000, "those are the parameters", "How many GPUs need a copy, and how many bytes is it?"),
-            (24_000_000, "that is there and back", "One forward only."),
-        ],
-    ).judge(copied)
-    Number(
-        "grad",
-        10,
-        "What do 3 and 7 make?",
-        [
-            (2.5, "that is the mean", "Nobody divides: the loss is a sum, and DataParallel adds up."),
-            (1, "that is the first GPU's", "The gradients of all replicas come home."),
-            (4, "that is the last GPU's", "The gradients of all replicas come home."),
-        ],
-    ).judge(grad)
-    Number(
-        "never_seen",
-        750,
-        "The sampler serves one share of four.",
-        [
-            (250, "those are the ones that are seen", "And the others?"),
-            (0, "so it would be if there were four processes", "Who loads the shares of ranks 1, 2 and 3?"),
-            (500, "that holds for num_replicas=2", "The sampler keeps one share of four."),
-        ],
-    ).judge(never_seen)
+    expect_all(NUMBERS, {"copied": copied, "grad": grad, "never_seen": never_seen})
 
 
 @exercise("03.2", "A forward of your own")

@@ -8,56 +8,37 @@ import torch.nn.functional as F
 from torch import nn
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, expect_all, flat, gpus_for, kind, needs_function, number, off
+from ddplab.checks.common import Number, asks, expect_all, flat, gpus_for, kind, needs_function, number, off
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 
-MEGABYTES = [
-    Number(
-        "forward",
-        300,
-        "4 bytes a parameter, one copy for each GPU but the first.",
-        [
-            (100, "that is one copy of the model", "GPU 0 has the model. How many others need it?"),
-            (400, "GPU 0 has the model already", "N - 1 copies, not N."),
-            (75, "you counted parameters", "A float32 number takes 4 bytes."),
-            (25, "you counted parameters", "A float32 number takes 4 bytes, and three GPUs need the model."),
-        ],
+MEGABYTES = asks(
+    "07.1",
+    Number("forward", 300, "4 bytes a parameter, one copy for each GPU but the first.").with_mistakes(
+        (100, "that is one copy of the model", "GPU 0 has the model. How many others need it?"),
+        (400, "GPU 0 has the model already", "N - 1 copies, not N."),
+        (75, "you counted parameters", "A float32 number takes 4 bytes."),
+        (25, "you counted parameters", "A float32 number takes 4 bytes, and three GPUs need the model."),
     ),
-    Number(
-        "step",
-        600,
-        "What goes out in the forward comes back as gradients.",
-        [
-            (300, "that is the forward alone", "The gradients of the parameters come back."),
-            (400, "the gradients come back from three GPUs, each with all of them", "As much back as went out."),
-            (800, "GPU 0 copies nothing to itself", "N - 1 copies each way."),
-        ],
+    Number("step", 600, "What goes out in the forward comes back as gradients.").with_mistakes(
+        (300, "that is the forward alone", "The gradients of the parameters come back."),
+        (400, "the gradients come back from three GPUs, each with all of them", "As much back as went out."),
+        (800, "GPU 0 copies nothing to itself", "N - 1 copies each way."),
     ),
-    Number(
-        "evaluation",
-        3000,
-        "Ten forwards, no backward.",
-        [
-            (0, "`no_grad` saves the gradients, not the replicas", "A replica is made at every forward."),
-            (300, "that is one batch", "A replica is made at every forward, and there are ten."),
-            (6000, "there is no backward", "Without `backward()` nothing is reduced."),
-            (1000, "that is one GPU's copies", "Three GPUs need the model."),
-        ],
+    Number("evaluation", 3000, "Ten forwards, no backward.").with_mistakes(
+        (0, "`no_grad` saves the gradients, not the replicas", "A replica is made at every forward."),
+        (300, "that is one batch", "A replica is made at every forward, and there are ten."),
+        (6000, "there is no backward", "Without `backward()` nothing is reduced."),
+        (1000, "that is one GPU's copies", "Three GPUs need the model."),
     ),
-    Number(
-        "ddp_rank",
-        150,
-        "2(N-1)/N · 4P bytes.",
-        [
-            (600, "that is what all four send together", "Each of the four ranks sends a quarter of that."),
-            (300, "in and out together, or half of all that is sent", "Only what one rank sends: 2(N-1)/N · 4P."),
-            (100, "that is what each rank puts into the all-reduce", "On the ring it sends 2(N-1)/N times that."),
-            (75, "that is one lap of the ring", "One lap adds the pieces up, a second one hands the sums round."),
-            (200, "a lap of the ring has N - 1 rounds, not N", "2(N-1)/N · 4P."),
-        ],
+    Number("ddp_rank", 150, "2(N-1)/N · 4P bytes.").with_mistakes(
+        (600, "that is what all four send together", "Each of the four ranks sends a quarter of that."),
+        (300, "in and out together, or half of all that is sent", "Only what one rank sends: 2(N-1)/N · 4P."),
+        (100, "that is what each rank puts into the all-reduce", "On the ring it sends 2(N-1)/N times that."),
+        (75, "that is one lap of the ring", "One lap adds the pieces up, a second one hands the sums round."),
+        (200, "a lap of the ring has N - 1 rounds, not N", "2(N-1)/N · 4P."),
     ),
-]
+)
 
 
 @exercise("07.1", "The bytes of a large model")

@@ -8,41 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number
+from ddplab.checks.common import Number, asks, expect_all
+
+NUMBERS = asks(
+    "08d.1",
+    Number("forked", 1, "The parent reads it. Does a copy of the parent have to?").with_mistakes(
+        (4, "as if each child read the file again", "A forked child *is* the parent, a moment later."),
+        (3, "as if the children read it", "A forked child *is* the parent, a moment later. Who reads the file?"),
+        (0, "somebody runs the script", "The parent reads the file before it can fork."),
+    ),
+    Number("spawned", 4, "The parent reads it, and then every child.").with_mistakes(
+        (3, "that counts the children only", "The parent has read the file too."),
+        (1, "that is fork", "A spawned child starts empty, and must learn what its function is."),
+        (2, "that was one child", "Here are three."),
+    ),
+    Number("torchrun", 3, "Torchrun starts the script once for each rank.").with_mistakes(
+        (4, "torchrun itself does not read your file as Python", "It starts Python on it, once for each rank."),
+        (1, "that would be one rank", "Torchrun starts the script once for each rank."),
+    ),
+)
 
 
 @exercise("08d.1", "Who reads the file?")
 def outcomes(forked: Any, spawned: Any, torchrun: Any, note: Any, guard: Any) -> None:
     """A file that prints, then starts three children; what a spawned child finds; which error the guard mends."""
-    Number(
-        "forked",
-        1,
-        "The parent reads it. Does a copy of the parent have to?",
-        [
-            (4, "as if each child read the file again", "A forked child *is* the parent, a moment later."),
-            (3, "as if the children read it", "A forked child *is* the parent, a moment later. Who reads the file?"),
-            (0, "somebody runs the script", "The parent reads the file before it can fork."),
-        ],
-    ).judge(forked)
-    Number(
-        "spawned",
-        4,
-        "The parent reads it, and then every child.",
-        [
-            (3, "that counts the children only", "The parent has read the file too."),
-            (1, "that is fork", "A spawned child starts empty, and must learn what its function is."),
-            (2, "that was one child", "Here are three."),
-        ],
-    ).judge(spawned)
-    Number(
-        "torchrun",
-        3,
-        "Torchrun starts the script once for each rank.",
-        [
-            (4, "torchrun itself does not read your file as Python", "It starts Python on it, once for each rank."),
-            (1, "that would be one rank", "Torchrun starts the script once for each rank."),
-        ],
-    ).judge(torchrun)
+    expect_all(NUMBERS, {"forked": forked, "spawned": spawned, "torchrun": torchrun})
     if note not in ("old", "new"):
         raise NotYet(f"`note` is {note!r}, neither 'old' nor 'new'", hint="One of the two words.")
     if note == "new":

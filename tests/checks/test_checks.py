@@ -2,8 +2,10 @@
 
 import ast
 import importlib
+import inspect
 import json
 import random
+import re
 from pathlib import Path
 
 import cloudpickle
@@ -13,11 +15,13 @@ import torch
 
 from ddplab import checks, launch
 from ddplab.checks import CannotCheck, NotFilledIn, NotYet, check, exercise, judge
+from ddplab.checks.common import ASKED
 
 LESSONS = sorted(path.stem for path in Path(checks.__file__).parent.glob("lesson_*.py"))
 for name in LESSONS:
     importlib.import_module(f"ddplab.checks.{name}")
 REGISTERED = sorted(checks.EXERCISES)
+NUMBERS = [pytest.param(id, it, id=f"{id}-{it.name}") for id in sorted(ASKED) for it in ASKED[id]]
 ANSWERS_FILES = sorted(Path(__file__).parent.glob("answers/lesson_*.py"))
 
 
@@ -41,12 +45,27 @@ def name_of(answer):
     return repr(getattr(answer, "__name__", answer))
 
 
+def unwritten(*_):
+    raise NotImplementedError("your code here")
+
+
+def blank_of(entry):
+    """An entry's blank answer. Where it does not say: a function without its lines, or `...` for each value."""
+    cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
+    right = entry["correct"]
+    default = unwritten if inspect.isfunction(right) else (...,) * len(right) if isinstance(right, tuple) else ...
+    return entry.get("blank", default)
+
+
 @pytest.mark.parametrize("id", REGISTERED)
 def test_every_exercise_has_its_answers_and_three_mistakes(id):
+    """The mistakes of the numbers that an exercise asks for count: each of them is judged below."""
     entry = answers_to(id)
-    assert {"correct", "blank", "wrong"} <= entry.keys() <= {"correct", "accepted", "blank", "also blank", "wrong"}
-    assert len(entry["wrong"]) >= 3, f"exercise {id} has fewer than three wrong answers"
-    for _, words in entry["wrong"]:
+    assert {"correct"} <= entry.keys() <= {"correct", "accepted", "blank", "also blank", "wrong"}
+    wrong = entry.get("wrong", [])
+    rows = sum(len(it.mistakes) for it in ASKED.get(id, []))
+    assert len(wrong) + rows >= 3, f"exercise {id} has fewer than three wrong answers"
+    for _, words in wrong:
         assert words, f"exercise {id}: name the words that the message must contain"
 
 
@@ -57,20 +76,39 @@ def test_right_answers_are_correct_and_blanks_are_blank(id):
     for answer in [entry["correct"], *entry.get("accepted", [])]:
         correct = verdict_on(id, answer)
         assert correct.state in (checks.CORRECT, checks.CANNOT_CHECK), f"{name_of(answer)}: {correct}"
-    for answer in [entry["blank"], *entry.get("also blank", [])]:
+    for answer in [blank_of(entry), *entry.get("also blank", [])]:
         blank = verdict_on(id, answer)
         assert blank.state == checks.BLANK, f"{name_of(answer)}: {blank}"
 
 
 @pytest.mark.parametrize("id", REGISTERED)
 def test_each_mistake_is_named(id):
-    for answer, words in answers_to(id)["wrong"]:
+    for answer, words in answers_to(id).get("wrong", []):
         verdict = verdict_on(id, answer)
         if verdict.state == checks.CANNOT_CHECK:
             continue
         assert verdict.state == checks.NOT_YET, str(verdict)
         missing = [word for word in words if word not in verdict.message]
         assert not missing, f"{name_of(answer)}: {missing} not in: {verdict.message}"
+
+
+@pytest.mark.parametrize(("id", "asked"), NUMBERS)
+def test_each_row_of_a_numbers_mistakes_is_told(id, asked):
+    """All answers are right but this one. A row that another one, or the right answer, stands before would not be."""
+    right, names = answers_to(id)["correct"], list(inspect.signature(checks.EXERCISES[id].judge).parameters)
+
+    def told(value):
+        return verdict_on(id, tuple(value if name == asked.name else it for name, it in zip(names, right, strict=True)))
+
+    taken = {asked.wanted, *(wrong for wrong, _, _ in asked.mistakes)}
+    unexpected = next(n for n in range(1, 100) if all(abs(n - other) > 0.5 for other in taken))
+    for value, what, hint in [*asked.mistakes, (unexpected, "that is not it", asked.otherwise)]:
+        verdict = told(value)
+        assert verdict.state == checks.NOT_YET, f"{value} is told as: {verdict}"
+        assert verdict.message.startswith(f"`{asked.name}` is ") and verdict.message.endswith(f": {what}"), verdict
+        assert verdict.hint == hint, verdict
+    assert re.search(f"`{asked.name}`.* not a (whole )?number", told("lost").message)
+    assert told(...).state == checks.BLANK
 
 
 @pytest.mark.parametrize("path", ANSWERS_FILES, ids=lambda path: path.stem)

@@ -29,11 +29,7 @@ RIGHT = (1, 4, 3, "old", "bootstrapping")
 ANSWERS = {
     "08d.1": {
         "correct": RIGHT,
-        "blank": (..., ..., ..., ..., ...),
         "wrong": [
-            ((4, *RIGHT[1:]), ["`forked` is 4", "each child read the file"]),
-            ((1, 3, *RIGHT[2:]), ["`spawned` is 3", "children only"]),
-            ((1, 4, 4, *RIGHT[3:]), ["`torchrun` is 4"]),
             ((*RIGHT[:3], "new", RIGHT[4]), ["`note` is 'new'", "fork"]),
             ((*RIGHT[:3], "both", RIGHT[4]), ["neither 'old' nor 'new'"]),
             ((*RIGHT[:4], "attribute"), ["in no file is not found"]),
