@@ -6,7 +6,7 @@ Colour is never the only sign: every rank's line has a dash, a width and, where 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddplab.metrics import Metrics
 from ddplab.tables import brief
@@ -37,8 +37,9 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
     names = names or tuple(metrics.numeric_columns())
     if not names:
         raise ValueError("nothing to draw: no number was logged; call log(loss=…) inside the function you launch")
+    figure = new_figure(width * len(names), width * 0.6)
     with plt.style.context(STYLE):
-        figure, axes = plt.subplots(1, len(names), figsize=(width * len(names), width * 0.6), squeeze=False)
+        axes = figure.subplots(1, len(names), squeeze=False)
         for axis, name in zip(axes[0], names, strict=True):
             for rank in sorted({row["rank"] for row in metrics if name in row}):
                 points = [(row["step"], row[name]) for row in metrics if row["rank"] == rank and name in row]
@@ -54,7 +55,18 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
             axis.set_title(f"{name} at each step, one line per rank", fontsize=10)
             axis.legend(fontsize=8)
     figure.tight_layout()
-    plt.close(figure)  # returned, so that a notebook shows it once
+    return figure
+
+
+def new_figure(width: float, height: float, **options: Any) -> Figure:
+    """Return an empty figure, sizes in inches, which a notebook shows where it is returned. Call it outside of styles.
+
+    A process's first figure switches on that a notebook shows figures at all, and a style that ends would undo that.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure(figsize=(width, height), **options)
+    plt.close(figure)
     return figure
 
 

@@ -202,6 +202,17 @@ def test_a_run_ends_as_a_picture_and_words(kernel):
     assert outcome.text == "2 ranks on cpu (gloo): finished\n"
 
 
+def test_a_figure_of_ours_leaves_those_of_the_learner_to_be_shown(own_kernel):
+    def pictures(code):
+        outcome = own_kernel.run(code)
+        assert not outcome.error, outcome.traceback
+        return sum("image/png" in data for _, data in outcome.displays)
+
+    assert pictures("def fn():\n    for i in range(3):\n        log(loss=i)\nrun = launch(fn, quiet=True)") == 0
+    assert pictures("run.plot('loss')") == 1  # the first figure of this kernel
+    assert pictures("import matplotlib.pyplot as plt\nplt.plot([1, 2])") == 1  # without plt.show()
+
+
 def test_the_panel_of_a_background_run_stays_when_it_has_ended(kernel):
     outcome = kernel.run("run = launch(lambda: log(a=1), wait=False, device='cpu')")
     assert "application/vnd.jupyter.widget-view+json" in outcome.displays[0][1] and outcome.text == ""

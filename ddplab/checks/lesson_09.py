@@ -28,46 +28,30 @@ from ddplab.hardware import device
 BATCH, STEPS, LR = 64, 3, 0.5  # of the loop in exercise 09.2
 
 
+EFFECTIVE_BATCH = [
+    (16, "that is what one rank takes", "How many images do all eight take in one step?"),
+    (2, "that is a batch of 16 shared out", "Each rank takes 16; nothing divides them further."),
+]
+STEPS_PER_EPOCH = [
+    (256, "that many it takes one rank alone", "Each step uses up the images of all ranks."),
+    (4, "too few: one division too many", "4,096 images, and the effective batch in each step."),
+]
+AFTER_BACKWARD = [
+    (36, "that is the sum", "DDP averages."),
+    (1, "that is rank 0's own gradient", "Rank 0's weights go to all, at the wrap. Gradients are averaged."),
+]
+SUMMED_LOSS = [
+    (8, "the wrong way round", "DDP divides. Is what is left larger or smaller?"),
+    (1 / 2, "that holds for two ranks", "DDP takes the mean of as many sums as there are ranks."),
+    (1, "that holds for a mean", "The sum over the batch is eight sums; DDP takes their mean."),
+    (1 / 16, "that is one over the images of a rank", "Count ranks, not images."),
+    (1 / 128, "that is one over the effective batch", "Count ranks, not images."),
+]
 NUMBERS = [
-    Number(
-        "effective_batch",
-        128,
-        "How many images do all eight ranks take in one step?",
-        [
-            (16, "that is what one rank takes", "How many images do all eight take in one step?"),
-            (2, "that is a batch of 16 shared out", "Each rank takes 16; nothing divides them further."),
-        ],
-    ),
-    Number(
-        "steps_per_epoch",
-        32,
-        "4,096 images, and the effective batch in each step.",
-        [
-            (256, "that many it takes one rank alone", "Each step uses up the images of all ranks."),
-            (4, "too few: one division too many", "4,096 images, and the effective batch in each step."),
-        ],
-    ),
-    Number(
-        "after_backward",
-        4.5,
-        "The mean of 1, 2, …, 8.",
-        [
-            (36, "that is the sum", "DDP averages."),
-            (1, "that is rank 0's own gradient", "Rank 0's weights go to all, at the wrap. Gradients are averaged."),
-        ],
-    ),
-    Number(
-        "summed_loss",
-        1 / 8,
-        "DDP takes the mean of as many sums as there are ranks.",
-        [
-            (8, "the wrong way round", "DDP divides. Is what is left larger or smaller?"),
-            (1 / 2, "that holds for two ranks", "DDP takes the mean of as many sums as there are ranks."),
-            (1, "that holds for a mean", "The sum over the batch is eight sums; DDP takes their mean."),
-            (1 / 16, "that is one over the images of a rank", "Count ranks, not images."),
-            (1 / 128, "that is one over the effective batch", "Count ranks, not images."),
-        ],
-    ),
+    Number("effective_batch", 128, "How many images do all eight ranks take in one step?", EFFECTIVE_BATCH),
+    Number("steps_per_epoch", 32, "4,096 images, and the effective batch in each step.", STEPS_PER_EPOCH),
+    Number("after_backward", 4.5, "The mean of 1, 2, …, 8.", AFTER_BACKWARD),
+    Number("summed_loss", 1 / 8, "DDP takes the mean of as many sums as there are ranks.", SUMMED_LOSS),
 ]
 
 
@@ -78,7 +62,7 @@ def numbers_of_a_run(effective_batch: Any, steps_per_epoch: Any, after_backward:
     given = {it.name: answer for it, answer in zip(NUMBERS, answers, strict=True)}
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise NotYet(f"`{name}` is {value!r}, not a number", hint="A Python number, such as 3 or 1 / 4.")
+            raise NotYet(f"`{name}` is {value!r}, not a number", "A Python number, such as 3 or 1 / 4.")
     expect_all(NUMBERS, given)
 
 
@@ -97,32 +81,26 @@ def _converted_on(size: int, train: Callable[..., Any]) -> None:
     seen = [rank["seen"] for rank in ranks]
     start = _weights_of_one_device(steps=0)
     if not any(seen):
-        raise NotYet(f"{where}, nobody called the network", hint="The forward pass is a call: `model(images)`.")
+        raise NotYet(f"{where}, nobody called the network", "The forward pass is a call: `model(images)`.")
     if torch.equal(weights[0], start):
-        raise NotYet(
-            f"{where}, the weights of `net` never moved",
-            hint="`optimizer.step()` moves them, if the optimiser has the parameters of `net` and gradients are there.",
-        )
+        hint = "`optimizer.step()` moves them, if the optimiser has the parameters of `net` and gradients are there."
+        raise NotYet(f"{where}, the weights of `net` never moved", hint)
     if any(off(other, weights[0]) > 1e-9 for other in weights):
         if not ranks[0]["wrapped"]:
-            raise NotYet(
-                f"{where}, the ranks end with different weights, for nobody averages the gradients",
-                hint="Put `net` into DDP before the loop.",
-            )
+            hint = "Put `net` into DDP before the loop."
+            raise NotYet(f"{where}, the ranks end with different weights, for nobody averages the gradients", hint)
         if ranks[0]["wrapped"] > 1:
             raise NotYet(
                 f"{where}, you make {ranks[0]['wrapped']} DDP models, and the ranks end with different weights",
-                hint="Wrap once, before the loop, and keep the result in a variable: `model = DDP(net)`.",
+                "Wrap once, before the loop, and keep the result in a variable: `model = DDP(net)`.",
             )
         if not ranks[0]["called"]:
             raise NotYet(
                 f"{where}, you wrapped `net` in DDP, but the loop calls `net` itself, so the gradients never meet",
-                hint="`model = DDP(net)`, and then call `model(images)`.",
+                "`model = DDP(net)`, and then call `model(images)`.",
             )
-        raise NotYet(
-            f"{where}, the ranks end with different weights",
-            hint="Does every rank do the same number of steps, with the same optimiser?",
-        )
+        hint = "Does every rank do the same number of steps, with the same optimiser?"
+        raise NotYet(f"{where}, the ranks end with different weights", hint)
     _shares(where, size, seen)
     if off(weights[0], _weights_of_one_device()) < 1e-7:
         return
@@ -134,10 +112,8 @@ def _converted_on(size: int, train: Callable[..., Any]) -> None:
     }.items():
         if off(weights[0], _weights_of_one_device(other, size)) < 1e-7:
             raise NotYet(f"{where}, the weights are not those of one device, but those of {why}", hint)
-    raise NotYet(
-        f"{where}, the ranks agree, but not with one device",
-        hint="Change nothing but the wrap and the share: same loss, same optimiser, same lr, one step a batch.",
-    )
+    hint = "Change nothing but the wrap and the share: same loss, same optimiser, same lr, one step a batch."
+    raise NotYet(f"{where}, the ranks agree, but not with one device", hint)
 
 
 def _shares(where: str, size: int, seen: list[list[list[int]]]) -> None:
@@ -145,23 +121,17 @@ def _shares(where: str, size: int, seen: list[list[list[int]]]) -> None:
     first = [set(batches[0]) if batches else set() for batches in seen]
     counts = [len(share) for share in first]
     if all(count == BATCH for count in counts):
-        raise NotYet(
-            f"{where}, every rank worked on all {BATCH} images of a batch",
-            hint="That is N times the work for the result of one. Take a share: `images[rank::size]`, labels too.",
-        )
+        hint = "That is N times the work for the result of one. Take a share: `images[rank::size]`, labels too."
+        raise NotYet(f"{where}, every rank worked on all {BATCH} images of a batch", hint)
     if any(count != BATCH // size for count in counts):
         listed = ", ".join(map(str, counts))
-        raise NotYet(
-            f"{where}, the ranks take {listed} of {BATCH} images",
-            hint=f"{BATCH // size} each. Ask for the number of ranks: `dist.get_world_size()`.",
-        )
+        hint = f"{BATCH // size} each. Ask for the number of ranks: `dist.get_world_size()`."
+        raise NotYet(f"{where}, the ranks take {listed} of {BATCH} images", hint)
     if missed := BATCH - len(set().union(*first)):
-        raise NotYet(
-            f"{where}, {missed} of {BATCH} images are nobody's, because ranks work on the same ones",
-            hint="The share has to depend on the rank: `dist.get_rank()`.",
-        )
+        hint = "The share has to depend on the rank: `dist.get_rank()`."
+        raise NotYet(f"{where}, {missed} of {BATCH} images are nobody's, because ranks work on the same ones", hint)
     if any(len(batches) != STEPS for batches in seen):
-        raise NotYet(f"{where}, rank 0 did {len(seen[0])} forward passes for {STEPS} batches", hint="One a batch.")
+        raise NotYet(f"{where}, rank 0 did {len(seen[0])} forward passes for {STEPS} batches", "One a batch.")
 
 
 def _train_in_rank(train: Callable[..., Any]) -> dict[str, Any]:
@@ -223,23 +193,17 @@ def averaged_by_hand(average_gradients: Callable[..., Any]) -> None:
         mean = sum(rank["before"] for rank in ranks) / size
         right = [off(rank["after"], mean) < 1e-9 for rank in ranks]
         if any(rank["moved"] for rank in ranks):
-            raise NotYet(
-                f"{where}, the weights changed",
-                hint="Average `p.grad`, the gradients; the weights are the optimiser's affair.",
-            )
+            hint = "Average `p.grad`, the gradients; the weights are the optimiser's affair."
+            raise NotYet(f"{where}, the weights changed", hint)
         if all(right):
             continue
         if all(off(rank["after"], rank["before"]) < 1e-9 for rank in ranks):
-            raise NotYet(
-                f"{where}, every rank still has its own gradients",
-                hint="`dist.all_reduce(p.grad)` changes `p.grad` itself; so does `p.grad /= …`. A new tensor is lost.",
-            )
+            hint = "`dist.all_reduce(p.grad)` changes `p.grad` itself; so does `p.grad /= …`. A new tensor is lost."
+            raise NotYet(f"{where}, every rank still has its own gradients", hint)
         if any(right):
             good = right.index(True)
-            raise NotYet(
-                f"{where}, rank {good} has the mean and rank {right.index(False)} has not",
-                hint="All ranks need the result: `all_reduce`, not `reduce`; and all must do the same with it.",
-            )
+            hint = "All ranks need the result: `all_reduce`, not `reduce`; and all must do the same with it."
+            raise NotYet(f"{where}, rank {good} has the mean and rank {right.index(False)} has not", hint)
         for factor in (size, 1 / size, size / 2, 2 / size):
             if all(off(rank["after"], factor * mean) < 1e-9 for rank in ranks):
                 hint = {
@@ -247,10 +211,8 @@ def averaged_by_hand(average_gradients: Callable[..., Any]) -> None:
                     1 / size: "Divide once, and not twice.",
                 }.get(factor, "Ask for the number of ranks: `dist.get_world_size()`.")
                 raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
-        raise NotYet(
-            f"{where}, not every gradient is the mean over the ranks",
-            hint="For each `p` in `net.parameters()`: add up `p.grad` over the ranks, then divide.",
-        )
+        hint = "For each `p` in `net.parameters()`: add up `p.grad` over the ranks, then divide."
+        raise NotYet(f"{where}, not every gradient is the mean over the ranks", hint)
 
 
 def _average_in_rank(average_gradients: Callable[..., Any]) -> dict[str, Any]:
@@ -280,10 +242,8 @@ def mended(my_loss: Callable[..., Any]) -> None:
             continue
         factor = multiple(many, one)
         if factor is None:
-            raise NotYet(
-                f"{where} on the ranks, the gradient is {off(many, one):.0%} off that of one device",
-                hint="A mean weighs every rank alike. Add up the losses of the rank's images, then scale the sum.",
-            )
+            hint = "A mean weighs every rank alike. Add up the losses of the rank's images, then scale the sum."
+            raise NotYet(f"{where} on the ranks, the gradient is {off(many, one):.0%} off that of one device", hint)
         hint = "The right direction, the wrong size: what does DDP do with the ranks' gradients?"
         if abs(factor * len(sizes) - 1) < 1e-9:
             hint = "DDP divides by the number of ranks. Undo that."

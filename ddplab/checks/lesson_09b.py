@@ -38,27 +38,23 @@ def _compare(pack: Callable[..., Any], sizes: list[int], cap: int, buckets: list
     call = f"pack({sizes}, {cap})"
     answer = pack(list(sizes), cap)
     if answer is None:
-        raise NotYet(f"{call} gives None", hint="`return` the list of buckets.")
+        raise NotYet(f"{call} gives None", "`return` the list of buckets.")
     try:
         answer = [list(bucket) for bucket in answer]
         flat = [size for bucket in answer for size in bucket]
     except TypeError:
-        raise NotYet(f"{call} gives {answer!r}", hint="A list of buckets, each a list of sizes.") from None
+        raise NotYet(f"{call} gives {answer!r}", "A list of buckets, each a list of sizes.") from None
     if answer == buckets:
         return
     if [] in answer:
-        raise NotYet(
-            f"{call} makes an empty bucket", hint="Begin a new bucket when there is a gradient to put into it."
-        )
+        raise NotYet(f"{call} makes an empty bucket", "Begin a new bucket when there is a gradient to put into it.")
     if flat == sizes[::-1] != sizes:
-        raise NotYet(f"{call} turns the order round", hint="`sizes` is already in the order in which they are ready.")
+        raise NotYet(f"{call} turns the order round", "`sizes` is already in the order in which they are ready.")
     if len(flat) < len(sizes):
-        raise NotYet(
-            f"{call} loses {len(sizes) - len(flat)} of {len(sizes)} gradients",
-            hint="What is in the last bucket at the end leaves too, full or not.",
-        )
+        hint = "What is in the last bucket at the end leaves too, full or not."
+        raise NotYet(f"{call} loses {len(sizes) - len(flat)} of {len(sizes)} gradients", hint)
     if flat != sizes:
-        raise NotYet(f"{call} packs {flat}", hint="Every gradient once, whole, in the order given.")
+        raise NotYet(f"{call} packs {flat}", "Every gradient once, whole, in the order given.")
     reason = "a bucket leaves as soon as it holds `cap` bytes or more, and not before"
     hint = "Put the gradient in first; then look whether the bucket is full."
     if any(sum(bucket) < cap for bucket in answer[:-1]):
@@ -107,31 +103,24 @@ def accumulated(accumulate: Callable[..., Any]) -> None:
 def _judge_accumulation(where: str, parts: int, ranks: list[dict[str, Any]]) -> None:
     mine, right = ranks[0]["gradient"], ranks[0]["right"]
     if mine is None:
-        raise NotYet(
-            f"{where}, there are no gradients afterwards", hint="Who calls `backward()`? And no `zero_grad()`."
-        )
+        raise NotYet(f"{where}, there are no gradients afterwards", "Who calls `backward()`? And no `zero_grad()`.")
     if not ranks[0]["called"]:
-        raise NotYet(
-            f"{where}, you call the network inside DDP, so nothing is exchanged", hint="Call `model(images)` itself."
-        )
+        hint = "Call `model(images)` itself."
+        raise NotYet(f"{where}, you call the network inside DDP, so nothing is exchanged", hint)
     sent = ranks[0]["sent"]
     if sent == 0:
-        raise NotYet(
-            f"{where}, no bucket ever left: the ranks keep gradients of their own",
-            hint="The last portion belongs outside of `no_sync()`, its forward pass too.",
-        )
+        hint = "The last portion belongs outside of `no_sync()`, its forward pass too."
+        raise NotYet(f"{where}, no bucket ever left: the ranks keep gradients of their own", hint)
     if sent > 1 and ranks[0]["backwards"] == sent:
         hint = "Only the last portion exchanges. For the others use `with model.no_sync():`"
         if ranks[0]["held"]:
             hint = "`no_sync()` goes around the forward pass too: the call of `model` decides, `backward()` never asks."
         raise NotYet(f"{where}, each bucket left {sent} times", hint)
     if sent > 1:
-        raise NotYet(f"{where}, each bucket left {sent} times", hint="Hold back all portions but the last.")
+        raise NotYet(f"{where}, each bucket left {sent} times", "Hold back all portions but the last.")
     if ranks[0]["seen"] != IMAGES // 2:
-        raise NotYet(
-            f"{where}, {ranks[0]['seen']} images of a rank's {IMAGES // 2} went through the model",
-            hint="Each portion once.",
-        )
+        hint = "Each portion once."
+        raise NotYet(f"{where}, {ranks[0]['seen']} images of a rank's {IMAGES // 2} went through the model", hint)
     if off(mine, right) < 1e-9:
         return
     factor = multiple(mine, right)
@@ -143,11 +132,9 @@ def _judge_accumulation(where: str, parts: int, ranks: list[dict[str, Any]]) -> 
         }.get(round(factor, 9), "The mean over all images: what does a portion's loss stand for?")
         raise NotYet(f"{where}, the gradient is {factor:.4g} times that of all images at once", hint)
     if off(mine, ranks[0]["last"]) < 1e-9 or off(mine, ranks[0]["last"] / parts) < 1e-9:
-        raise NotYet(f"{where}, the gradient is that of the last portion alone", hint="No `zero_grad()` in between.")
-    raise NotYet(
-        f"{where}, the gradient is {off(mine, right):.0%} off that of all images at once",
-        hint="Is every portion's loss divided alike, the last one's too?",
-    )
+        raise NotYet(f"{where}, the gradient is that of the last portion alone", "No `zero_grad()` in between.")
+    hint = "Is every portion's loss divided alike, the last one's too?"
+    raise NotYet(f"{where}, the gradient is {off(mine, right):.0%} off that of all images at once", hint)
 
 
 def _accumulate_in_rank(accumulate: Callable[..., Any], parts: int) -> dict[str, Any]:
@@ -204,23 +191,17 @@ def _judge_hook(where: str, size: int, ranks: list[dict[str, Any]]) -> None:
     mean = torch.stack([rank["own"] for rank in ranks]).mean(0)
     sent, numbers, got = ranks[0]["sent"], len(mean), [rank["gradient"] for rank in ranks]
     if not sent:
-        raise NotYet(f"{where}, nothing was all-reduced", hint="Start `dist.all_reduce(…, async_op=True)`.")
+        raise NotYet(f"{where}, nothing was all-reduced", "Start `dist.all_reduce(…, async_op=True)`.")
     if any(kind.itemsize > 2 for kind, _ in sent):
-        raise NotYet(
-            f"{where}, you sent {sent[0][0]}, {sent[0][0].itemsize} bytes a number",
-            hint="`tensor.to(torch.bfloat16)` is a new tensor; all-reduce that one.",
-        )
+        hint = "`tensor.to(torch.bfloat16)` is a new tensor; all-reduce that one."
+        raise NotYet(f"{where}, you sent {sent[0][0]}, {sent[0][0].itemsize} bytes a number", hint)
     if sum(n for _, n in sent) != numbers:
-        raise NotYet(
-            f"{where}, {sum(n for _, n in sent)} numbers travelled, for {numbers} gradients", hint="Once each."
-        )
+        raise NotYet(f"{where}, {sum(n for _, n in sent)} numbers travelled, for {numbers} gradients", "Once each.")
     if sent[0][0] != torch.bfloat16:
-        raise NotYet(f"{where}, you sent {sent[0][0]}", hint="`torch.bfloat16`: two bytes, with the range of float32.")
+        raise NotYet(f"{where}, you sent {sent[0][0]}", "`torch.bfloat16`: two bytes, with the range of float32.")
     if all(off(own, rank["own"]) < 1e-6 for own, rank in zip(got, ranks, strict=True)):
-        raise NotYet(
-            f"{where}, every rank still has its own gradients",
-            hint="The promise must be of what was all-reduced, not of `bucket.buffer()`.",
-        )
+        hint = "The promise must be of what was all-reduced, not of `bucket.buffer()`."
+        raise NotYet(f"{where}, every rank still has its own gradients", hint)
     for factor, hint in {
         size: "`all_reduce` adds up; divide by the number of ranks.",
         1 / size: "Divide once, and not twice.",
@@ -229,12 +210,10 @@ def _judge_hook(where: str, size: int, ranks: list[dict[str, Any]]) -> None:
         if abs(factor - 1) > 1e-9 and all(off(own, factor * mean) < 0.02 for own in got):
             raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
     if worst := [off(own, mean) for own in got if off(own, mean) > 0.02]:
-        raise NotYet(
-            f"{where}, the gradients are {worst[0]:.0%} off the mean",
-            hint="Is the sum complete when you use it? `.then(…)` waits for it.",
-        )
+        hint = "Is the sum complete when you use it? `.then(…)` waits for it."
+        raise NotYet(f"{where}, the gradients are {worst[0]:.0%} off the mean", hint)
     if ranks[0]["kind"] != torch.float32:
-        raise NotYet(f"{where}, the promise is of {ranks[0]['kind']}", hint="DDP wants its bucket back in `float32`.")
+        raise NotYet(f"{where}, the promise is of {ranks[0]['kind']}", "DDP wants its bucket back in `float32`.")
 
 
 def _hook_in_rank(hook: Callable[..., Any]) -> dict[str, Any]:
@@ -278,20 +257,20 @@ def named(culprits: Callable[..., Any]) -> None:
     for what, net, loss, wanted in _networks():
         answer = culprits(net, loss)
         if answer is None:
-            raise NotYet("`culprits` gives None", hint="`return` the list.")
+            raise NotYet("`culprits` gives None", "`return` the list.")
         try:
             names = sorted(answer)
             strings = all(isinstance(name, str) for name in names)
         except (TypeError, RuntimeError, ValueError):
             strings = False
         if isinstance(answer, str) or not strings:
-            raise NotYet(f"`culprits` gives {type(answer).__name__}", hint="A list of names, such as 'dogs.weight'.")
+            raise NotYet(f"`culprits` gives {type(answer).__name__}", "A list of names, such as 'dogs.weight'.")
         if extra := [name for name in names if name not in wanted]:
-            raise NotYet(f"{what}, you accuse {extra[0]!r}, which is innocent", hint=EXTRA[what])
+            raise NotYet(f"{what}, you accuse {extra[0]!r}, which is innocent", EXTRA[what])
         if missed := [name for name in wanted if name not in names]:
-            raise NotYet(f"{what}, {missed[0]!r} gets away", hint="It wants a gradient, and no path leads to the loss.")
+            raise NotYet(f"{what}, {missed[0]!r} gets away", "It wants a gradient, and no path leads to the loss.")
         if len(names) != len(wanted):
-            raise NotYet(f"{what}, you name {len(names)} where there are {len(wanted)}", hint="Each name once.")
+            raise NotYet(f"{what}, you name {len(names)} where there are {len(wanted)}", "Each name once.")
 
 
 EXTRA = {

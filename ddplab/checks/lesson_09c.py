@@ -25,54 +25,43 @@ from ddplab.hardware import device
 from ddplab.run import RankError
 
 # A counter on rank 3, a clipped mean, the weight of a word on a short rank, bytes under autocast.
+SEEN = [
+    (24, "that is what rank 3 saw", "Before every forward pass rank 0's buffer overwrites rank 3's."),
+    (15, "that is rank 0's counter", "Rank 3 has added its own images since it was overwritten last."),
+    (78, "that is what all have seen", "Buffers are never added up."),
+    (23, "once too often overwritten", "Rank 0's counter after *two* steps, and then rank 3's third."),
+    (13, "too few steps", "Rank 0's counter after two steps is 10."),
+    (19.5, "that is the mean", "Gradients are averaged; buffers are overwritten."),
+]
+CLIPPED = [
+    (2, "that is rank 0's own gradient", "After `backward()` every rank holds the mean."),
+    (2.75, "that is the mean of clipped gradients", "DDP averages in `backward()`, and the clipping comes after."),
+    (5, "that is the mean, not clipped", "It is longer than 3."),
+    (20, "that is the sum", "DDP averages. And then it is clipped."),
+]
+WEIGHT_OF_A_WORD = [
+    (1 / 3, "the wrong way round", "In a mean over few words, does each count for more or for less?"),
+    (1, "that would be one mean over all words", "DDP averages the means of the ranks, and weighs them alike."),
+]
+BYTES_A_PARAMETER = [
+    (2, "that is a number of the logits", "Gradients have the type of the weights."),
+    (16, "that is of four parameters", "One parameter, one gradient of type `float32`."),
+]
 numbers(
     "09c.1",
     "Four numbers",
     Number(
-        "seen",
-        18,
-        "Before the third forward pass rank 3 gets rank 0's counter. Then it adds its own images.",
-        [
-            (24, "that is what rank 3 saw", "Before every forward pass rank 0's buffer overwrites rank 3's."),
-            (15, "that is rank 0's counter", "Rank 3 has added its own images since it was overwritten last."),
-            (78, "that is what all have seen", "Buffers are never added up."),
-            (23, "once too often overwritten", "Rank 0's counter after *two* steps, and then rank 3's third."),
-            (13, "too few steps", "Rank 0's counter after two steps is 10."),
-            (19.5, "that is the mean", "Gradients are averaged; buffers are overwritten."),
-        ],
+        "seen", 18, "Before the third forward pass rank 3 gets rank 0's counter. Then it adds its own images.", SEEN
     ),
+    Number("clipped", 3, "The mean of the four first; then no more than 3.", CLIPPED),
     Number(
-        "clipped",
-        3,
-        "The mean of the four first; then no more than 3.",
-        [
-            (2, "that is rank 0's own gradient", "After `backward()` every rank holds the mean."),
-            (
-                2.75,
-                "that is the mean of clipped gradients",
-                "DDP averages in `backward()`, and the clipping comes after.",
-            ),
-            (5, "that is the mean, not clipped", "It is longer than 3."),
-            (20, "that is the sum", "DDP averages. And then it is clipped."),
-        ],
-    ),
-    Number(
-        "weight_of_a_word",
-        3,
-        "A word on rank 0 has 1/12 of its rank's mean. And a word on rank 3?",
-        [
-            (1 / 3, "the wrong way round", "In a mean over few words, does each count for more or for less?"),
-            (1, "that would be one mean over all words", "DDP averages the means of the ranks, and weighs them alike."),
-        ],
+        "weight_of_a_word", 3, "A word on rank 0 has 1/12 of its rank's mean. And a word on rank 3?", WEIGHT_OF_A_WORD
     ),
     Number(
         "bytes_a_parameter",
         4,
         "Gradients have the type of the weights. How many bytes has a `float32`?",
-        [
-            (2, "that is a number of the logits", "Gradients have the type of the weights."),
-            (16, "that is of four parameters", "One parameter, one gradient of type `float32`."),
-        ],
+        BYTES_A_PARAMETER,
     ),
 )
 
@@ -95,12 +84,10 @@ def _judge_statistics(where: str, rank: dict[str, Any], rows: list[int]) -> None
     got_mean, got_variance = rank["answer"]
     for name, got in {"mean": got_mean, "variance": got_variance}.items():
         if got.shape != mean.shape:
-            raise NotYet(
-                f"{where}, the {name} has the shape {tuple(got.shape)}, not {tuple(mean.shape)}",
-                hint="One number for each column: sum over the rows, dimension 0.",
-            )
+            hint = "One number for each column: sum over the rows, dimension 0."
+            raise NotYet(f"{where}, the {name} has the shape {tuple(got.shape)}, not {tuple(mean.shape)}", hint)
     if rank["changed"]:
-        raise NotYet(f"{where}, `x` itself has changed", hint="`all_reduce` writes into its tensor; give it a new one.")
+        raise NotYet(f"{where}, `x` itself has changed", "`all_reduce` writes into its tensor; give it a new one.")
     means = torch.stack([part.mean(0) for part in parts])
     if off(got_mean, mean) > 1e-9:
         known = {
@@ -116,9 +103,7 @@ def _judge_statistics(where: str, rank: dict[str, Any], rows: list[int]) -> None
         for what, (value, hint) in known.items():
             if off(got_mean, value) < 1e-9:
                 raise NotYet(f"{where}, the mean is {what}", hint)
-        raise NotYet(
-            f"{where}, the mean is {off(got_mean, mean):.0%} off", hint="Sums and counts, both over all ranks."
-        )
+        raise NotYet(f"{where}, the mean is {off(got_mean, mean):.0%} off", "Sums and counts, both over all ranks.")
     if off(got_variance, variance) > 1e-9:
         spread = torch.stack([part.var(0, correction=0) for part in parts])
         known = {
@@ -134,10 +119,8 @@ def _judge_statistics(where: str, rank: dict[str, Any], rows: list[int]) -> None
         for what, (value, hint) in known.items():
             if off(got_variance, value) < 1e-9:
                 raise NotYet(f"{where}, the mean is right; the variance is {what}", hint)
-        raise NotYet(
-            f"{where}, the mean is right; the variance is {off(got_variance, variance):.0%} off",
-            hint="The mean of the squares, less the square of the mean.",
-        )
+        hint = "The mean of the squares, less the square of the mean."
+        raise NotYet(f"{where}, the mean is right; the variance is {off(got_variance, variance):.0%} off", hint)
 
 
 def _rows(rows: list[int]) -> list[Any]:
@@ -163,32 +146,24 @@ def seeds(seed_ranks: Callable[..., Any]) -> None:
     first, second, again = (on_ranks(_seed_in_rank, seed_ranks, seed, size=3, hints=HINTS) for seed in (7, 8, 7))
     orders, masks = ([rank[what] for rank in first] for what in ("order", "mask"))
     if any(order != orders[0] for order in orders):
-        raise NotYet(
-            "the generators of the ranks give different orders",
-            hint="Seed the generator with what all ranks share: `seed` alone.",
-        )
+        hint = "Seed the generator with what all ranks share: `seed` alone."
+        raise NotYet("the generators of the ranks give different orders", hint)
     if len(set(masks)) == 1:
-        raise NotYet(
-            "all ranks draw the same dropout mask",
-            hint="`torch.manual_seed(…)` with something that depends on `dist.get_rank()`.",
-        )
+        hint = "`torch.manual_seed(…)` with something that depends on `dist.get_rank()`."
+        raise NotYet("all ranks draw the same dropout mask", hint)
     if len(set(masks)) < len(masks):
-        raise NotYet("two of three ranks draw the same dropout mask", hint="A number of its own for every rank.")
+        raise NotYet("two of three ranks draw the same dropout mask", "A number of its own for every rank.")
     if first != again:
         what = "mask" if orders[0] == again[0]["order"] else "order"
-        raise NotYet(
-            f"the same seed gives another {what} the second time",
-            hint="Seed both, and with nothing but `seed` and the rank: no clock, no random number.",
-        )
+        hint = "Seed both, and with nothing but `seed` and the rank: no clock, no random number."
+        raise NotYet(f"the same seed gives another {what} the second time", hint)
     if orders[0] == second[0]["order"]:
-        raise NotYet("the seeds 7 and 8 give the same order", hint="Seed the generator with `seed`.")
+        raise NotYet("the seeds 7 and 8 give the same order", "Seed the generator with `seed`.")
     others = [rank["mask"] for rank in second]
     if common := [(a, b) for a in range(3) for b in range(3) if masks[a] == others[b]]:
         a, b = common[0]
-        raise NotYet(
-            f"rank {a} of the run with seed 7 draws the mask of rank {b} of the run with seed 8",
-            hint="7 + 1 is 8 + 0. Keep more room between seeds: how many ranks are there?",
-        )
+        hint = "7 + 1 is 8 + 0. Keep more room between seeds: how many ranks are there?"
+        raise NotYet(f"rank {a} of the run with seed 7 draws the mask of rank {b} of the run with seed 8", hint)
 
 
 def _seed_in_rank(seed_ranks: Callable[..., Any], seed: int) -> dict[str, Any]:
@@ -214,10 +189,8 @@ def _losses(loss_over_words: Callable[..., Any], lengths: list[list[int]]) -> li
         if "SIGABRT" not in str(error):
             raise
         # gloo aborts where one rank's all_reduce meets another's of a different size
-        raise NotYet(
-            f"{_where(lengths)}, the ranks' `all_reduce` calls do not match, and torch aborts",
-            hint="Every rank calls it, with the same shape, also a rank that has no words.",
-        ) from None
+        hint = "Every rank calls it, with the same shape, also a rank that has no words."
+        raise NotYet(f"{_where(lengths)}, the ranks' `all_reduce` calls do not match, and torch aborts", hint) from None
 
 
 def _where(lengths: list[list[int]]) -> str:
@@ -230,22 +203,18 @@ def _judge_loss(lengths: list[list[int]], ranks: list[dict[str, Any]]) -> None:
     if len(set(calls)) > 1:
         raise NotYet(
             f"{where}, rank 0 calls `all_reduce` {calls[0]} times and rank {len(calls) - 1} {calls[-1]} times",
-            hint="A collective needs all ranks, also one that has no words.",
+            "A collective needs all ranks, also one that has no words.",
         )
     many, one = ranks[0]["gradient"], ranks[0]["right"]
     if many.isnan().any() or any(rank["loss"] != rank["loss"] for rank in ranks):
-        raise NotYet(
-            f"{where}, a rank's loss is not a number",
-            hint="A rank without words: its own mean is 0 / 0. Add up, and divide by everybody's words.",
-        )
+        hint = "A rank without words: its own mean is 0 / 0. Add up, and divide by everybody's words."
+        raise NotYet(f"{where}, a rank's loss is not a number", hint)
     if off(many, one) < 1e-9:
         return
     factor = multiple(many, one)
     if factor is None:
-        raise NotYet(
-            f"{where}, the gradient is {off(many, one):.0%} off that of one device",
-            hint="Add up the rank's words, `reduction='sum'`, and divide by something that all ranks share.",
-        )
+        hint = "Add up the rank's words, `reduction='sum'`, and divide by something that all ranks share."
+        raise NotYet(f"{where}, the gradient is {off(many, one):.0%} off that of one device", hint)
     size, total = len(lengths), sum(counts)
     padded = sum(4 * len(rank) for rank in lengths)
     hints = {

@@ -24,34 +24,30 @@ def fair_stream(my_part: Callable[..., Any]) -> None:
         served = [rank[which] for rank in by_workers]
         times = Counter(sample for share in served for sample in share)
         if not times:
-            raise NotYet(
-                f"{where}, nobody is served anything",
-                hint="`my_part` gives samples: `yield` them, or `return` something that can be iterated.",
-            )
+            hint = "`my_part` gives samples: `yield` them, or `return` something that can be iterated."
+            raise NotYet(f"{where}, nobody is served anything", hint)
         if strange := [sample for sample in times if sample not in range(12)]:
-            raise NotYet(f"{where}, a sample is {strange[0]!r}", hint="Give the samples of `stream` themselves.")
+            raise NotYet(f"{where}, a sample is {strange[0]!r}", "Give the samples of `stream` themselves.")
         most, never = max(times.values()), [sample for sample in range(12) if not times[sample]]
         if most == 1 and not never:
             if len({len(share) for share in served}) > 1:
                 shares = " and ".join(str(len(share)) for share in served)
-                raise NotYet(f"{where}, the ranks get {shares} of 12 samples", hint="The same number for each worker.")
+                raise NotYet(f"{where}, the ranks get {shares} of 12 samples", "The same number for each worker.")
             continue
         if most > 1 and all(max(Counter(share).values(), default=1) == 1 for share in served):
             raise NotYet(
                 f"{where}, both ranks serve sample {next(s for s in range(12) if times[s] > 1)}"
                 + (f", and nobody serves {never[0]}" if never else ""),
-                hint="A worker's number counts within its rank. Count the workers of all ranks through.",
+                "A worker's number counts within its rank. Count the workers of all ranks through.",
             )
         if most > 1:
             raise NotYet(
                 f"{where}, one rank serves sample {next(s for s in range(12) if times[s] > 1)} more than once"
                 + (f", and nobody serves {never[0]}" if never else ""),
-                hint="Each worker gets the whole stream. Which worker is this, of how many? `get_worker_info()`.",
+                "Each worker gets the whole stream. Which worker is this, of how many? `get_worker_info()`.",
             )
-        raise NotYet(
-            f"{where}, nobody serves sample {never[0]}",
-            hint="With w workers on each of n ranks there are n * w of them: each takes every (n * w)-th sample.",
-        )
+        hint = "With w workers on each of n ranks there are n * w of them: each takes every (n * w)-th sample."
+        raise NotYet(f"{where}, nobody serves sample {never[0]}", hint)
 
 
 def _serve_in_rank(my_part: Callable[..., Any], workers: Iterable[int]) -> list[list[Any]]:
@@ -80,36 +76,24 @@ def fresh_noise(make_loader: Callable[..., Any]) -> None:
     runs = on_ranks(_noise_in_rank, make_loader, size=2, hints=LOADER_HINTS)
     for rank, seen in enumerate(runs):
         if seen["workers"] != 2:
-            raise NotYet(f"the loader of rank {rank} has {seen['workers']} workers", hint="`num_workers=2`.")
+            raise NotYet(f"the loader of rank {rank} has {seen['workers']} workers", "`num_workers=2`.")
         if any(len(epoch) != 4 for epoch in seen["first"]):
-            raise NotYet(
-                f"rank {rank} gets {len(seen['first'][0])} samples in an epoch and not 4",
-                hint="The whole data set on each rank; here only the noise matters.",
-            )
+            hint = "The whole data set on each rank; here only the noise matters."
+            raise NotYet(f"rank {rank} gets {len(seen['first'][0])} samples in an epoch and not 4", hint)
     first = [seen["first"] for seen in runs]
     if first[0][0][0::2] == first[0][0][1::2]:
-        raise NotYet(
-            "both workers of rank 0 draw the same numbers", hint="A worker's seed has to depend on the worker."
-        )
+        raise NotYet("both workers of rank 0 draw the same numbers", "A worker's seed has to depend on the worker.")
     if any(epochs[0] == epochs[1] for epochs in first):
-        raise NotYet(
-            "epoch 1 repeats the numbers of epoch 0",
-            hint="Torch's base seed is a new one for each epoch; a `worker_init_fn` that seeds by number undoes that.",
-        )
+        hint = "Torch's base seed is a new one for each epoch; a `worker_init_fn` that seeds by number undoes that."
+        raise NotYet("epoch 1 repeats the numbers of epoch 0", hint)
     if set().union(*first[0]) & set().union(*first[1]):
-        raise NotYet(
-            "rank 0 and rank 1 draw the same numbers",
-            hint="The base seed comes from the loader's generator. Each rank needs one with a seed of its own.",
-        )
+        hint = "The base seed comes from the loader's generator. Each rank needs one with a seed of its own."
+        raise NotYet("rank 0 and rank 1 draw the same numbers", hint)
     if [seen["again"] for seen in runs] != first:
-        raise NotYet(
-            "a second run with the same seed draws other numbers",
-            hint="Then no run can be repeated. Make the generator's seed out of `seed` and the rank.",
-        )
+        hint = "Then no run can be repeated. Make the generator's seed out of `seed` and the rank."
+        raise NotYet("a second run with the same seed draws other numbers", hint)
     if [seen["other"] for seen in runs] == first:
-        raise NotYet(
-            "seed 1 gives the same numbers as seed 0", hint="The generator's seed has to depend on `seed` too."
-        )
+        raise NotYet("seed 1 gives the same numbers as seed 0", "The generator's seed has to depend on `seed` too.")
 
 
 def _noise_in_rank(make_loader: Callable[..., Any]) -> dict[str, Any]:
@@ -154,9 +138,9 @@ def stop_together(together: Callable[..., Any]) -> None:
             if len(batches) != fewest:
                 raise NotYet(
                     f"{where}, rank {rank} makes {len(batches)} step{'s' * (len(batches) != 1)} and not {fewest}",
-                    hint="Before each batch: has every rank one? `dist.ReduceOp.MIN` of a 1 or 0 tells all of them.",
+                    "Before each batch: has every rank one? `dist.ReduceOp.MIN` of a 1 or 0 tells all of them.",
                 )
-            raise NotYet(f"{where}, rank {rank} gets {batches}", hint="Its own batches, in order, each of them once.")
+            raise NotYet(f"{where}, rank {rank} gets {batches}", "Its own batches, in order, each of them once.")
 
 
 def _steps_in_rank(together: Callable[..., Any], sizes: tuple[int, ...]) -> list[Any]:

@@ -16,57 +16,42 @@ from ddplab.checks.common import Number, expect_all, kind, needs_function
 from ddplab.launcher import launch
 
 COUNT = "Draw the four servers and count."
-NUMBERS = [
-    Number(
-        "world_size",
-        32,
-        COUNT,
-        [
-            (4, "that is the number of nodes", "Each of the 4 nodes starts 8 processes."),
-            (8, "that is what one node starts", "There are 4 such nodes."),
-            (12, "the two numbers are added", "Each of the 4 nodes starts 8 processes."),
-        ],
+WORLD_SIZE = [
+    (4, "that is the number of nodes", "Each of the 4 nodes starts 8 processes."),
+    (8, "that is what one node starts", "There are 4 such nodes."),
+    (12, "the two numbers are added", "Each of the 4 nodes starts 8 processes."),
+]
+RANK = [
+    (3, "that is its LOCAL_RANK", "Count the processes of the nodes before its own, too."),
+    (
+        11,
+        "that counts 8 processes before its node",
+        "Nodes count from 0: before node 2 come node 0 and node 1, with 8 processes each.",
     ),
+    (16, "that is the first rank of its node", "LOCAL_RANK 3 is the fourth process there."),
+    (20, "that counts from 1", "RANK, GROUP_RANK and LOCAL_RANK all start at 0."),
+]
+GPU = [
+    (19, "that is its RANK, and no server has that many GPUs", "A server counts its own GPUs from 0."),
+    (2, "that is its GROUP_RANK", "Which of the three numbers starts again on every node?"),
+    (4, "that counts from 1", "The GPUs of a server are cuda:0 to cuda:7."),
+]
+WITH_SPAWN = [
+    (32, "that is without mp.spawn", "Each of the 32 processes of torchrun spawns 8 more."),
+    (40, "the two numbers are added", "Each of the 32 processes of torchrun spawns 8, not all of them together."),
+    (64, "that is one server", "8 processes of torchrun with 8 spawned ones each, on 4 servers."),
+    (288, "that counts the processes that only spawn and wait", "Count those that train."),
+]
+NUMBERS = [
+    Number("world_size", 32, COUNT, WORLD_SIZE),
     Number(
         "rank",
         19,
         "RANK = GROUP_RANK * nproc_per_node + LOCAL_RANK, where torchrun starts as many on every node.",
-        [
-            (3, "that is its LOCAL_RANK", "Count the processes of the nodes before its own, too."),
-            (
-                11,
-                "that counts 8 processes before its node",
-                "Nodes count from 0: before node 2 come node 0 and node 1, with 8 processes each.",
-            ),
-            (16, "that is the first rank of its node", "LOCAL_RANK 3 is the fourth process there."),
-            (20, "that counts from 1", "RANK, GROUP_RANK and LOCAL_RANK all start at 0."),
-        ],
+        RANK,
     ),
-    Number(
-        "gpu",
-        3,
-        COUNT,
-        [
-            (19, "that is its RANK, and no server has that many GPUs", "A server counts its own GPUs from 0."),
-            (2, "that is its GROUP_RANK", "Which of the three numbers starts again on every node?"),
-            (4, "that counts from 1", "The GPUs of a server are cuda:0 to cuda:7."),
-        ],
-    ),
-    Number(
-        "with_spawn",
-        256,
-        COUNT,
-        [
-            (32, "that is without mp.spawn", "Each of the 32 processes of torchrun spawns 8 more."),
-            (
-                40,
-                "the two numbers are added",
-                "Each of the 32 processes of torchrun spawns 8, not all of them together.",
-            ),
-            (64, "that is one server", "8 processes of torchrun with 8 spawned ones each, on 4 servers."),
-            (288, "that counts the processes that only spawn and wait", "Count those that train."),
-        ],
-    ),
+    Number("gpu", 3, COUNT, GPU),
+    Number("with_spawn", 256, COUNT, WITH_SPAWN),
 ]
 
 
@@ -76,7 +61,7 @@ def read_the_command(world_size: int, rank: int, gpu: int, with_spawn: int) -> N
     given = {"world_size": world_size, "rank": rank, "gpu": gpu, "with_spawn": with_spawn}
     for name, answer in given.items():
         if type(answer) is not int:
-            raise NotYet(f"`{name}` is {answer!r}, not a whole number", hint="A bare number, such as 7.")
+            raise NotYet(f"`{name}` is {answer!r}, not a whole number", "A bare number, such as 7.")
     expect_all(NUMBERS, given)
 
 
@@ -84,17 +69,13 @@ def read_the_command(world_size: int, rank: int, gpu: int, with_spawn: int) -> N
 def once_per_job_and_node(run: Any) -> None:
     """The run of a script on 2 nodes of 2 ranks, each printing `writes the checkpoint: …` and `unpacks the data: …`."""
     if not hasattr(run, "output"):
-        raise NotYet(
-            f"the check got {type(run).__name__!r}, not a run",
-            hint="`--out run` on the first line of the script's cell makes it.",
-        )
+        hint = "`--out run` on the first line of the script's cell makes it."
+        raise NotYet(f"the check got {type(run).__name__!r}, not a run", hint)
     if getattr(run, "error", None) is not None:
         raise run.error
     if (run.world_size, run.nnodes) != (4, 2):
-        raise NotYet(
-            f"the script ran with {run.world_size} ranks of {run.nnodes} agents, not 4 of 2",
-            hint="Leave the first line of the cell as it was: `--nnodes 2 --nproc-per-node 2`.",
-        )
+        hint = "Leave the first line of the cell as it was: `--nnodes 2 --nproc-per-node 2`."
+        raise NotYet(f"the script ran with {run.world_size} ranks of {run.nnodes} agents, not 4 of 2", hint)
     wanted = {"writes the checkpoint": ([0], "first_of_job"), "unpacks the data": ([0, 2], "first_of_node")}
     for job, (ranks, name) in wanted.items():
         said = {rank: _after(f"{job}: ", text) for rank, text in run.output.items()}
@@ -113,12 +94,10 @@ def _after(start: str, text: str) -> str | None:
 def _one_of_true_and_false(name: str, job: str, said: dict[int, str | None]) -> None:
     for rank, text in said.items():
         if text is None:
-            raise NotYet(f"rank {rank} does not print `{job}: …`", hint="Leave the two print lines as they were.")
+            raise NotYet(f"rank {rank} does not print `{job}: …`", "Leave the two print lines as they were.")
         if text not in ("True", "False"):
-            raise NotYet(
-                f"on rank {rank} `{name}` is {text}, neither True nor False",
-                hint='A comparison gives one of them: os.environ["…"] == "…".',
-            )
+            hint = 'A comparison gives one of them: os.environ["…"] == "…".'
+            raise NotYet(f"on rank {rank} `{name}` is {text}, neither True nor False", hint)
 
 
 def _who_does(job: str, name: str, doing: list[int]) -> tuple[str, str]:
@@ -148,33 +127,27 @@ def a_free_port(free_port: Callable[[], int]) -> None:
     with contextlib.ExitStack() as held:
         _hold(first, held)
         if _again(free_port) == first:  # from the same state, so that a guess guesses the same
-            raise NotYet(
-                f"it gave {first} again, though another program holds that port now",
-                hint="A number of your own choice, fixed or random, may be taken. Bind to port 0: the system picks.",
-            )
+            hint = "A number of your own choice, fixed or random, may be taken. Bind to port 0: the system picks."
+            raise NotYet(f"it gave {first} again, though another program holds that port now", hint)
 
 
 def _again(free_port: Callable[[], int]) -> int:
     random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
     port = free_port()
     if port is None:
-        raise NotYet("`free_port` returns nothing", hint="Return the port's number.")
+        raise NotYet("`free_port` returns nothing", "Return the port's number.")
     if isinstance(port, tuple):
-        raise NotYet(
-            f"it returns {port!r}: an address and a port",
-            hint="`getsockname()` gives both; the port is the second of them.",
-        )
+        hint = "`getsockname()` gives both; the port is the second of them."
+        raise NotYet(f"it returns {port!r}: an address and a port", hint)
     if isinstance(port, str) and port.isdigit():
-        raise NotYet(f"it returns the text {port!r}", hint="Return a whole number; str(…) can wait until it is needed.")
+        raise NotYet(f"it returns the text {port!r}", "Return a whole number; str(…) can wait until it is needed.")
     if type(port) is not int:
-        raise NotYet(f"it returns {kind(port)}, not a whole number", hint="Look at `getsockname()`.")
+        raise NotYet(f"it returns {kind(port)}, not a whole number", "Look at `getsockname()`.")
     if port == 0:
-        raise NotYet(
-            "it returns 0, which is the question, not the answer",
-            hint="After `bind(('', 0))` ask the socket with `getsockname()` which port it got.",
-        )
+        hint = "After `bind(('', 0))` ask the socket with `getsockname()` which port it got."
+        raise NotYet("it returns 0, which is the question, not the answer", hint)
     if not 1024 <= port <= 65535:
-        raise NotYet(f"it returns {port}, and a program of yours may have 1024 to 65535", hint="Bind to port 0.")
+        raise NotYet(f"it returns {port}, and a program of yours may have 1024 to 65535", "Bind to port 0.")
     return port
 
 
@@ -186,7 +159,7 @@ def _hold(port: int, held: contextlib.ExitStack) -> None:
     except OSError:
         raise NotYet(
             "nobody can use the port that it returns: somebody holds it, perhaps your own socket",
-            hint="Bind to port 0, and close the socket before you return: `with socket.socket() as …`.",
+            "Bind to port 0, and close the socket before you return: `with socket.socket() as …`.",
         ) from None
 
 
@@ -217,13 +190,13 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
 
     met = launch(meet, nproc_per_node=4, device="cpu", init=False, quiet=True, timeout=20).results
     if met != [4, 4, 4, 4]:
-        raise NotYet(f"four processes started with these variables, and met groups of {met}", hint="WORLD_SIZE?")
+        raise NotYet(f"four processes started with these variables, and met groups of {met}", "WORLD_SIZE?")
 
 
 def _compare(got: Any, group_rank: int, local_rank: int) -> None:
     who = f"GROUP_RANK {group_rank}, LOCAL_RANK {local_rank}, of 3 nodes of 2"
     if not isinstance(got, dict):
-        raise NotYet(f"`environment` returns {kind(got)}, not a dict", hint='return {"RANK": …, "LOCAL_RANK": …, …}')
+        raise NotYet(f"`environment` returns {kind(got)}, not a dict", 'return {"RANK": …, "LOCAL_RANK": …, …}')
     wanted = {
         "RANK": group_rank * 2 + local_rank,
         "LOCAL_RANK": local_rank,
@@ -236,18 +209,18 @@ def _compare(got: Any, group_rank: int, local_rank: int) -> None:
         if got.get(name, ...) is ...:
             if name in got:
                 raise NotFilledIn
-            raise NotYet(f"{name} is missing", hint="There are seven: the table in the lesson has them.")
+            raise NotYet(f"{name} is missing", "There are seven: the table in the lesson has them.")
     for name, value in got.items():
         if not isinstance(value, str):
             raise NotYet(
                 f"{name} is {value!r}, of type {type(value).__name__}; variables of the environment are text",
-                hint="Give str(…) of each number.",
+                "Give str(…) of each number.",
             )
     for name, number in wanted.items():
         if got[name] != str(number):
-            raise NotYet(f"{who}: {name} is {got[name]}, not {number}", hint=_hint(name, got[name], local_rank))
+            raise NotYet(f"{who}: {name} is {got[name]}, not {number}", _hint(name, got[name], local_rank))
     if got["MASTER_ADDR"] not in ("127.0.0.1", "localhost", socket.gethostname()):
-        raise NotYet(f"MASTER_ADDR is {got['MASTER_ADDR']!r}", hint="All nodes are this machine: 127.0.0.1.")
+        raise NotYet(f"MASTER_ADDR is {got['MASTER_ADDR']!r}", "All nodes are this machine: 127.0.0.1.")
 
 
 def _hint(name: str, text: str, local_rank: int) -> str:

@@ -21,41 +21,25 @@ from ddplab.course.played_servers import sbatch
 
 NODES = ("that counts nodes", "Each node starts 8 processes.")
 GONE = "Which server was it that went?"
+SMALLEST = [(2, *NODES), (8, "that is one node, and two are the least", "Read `--nnodes 2:4` again."), (1, *NODES)]
 SIZES = [
     Number("largest", 32, "At most 4 nodes of 8.", [(4, *NODES), (8, "that is one node", "At most 4 nodes of 8.")]),
-    Number(
-        "smallest",
-        16,
-        "`--nnodes 2:4` says how many nodes are the least.",
-        [
-            (2, *NODES),
-            (8, "that is one node, and two are the least", "Read `--nnodes 2:4` again."),
-            (1, *NODES),
-        ],
-    ),
+    Number("smallest", 16, "`--nnodes 2:4` says how many nodes are the least.", SMALLEST),
+]
+LEFT = [
+    (24, "that is three nodes, but they have lost something", GONE),
+    (16, "that is two nodes, but they have lost something", GONE),
+    (8, "that is one node", GONE),
+]
+RANK = [
+    (5, "that is its LOCAL_RANK", "The folder is called after LOCAL_RANK. RANK counts through all nodes."),
+    (13, "that counts 8 processes before its node", "Before node 2 come node 0 and node 1."),
+    (29, "that counts three nodes before its own", "Nodes count from 0: before node 2 come node 0 and node 1."),
+    (7, "that adds the numbers", "Before node 2 come two nodes of 8 processes."),
 ]
 AFTER_THE_LOSS = [
-    Number(
-        "left",
-        0,
-        "What was on gpu03, besides eight ranks?",
-        [
-            (24, "that is three nodes, but they have lost something", GONE),
-            (16, "that is two nodes, but they have lost something", GONE),
-            (8, "that is one node", GONE),
-        ],
-    ),
-    Number(
-        "rank",
-        21,
-        "RANK = GROUP_RANK * 8 + LOCAL_RANK.",
-        [
-            (5, "that is its LOCAL_RANK", "The folder is called after LOCAL_RANK. RANK counts through all nodes."),
-            (13, "that counts 8 processes before its node", "Before node 2 come node 0 and node 1."),
-            (29, "that counts three nodes before its own", "Nodes count from 0: before node 2 come node 0 and node 1."),
-            (7, "that adds the numbers", "Before node 2 come two nodes of 8 processes."),
-        ],
-    ),
+    Number("left", 0, "What was on gpu03, besides eight ranks?", LEFT),
+    Number("rank", 21, "RANK = GROUP_RANK * 8 + LOCAL_RANK.", RANK),
 ]
 
 
@@ -66,10 +50,8 @@ def read_the_command(largest: int, smallest: int, store: str, left: int, rank: i
     if not isinstance(store, str):
         raise NotYet(f"`store` is {store!r}, not a name", "A text, such as 'gpu01'.")
     if store.split(":")[0] != "gpu03":
-        raise NotYet(
-            f"`store` is {store!r}: that server does not hold it",
-            "Neither the first node nor node 0 has to. Which option says where they meet?",
-        )
+        hint = "Neither the first node nor node 0 has to. Which option says where they meet?"
+        raise NotYet(f"`store` is {store!r}: that server does not hold it", hint)
     expect_all(AFTER_THE_LOSS, {"left": left, "rank": rank})
 
 
@@ -99,21 +81,16 @@ def any_number_of_ranks(my_loss: Callable[..., Any]) -> None:
 
 def _compare(results: list[Any], size: int) -> None:
     if isinstance(results[0], str):
-        raise NotYet(
-            f"`my_loss` returns {results[0]}, not a tensor with a loss", "Is there a `return`, and no `.item()`?"
-        )
+        hint = "Is there a `return`, and no `.item()`?"
+        raise NotYet(f"`my_loss` returns {results[0]}, not a tensor with a loss", hint)
     ranks = f"on {size} rank{'s' * (size > 1)}"
     seen = [n for _, _, n in results]
     if size > 1 and seen == [IMAGES] * size:
-        raise NotYet(
-            f"{ranks} each rank takes all {IMAGES} images: nothing is shared",
-            "Take every `size`-th image, and begin with your `rank`-th.",
-        )
+        hint = "Take every `size`-th image, and begin with your `rank`-th."
+        raise NotYet(f"{ranks} each rank takes all {IMAGES} images: nothing is shared", hint)
     if sum(seen) != IMAGES:
-        raise NotYet(
-            f"{ranks} the ranks take {' + '.join(map(str, seen))} images, and the batch has {IMAGES}",
-            f"{IMAGES} // 3 leaves a rest. `images[rank::size]` leaves none.",
-        )
+        hint = f"{IMAGES} // 3 leaves a rest. `images[rank::size]` leaves none."
+        raise NotYet(f"{ranks} the ranks take {' + '.join(map(str, seen))} images, and the batch has {IMAGES}", hint)
     got, whole = results[0][:2]
     if off(got, whole) < 1e-5:
         return
@@ -155,19 +132,14 @@ def mend_the_script(mended: str) -> None:
         raise NotYet(f"the endpoint is {first.rdzv_endpoint!r}: it names no machine", "Say which node holds the store.")
     written = re.search(r"--rdzv[-_]endpoint[= ]+[\"']?([\w.-]+):", mended)
     if written:  # no $ in it; the play scontrol says localhost too, so the words tell and not the value
-        raise NotYet(
-            f"the store is always on {written[1]!r}, whichever nodes SLURM gives",
-            "A name that is right for every job: `$(hostname)` is filled in on the first node.",
-        )
+        hint = "A name that is right for every job: `$(hostname)` is filled in on the first node."
+        raise NotYet(f"the store is always on {written[1]!r}, whichever nodes SLURM gives", hint)
     if port == second.rdzv_endpoint.partition(":")[2]:
-        raise NotYet(
-            f"jobs 4242 and 4243 both meet at port {port or 29400}, and may be on one node",
-            "$SLURM_JOB_ID differs from job to job.",
-        )
+        hint = "$SLURM_JOB_ID differs from job to job."
+        raise NotYet(f"jobs 4242 and 4243 both meet at port {port or 29400}, and may be on one node", hint)
     if not (port.isdigit() and 1024 <= int(port) <= 65535):
-        raise NotYet(
-            f"the port is {port}, and ports of yours are 1024 to 65535", "A remainder keeps a number small: %."
-        )
+        hint = "A remainder keeps a number small: %."
+        raise NotYet(f"the port is {port}, and ports of yours are 1024 to 65535", hint)
 
 
 def _submit(script: str, number: int) -> Namespace:
@@ -185,22 +157,17 @@ def _submit(script: str, number: int) -> Namespace:
         except subprocess.TimeoutExpired:
             raise NotYet("the script does not come to an end") from None
     if lost := re.search(r"(--[\w-]+): command not found", ran.output):
-        raise NotYet(
-            f"bash takes `{lost[1]}` for a command of its own",
-            "A line goes on in the next one when its very last character is a backslash.",
-        )
+        hint = "A line goes on in the next one when its very last character is a backslash."
+        raise NotYet(f"bash takes `{lost[1]}` for a command of its own", hint)
     if not ran.asked:
-        raise NotYet(
-            "torchrun is started on the first node only, and waits there for the second",
-            "The script itself runs once. What starts a command on every node?",
-        )
+        hint = "The script itself runs once. What starts a command on every node?"
+        raise NotYet("torchrun is started on the first node only, and waits there for the second", hint)
     if unset := re.search(r"(\w+): unbound variable", ran.output):
         raise NotYet(f"`{unset[1]}` is a variable that nobody has set", "The lesson's script has the names.")
     words = ran.asked[0]
     if "torchrun" not in words:
-        raise NotYet(
-            f"srun is given `{' '.join(words)[:60]}`, not torchrun", "srun [its options] torchrun [its options]."
-        )
+        hint = "srun [its options] torchrun [its options]."
+        raise NotYet(f"srun is given `{' '.join(words)[:60]}`, not torchrun", hint)
     refusal = io.StringIO()
     try:
         with contextlib.redirect_stderr(refusal):

@@ -16,54 +16,43 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, numbers, on_ranks
 
 # 100 batches an epoch, saved after each 30th, killed in epoch 3 during batch 70, four ranks.
+NEXT_EPOCH = [
+    (4, "that would leave out the rest of epoch 3", "The last checkpoint was written within epoch 3."),
+    (2, "epoch 2 was finished", "The last checkpoint was written within epoch 3."),
+    (0, "the job does not begin anew", "It has a checkpoint."),
+]
+NEXT_BATCH = [
+    (59, "that batch was done before the save", "The position is the batch that comes *next*."),
+    (61, "one batch is left out", "Saved after batch 59. Which comes next?"),
+    (70, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
+    (71, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
+    (0, "the position is within the epoch", "The checkpoint knows the batch too."),
+    (30, "there is a later checkpoint", "Saved after batches 29, 59 and 89."),
+    (90, "the job did not get that far", "Which checkpoint came before batch 70?"),
+]
+TWICE = [
+    (11, "batch 70 was never finished the first time", "Finished before the accident, and again after it."),
+    (9, "one is missing", "Count the first and the last: from 60 to 69."),
+    (70, "the batches before 60 are in the checkpoint", "From where does the job go on?"),
+    (40, "that many batches of epoch 3 are left to do", "Which of them had been done before the accident?"),
+    (370, "that is everything that was done", "From where does the job go on?"),
+]
+RANDOM_STATES = [
+    (1, "that would be rank 0's alone", "Each rank draws numbers of its own."),
+    (3, "a rank is missing", "All four ranks start again, also the one that died."),
+]
 numbers(
     "12.1",
     "After the accident",
-    Number(
-        "next_epoch",
-        3,
-        "In which epoch was the last checkpoint written?",
-        [
-            (4, "that would leave out the rest of epoch 3", "The last checkpoint was written within epoch 3."),
-            (2, "epoch 2 was finished", "The last checkpoint was written within epoch 3."),
-            (0, "the job does not begin anew", "It has a checkpoint."),
-        ],
-    ),
-    Number(
-        "next_batch",
-        60,
-        "Saved after batches 29, 59 and 89; killed during 70.",
-        [
-            (59, "that batch was done before the save", "The position is the batch that comes *next*."),
-            (61, "one batch is left out", "Saved after batch 59. Which comes next?"),
-            (70, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-            (71, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-            (0, "the position is within the epoch", "The checkpoint knows the batch too."),
-            (30, "there is a later checkpoint", "Saved after batches 29, 59 and 89."),
-            (90, "the job did not get that far", "Which checkpoint came before batch 70?"),
-        ],
-    ),
+    Number("next_epoch", 3, "In which epoch was the last checkpoint written?", NEXT_EPOCH),
+    Number("next_batch", 60, "Saved after batches 29, 59 and 89; killed during 70.", NEXT_BATCH),
     Number(
         "twice",
         10,
         "From the position in the checkpoint to the last batch that was finished before the accident.",
-        [
-            (11, "batch 70 was never finished the first time", "Finished before the accident, and again after it."),
-            (9, "one is missing", "Count the first and the last: from 60 to 69."),
-            (70, "the batches before 60 are in the checkpoint", "From where does the job go on?"),
-            (40, "that many batches of epoch 3 are left to do", "Which of them had been done before the accident?"),
-            (370, "that is everything that was done", "From where does the job go on?"),
-        ],
+        TWICE,
     ),
-    Number(
-        "random_states",
-        4,
-        "Each rank draws numbers of its own.",
-        [
-            (1, "that would be rank 0's alone", "Each rank draws numbers of its own."),
-            (3, "a rank is missing", "All four ranks start again, also the one that died."),
-        ],
-    ),
+    Number("random_states", 4, "Each rank draws numbers of its own.", RANDOM_STATES),
 )
 
 
@@ -137,47 +126,35 @@ def _watched(path: str, kill: bool) -> Iterator[dict[str, Any]]:
 def _good_save(folder: str, path: str, new: Any, seen: dict[str, Any]) -> None:
     """After a save that nobody disturbed."""
     if not os.path.exists(path):
-        raise NotYet(
-            "after your save there is no file at `path`",
-            hint="os.replace(from, to): the new file's name comes first, `path` second.",
-        )
+        hint = "os.replace(from, to): the new file's name comes first, `path` second."
+        raise NotYet("after your save there is no file at `path`", hint)
     if not _is(path, new):
-        raise NotYet(
-            "after your save the file at `path` still holds the old state",
-            hint="Save under another name, then rename it: os.replace(new_name, path).",
-        )
+        hint = "Save under another name, then rename it: os.replace(new_name, path)."
+        raise NotYet("after your save the file at `path` still holds the old state", hint)
     if seen["copied"]:
-        raise NotYet(
-            "you copy the new file over the old one; killed in the middle of the copy, both are lost",
-            hint="Rename, do not copy: os.replace(new_name, path).",
-        )
+        hint = "Rename, do not copy: os.replace(new_name, path)."
+        raise NotYet("you copy the new file over the old one; killed in the middle of the copy, both are lost", hint)
     if not seen["renamed from"]:
-        raise NotYet(
-            "you write to `path` itself; killed in the middle, the old checkpoint is lost",
-            hint="Save under another name, such as `path` with an ending, and rename when it is complete.",
-        )
+        hint = "Save under another name, such as `path` with an ending, and rename when it is complete."
+        raise NotYet("you write to `path` itself; killed in the middle, the old checkpoint is lost", hint)
     if seen["gone"]:
         raise NotYet(
             "you remove the old checkpoint before the new one has its name; killed in between, there is none",
-            hint="os.replace puts the new file in the old one's place. Nothing has to be removed.",
+            "os.replace puts the new file in the old one's place. Nothing has to be removed.",
         )
     if any(os.path.dirname(src) != folder for src in seen["renamed from"]):
-        raise NotYet(
-            "the new file is written in another folder; on another disk it cannot be renamed into place",
-            hint="Put the new file beside the old one: `path` with an ending.",
-        )
+        hint = "Put the new file beside the old one: `path` with an ending."
+        raise NotYet("the new file is written in another folder; on another disk it cannot be renamed into place", hint)
     if left := sorted(set(os.listdir(folder)) - {os.path.basename(path)}):
-        raise NotYet(f"after your save {len(left)} file(s) too many lie in the folder: {left[0]}", hint="Tidy up.")
+        raise NotYet(f"after your save {len(left)} file(s) too many lie in the folder: {left[0]}", "Tidy up.")
 
 
 def _whole_after_the_kill(path: str) -> None:
     if not os.path.exists(path):
-        raise NotYet("killed in the middle of torch.save, no checkpoint is left", hint="Leave the old one alone.")
+        raise NotYet("killed in the middle of torch.save, no checkpoint is left", "Leave the old one alone.")
     if not _is(path, None):
-        raise NotYet(
-            "killed in the middle of torch.save, the file at `path` cannot be read any more",
-            hint="Rename only when torch.save has returned, not in a `finally`.",
-        )
+        hint = "Rename only when torch.save has returned, not in a `finally`."
+        raise NotYet("killed in the middle of torch.save, the file at `path` cannot be read any more", hint)
 
 
 def _is(path: str, state: Any) -> bool:
@@ -202,23 +179,21 @@ def nobody_too_early(save_then_load: Callable[[Any, str], Any]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     writers = [rank for rank, it in enumerate(ranks) if it["wrote"]]
     if not writers:
-        raise NotYet("no rank writes the file", hint="torch.save(state, path), on rank 0.")
+        raise NotYet("no rank writes the file", "torch.save(state, path), on rank 0.")
     if writers == [0, 1]:
-        raise NotYet("both ranks write the file", hint="Only the rank whose dist.get_rank() is 0 saves.")
+        raise NotYet("both ranks write the file", "Only the rank whose dist.get_rank() is 0 saves.")
     if writers != [0]:
-        raise NotYet("rank 1 writes the file, and rank 0 does not", hint="Rank 0 holds the state that counts here.")
+        raise NotYet("rank 1 writes the file, and rank 0 does not", "Rank 0 holds the state that counts here.")
     for rank, it in enumerate(ranks):
         if it["returned"] is None:
-            raise NotYet(f"rank {rank} returns nothing", hint="Every rank loads, and returns what it has loaded.")
+            raise NotYet(f"rank {rank} returns nothing", "Every rank loads, and returns what it has loaded.")
         if it["returned"] != 0 or not it["read"]:
-            raise NotYet(
-                f"rank {rank} does not return what is in the file",
-                hint="return torch.load(path, …), on every rank. `state` is each rank's own.",
-            )
+            hint = "return torch.load(path, …), on every rank. `state` is each rank's own."
+            raise NotYet(f"rank {rank} does not return what is in the file", hint)
     if not all(it["mapped"] for it in ranks):
         raise NotYet(
             "it loads each tensor onto the GPU on which rank 0 had it, and here there may be no such GPU",
-            hint="torch.load has an argument that says where tensors go: map_location.",
+            "torch.load has an argument that says where tensors go: map_location.",
         )
 
 
@@ -257,7 +232,7 @@ def rest_of_the_job(remaining: Callable[..., Any]) -> None:
 
         answer = remaining(position, 3, batches)
         if answer is None:
-            raise NotYet("`remaining` gives nothing", hint="`yield epoch, batch, data` in the loop, or return a list.")
+            raise NotYet("`remaining` gives nothing", "`yield epoch, batch, data` in the loop, or return a list.")
         got = [tuple(item) if isinstance(item, list | tuple) else item for item in answer]
         wanted = _from(position)
         if got != wanted:

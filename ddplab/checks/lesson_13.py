@@ -11,53 +11,37 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, number, numbers
 
 # 50,000 images, 30 epochs, 64 images a rank, SGD 0.1 on one rank; now 8 ranks, 5 % warm-up, then a cosine.
+UPDATES = [
+    (23460, "that many one rank makes", "Eight ranks share the images of an epoch."),
+    (2910, "the short batch at the end of each epoch is missing", "It is an update too: round up."),
+    (98, "that is one epoch", "There are 30 of them."),
+    (2930, "rounded once, over all epochs", "Every epoch ends with its own short batch: round up per epoch."),
+    (30 * 50_000 / 512, "there are no parts of an update", "Round up, in every epoch."),
+]
+LR = [
+    (0.1, "the old rate, for a batch of 64", "The batch is 8 times as large."),
+    (0.1 * math.sqrt(8), "that is the square-root rule", "The optimiser is SGD: the linear rule."),
+    (0.1 / 8, "smaller than before", "Fewer updates, so each must go further."),
+    (6.4, "multiplied twice", "The batch is 8 times as large, not 64 times."),
+]
+WARM = [
+    (1173, "5 % of what one rank alone would make", "Of the updates that the new run has."),
+    (0.05, "that is the share", "How many updates is it?"),
+    (1.5, "that counts epochs", "A schedule counts updates."),
+]
+T_MAX = [
+    (2940, "then it ends `warm` updates too late", "The cosine begins after the warm-up."),
+    (30, "that counts epochs", "A schedule counts updates."),
+    (3087, "the warm-up is added", "It is a part of the run."),
+    (22287, "that many are left on one rank", "Of the updates that the new run has."),
+]
 numbers(
     "13.1",
     "Numbers of a bigger run",
-    Number(
-        "updates",
-        2940,
-        "A rank has 50,000 / 8 images in an epoch, and takes 64 at a time.",
-        [
-            (23460, "that many one rank makes", "Eight ranks share the images of an epoch."),
-            (2910, "the short batch at the end of each epoch is missing", "It is an update too: round up."),
-            (98, "that is one epoch", "There are 30 of them."),
-            (2930, "rounded once, over all epochs", "Every epoch ends with its own short batch: round up per epoch."),
-            (30 * 50_000 / 512, "there are no parts of an update", "Round up, in every epoch."),
-        ],
-    ),
-    Number(
-        "lr",
-        0.8,
-        "The linear rule: the rate grows as the batch does.",
-        [
-            (0.1, "the old rate, for a batch of 64", "The batch is 8 times as large."),
-            (0.1 * math.sqrt(8), "that is the square-root rule", "The optimiser is SGD: the linear rule."),
-            (0.1 / 8, "smaller than before", "Fewer updates, so each must go further."),
-            (6.4, "multiplied twice", "The batch is 8 times as large, not 64 times."),
-        ],
-    ),
-    Number(
-        "warm",
-        147,
-        "5 % of `updates`.",
-        [
-            (1173, "5 % of what one rank alone would make", "Of the updates that the new run has."),
-            (0.05, "that is the share", "How many updates is it?"),
-            (1.5, "that counts epochs", "A schedule counts updates."),
-        ],
-    ),
-    Number(
-        "t_max",
-        2793,
-        "The cosine has what the warm-up leaves.",
-        [
-            (2940, "then it ends `warm` updates too late", "The cosine begins after the warm-up."),
-            (30, "that counts epochs", "A schedule counts updates."),
-            (3087, "the warm-up is added", "It is a part of the run."),
-            (22287, "that many are left on one rank", "Of the updates that the new run has."),
-        ],
-    ),
+    Number("updates", 2940, "A rank has 50,000 / 8 images in an epoch, and takes 64 at a time.", UPDATES),
+    Number("lr", 0.8, "The linear rule: the rate grows as the batch does.", LR),
+    Number("warm", 147, "5 % of `updates`.", WARM),
+    Number("t_max", 2793, "The cosine has what the warm-up leaves.", T_MAX),
 )
 
 
@@ -99,9 +83,8 @@ def _explain(got: list, wanted: list, n: int, run: str, total: int, warm: int, p
     if warm and abs(got[n] - peak * (1 + math.cos(math.pi * (n - warm) / total)) / 2) < 1e-6 * peak:
         raise NotYet(f"{where}: the cosine is too long", "It has total - warm updates.")
     if got[total - 1] < -0.1 * peak:
-        raise NotYet(
-            f"{where}: the rate becomes negative", "A cosine goes from 1 to -1. (1 + cos) / 2 goes from 1 to 0."
-        )
+        hint = "A cosine goes from 1 to -1. (1 + cos) / 2 goes from 1 to 0."
+        raise NotYet(f"{where}: the rate becomes negative", hint)
     middle = (total + warm) // 2
     if abs(got[middle]) < 0.01 * peak:
         raise NotYet(f"{where}: it is down half-way", "Half a wave: the cosine of 0 to π, not of 0 to 2π.")
@@ -142,10 +125,8 @@ def loop(fit: Callable[..., Any]) -> None:
         optimizer.step()
         scheduler.step()
     if not torch.allclose(model.weight, reference.weight, atol=1e-5):
-        raise NotYet(
-            "the rates are right, but the weights come out otherwise",
-            "Is `optimizer.zero_grad()` there, for every batch? And the loss is the mean cross-entropy.",
-        )
+        hint = "Is `optimizer.zero_grad()` there, for every batch? And the loss is the mean cross-entropy."
+        raise NotYet("the rates are right, but the weights come out otherwise", hint)
 
 
 def _judge_rates(places: list[int], batches: int, scheduler: Any) -> None:

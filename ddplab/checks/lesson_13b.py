@@ -49,9 +49,8 @@ def _explain(where: str, got: float, wanted: float, batches: list, rates: list) 
     if near((y[-1] - y[0]) / (x[-1] - x[0])):
         raise NotYet(f"{where}: only the first and the last point count", "Fit a line to all of them.")
     if near(sum(a * b for a, b in zip(x, y, strict=True)) / sum(a * a for a in x)):
-        raise NotYet(
-            f"{where}: that line goes through (1, 1)", "The line may begin anywhere: subtract the means first."
-        )
+        hint = "The line may begin anywhere: subtract the means first."
+        raise NotYet(f"{where}: that line goes through (1, 1)", hint)
     if near(math.exp(wanted)) or near(2**wanted) or near(10**wanted):
         raise NotYet(f"{where}: that is a factor", "The exponent itself, without raising anything to it.")
     raise NotYet(f"{where}: not the slope of that line", "Of log(rate) against log(batch), by least squares.")
@@ -82,9 +81,8 @@ def _one(best_rate: Callable[[list, list], Any], rates: list, losses: list, want
         raise NotYet(f"{where}: the lowest is at the {edge} edge", "The true best may lie beyond: None.")
     if got is None:
         if any(math.isnan(loss) for loss in losses):
-            raise NotYet(
-                f"{where}, not {wanted}: one failed run hides the others", "Leave it out, or take it as infinite."
-            )
+            hint = "Leave it out, or take it as infinite."
+            raise NotYet(f"{where}, not {wanted}: one failed run hides the others", hint)
         raise NotYet(f"{where}, not {wanted}", "This one has a neighbour on either side. Is there a `return`?")
     value = number("best_rate", got)
     if abs(value - wanted) < 1e-9:

@@ -29,13 +29,13 @@ READ_AGAIN = {
 def read_the_diagnosis(causes: Any) -> None:
     """Number of a diagnosis → letter of its cause."""
     if not isinstance(causes, Mapping) or set(causes) != set(RIGHT):
-        raise NotYet("`causes` needs one letter for each of 1, 2, 3 and 4", hint='A dictionary, such as {1: "e", …}.')
+        raise NotYet("`causes` needs one letter for each of 1, 2, 3 and 4", 'A dictionary, such as {1: "e", …}.')
     for n, right in RIGHT.items():
         letter = causes[n].strip().lower() if isinstance(causes[n], str) else causes[n]
         if letter not in CAUSES:
-            raise NotYet(f"`causes[{n}]` is {causes[n]!r}, and the causes are a to e", hint='A letter, such as "e".')
+            raise NotYet(f"`causes[{n}]` is {causes[n]!r}, and the causes are a to e", 'A letter, such as "e".')
         if letter == "e":
-            raise NotYet(f"{n} is not a port in use", hint="With a port in use no rank gets as far as a collective.")
+            raise NotYet(f"{n} is not a port in use", "With a port in use no rank gets as far as a collective.")
         if letter != right:
             raise NotYet(f"{n} is not {letter}, {CAUSES[letter]}", READ_AGAIN[n])
 
@@ -69,20 +69,18 @@ def _judge_sums(where: str, sums: Any, rank: int, size: int) -> None:
     if not isinstance(sums, dict):
         raise NotYet(f"{where} gets {'nothing' if sums == 'NoneType' else f'a {sums}'}, not a dictionary")
     if set(sums) != set(METRICS[0]):
-        raise NotYet(f"{where} gets the names {', '.join(sorted(map(str, sums)))}", hint="The names of `metrics`, all.")
+        raise NotYet(f"{where} gets the names {', '.join(sorted(map(str, sums)))}", "The names of `metrics`, all.")
     right = {name: sum(metrics[name] for metrics in METRICS[:size]) for name in METRICS[0]}
     got = {name: number(name, value) for name, value in sums.items()}
     if got == right:
         return
     if got == METRICS[rank]:
-        raise NotYet(f"{where} gets its own numbers back", hint="The tensor that went into `all_reduce` has the sums.")
+        raise NotYet(f"{where} gets its own numbers back", "The tensor that went into `all_reduce` has the sums.")
     if all(abs(got[name] - right[name] / size) < 1e-6 for name in right):
-        raise NotYet(f"{where} gets the mean, not the sum", hint="`all_reduce` adds up by itself.")
+        raise NotYet(f"{where} gets the mean, not the sum", "`all_reduce` adds up by itself.")
     wrong = next(name for name in right if got[name] != right[name])
-    raise NotYet(
-        f"{where}, {wrong!r} is {got[wrong]:g} instead of {right[wrong]:g}",
-        hint="Bring the names into one order that every rank can work out for itself.",
-    )
+    hint = "Bring the names into one order that every rank can work out for itself."
+    raise NotYet(f"{where}, {wrong!r} is {got[wrong]:g} instead of {right[wrong]:g}", hint)
 
 
 # ------------------------------------------------------------------ 14.3
@@ -115,23 +113,17 @@ def stop_together(run: Callable[..., Any]) -> None:
         ranks = on_cpu(_run_together, run, lengths, size=len(lengths))
         steps = [len(seen) for _, seen, _ in ranks]
         if any(None in seen for _, seen, _ in ranks):
-            raise NotYet(f"{where}, `step` was given None", hint="A rank without a batch makes all of them stop.")
+            raise NotYet(f"{where}, `step` was given None", "A rank without a batch makes all of them stop.")
         if len(set(steps)) > 1:
-            raise NotYet(
-                f"{where}, the ranks took {', '.join(map(str, steps))} steps", hint="All take the same number."
-            )
+            raise NotYet(f"{where}, the ranks took {', '.join(map(str, steps))} steps", "All take the same number.")
         if steps[0] != min(lengths):
-            raise NotYet(
-                f"{where}, every rank took {steps[0]} steps instead of {min(lengths)}",
-                hint="As many as the rank with the fewest batches can.",
-            )
+            hint = "As many as the rank with the fewest batches can."
+            raise NotYet(f"{where}, every rank took {steps[0]} steps instead of {min(lengths)}", hint)
         for rank, (taken, seen, read) in enumerate(ranks):
             if seen != list(range(steps[0])):
-                raise NotYet(f"{where}, rank {rank} trained on the batches {seen}", hint="Each batch once, in order.")
+                raise NotYet(f"{where}, rank {rank} trained on the batches {seen}", "Each batch once, in order.")
             if read > steps[0] + 1:
-                raise NotYet(
-                    f"{where}, rank {rank} read {read} batches to take {steps[0]} steps",
-                    hint="Nobody knows how long `batches` is; ask for the next one before each step.",
-                )
+                hint = "Nobody knows how long `batches` is; ask for the next one before each step."
+                raise NotYet(f"{where}, rank {rank} read {read} batches to take {steps[0]} steps", hint)
             if number("run", taken) != steps[0]:
                 raise NotYet(f"{where}, `run` returned {taken} on rank {rank} after {steps[0]} steps")

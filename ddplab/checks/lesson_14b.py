@@ -10,37 +10,25 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, numbers, on_cpu
 
 # Three lines from logs, a number for each.
+MISSING_RANK = [
+    (0, "that is a part of every key", "The key of a rank ends in its number."),
+    (300000, "that is how long it waited, in milliseconds", "The key of a rank ends in its number."),
+]
+STARTED_RANKS = [
+    (8, "that is what the script believes", "Eight on each of two nodes."),
+    (2, "that is the number of nodes", "Eight on each of two nodes."),
+]
+MINUTES = [
+    (1, "that is the default of `launch`", "The claim box about init_process_group has torch's own."),
+    (10, "that is NCCL's default", "This job is on gloo."),
+    (1800, "those are the seconds", "Divide by 60."),
+]
 numbers(
     "14b.1",
     "What torch says",
-    Number(
-        "missing_rank",
-        5,
-        "The key of a rank ends in its number.",
-        [
-            (0, "that is a part of every key", "The key of a rank ends in its number."),
-            (300000, "that is how long it waited, in milliseconds", "The key of a rank ends in its number."),
-        ],
-    ),
-    Number(
-        "started_ranks",
-        16,
-        "Eight on each of two nodes.",
-        [
-            (8, "that is what the script believes", "Eight on each of two nodes."),
-            (2, "that is the number of nodes", "Eight on each of two nodes."),
-        ],
-    ),
-    Number(
-        "minutes",
-        30,
-        "The claim box about init_process_group has it.",
-        [
-            (1, "that is the default of `launch`", "The claim box about init_process_group has torch's own."),
-            (10, "that is NCCL's default", "This job is on gloo."),
-            (1800, "those are the seconds", "Divide by 60."),
-        ],
-    ),
+    Number("missing_rank", 5, "The key of a rank ends in its number.", MISSING_RANK),
+    Number("started_ranks", 16, "Eight on each of two nodes.", STARTED_RANKS),
+    Number("minutes", 30, "The claim box about init_process_group has it.", MINUTES),
 )
 
 
@@ -71,17 +59,15 @@ def a_roll_call(missing: Callable[..., Any]) -> None:
         who = {0: "when nobody is late", 1: "when rank 2 is late", 2: "when ranks 1 and 2 are late"}[len(late)]
         answer, seconds = on_cpu(_call_the_roll, missing, late, size=3)[0]
         if answer is None:
-            raise NotYet(f"{who}, `missing` returns nothing", hint="`[]` when all are there.")
+            raise NotYet(f"{who}, `missing` returns nothing", "`[]` when all are there.")
         if not isinstance(answer, list | tuple | set) or not all(type(rank) is int for rank in answer):
-            raise NotYet(f"{who}, `missing` returns {answer!r}, not a list of numbers", hint="Such as [1, 2].")
+            raise NotYet(f"{who}, `missing` returns {answer!r}, not a list of numbers", "Such as [1, 2].")
         if sorted(answer) != late:
             few = len(late) == 2 and len(answer) == 1
             hint = "Without `wait_all_ranks=True` the barrier stops at the first." if few else "Read torch's message."
-            raise NotYet(f"{who}, `missing` returns {list(answer)}", hint=hint)
+            raise NotYet(f"{who}, `missing` returns {list(answer)}", hint)
         if list(answer) != late:
             raise NotYet(f"{who}, `missing` returns {answer}, which is not sorted")
         if seconds > 3 * LIMIT:
-            raise NotYet(
-                f"{who}, `missing({LIMIT})` took {seconds:.1f} seconds",
-                hint="Hand `seconds` on: `timeout=datetime.timedelta(seconds=seconds)`.",
-            )
+            hint = "Hand `seconds` on: `timeout=datetime.timedelta(seconds=seconds)`."
+            raise NotYet(f"{who}, `missing({LIMIT})` took {seconds:.1f} seconds", hint)

@@ -12,47 +12,24 @@ VICTIM = ("that one lost a connection, it is a victim", "Whose message does not 
 
 
 # Whose traceback, which exit code, how many GB on GPU 0, how many layers without a gradient.
+EXIT_CODE = [
+    (9, "that is the number of the signal", "Look at the sign in the lesson."),
+    (-6, "that is SIGABRT, by which a library ends its own process", "Linux sends SIGKILL."),
+    (1, "that is what a Python exception leaves", "A killed process raises none."),
+]
+GIGABYTES = [
+    (2, "that is rank 0's own copy", "Where do the other seven ranks put theirs?"),
+    (14, "those are the copies of the others", "Rank 0 loads one too."),
+    (0, "nothing would be left to load", "The file remembers the device it was saved from."),
+]
+LAYERS = [(4, "those are the parameters", "A layer has two: its weight and its bias.")]
 numbers(
     "14c.1",
     "Read the wreckage",
-    Number(
-        "guilty_rank",
-        2,
-        "Whose message does not say `by peer`?",
-        [
-            (0, *VICTIM),
-            (1, *VICTIM),
-            (3, *VICTIM),
-        ],
-    ),
-    Number(
-        "exit_code",
-        -9,
-        "It is in the text below the cell that sends the signal.",
-        [
-            (9, "that is the number of the signal", "Look at the sign in the lesson."),
-            (-6, "that is SIGABRT, by which a library ends its own process", "Linux sends SIGKILL."),
-            (1, "that is what a Python exception leaves", "A killed process raises none."),
-        ],
-    ),
-    Number(
-        "gigabytes",
-        16,
-        "One copy for each rank that loads, all on the device that the file remembers.",
-        [
-            (2, "that is rank 0's own copy", "Where do the other seven ranks put theirs?"),
-            (14, "those are the copies of the others", "Rank 0 loads one too."),
-            (0, "nothing would be left to load", "The file remembers the device it was saved from."),
-        ],
-    ),
-    Number(
-        "layers",
-        2,
-        "Parameters 0 and 1 are the first layer's.",
-        [
-            (4, "those are the parameters", "A layer has two: its weight and its bias."),
-        ],
-    ),
+    Number("guilty_rank", 2, "Whose message does not say `by peer`?", [(0, *VICTIM), (1, *VICTIM), (3, *VICTIM)]),
+    Number("exit_code", -9, "It is in the text below the cell that sends the signal.", EXIT_CODE),
+    Number("gigabytes", 16, "One copy for each rank that loads, all on the device that the file remembers.", GIGABYTES),
+    Number("layers", 2, "Parameters 0 and 1 are the first layer's.", LAYERS),
 )
 
 
@@ -87,10 +64,8 @@ def one_fails_all_know(everybody: Callable[..., Any]) -> None:
                 continue
             if not raised and answer is None:
                 hint = "0 is a number too: ask `is None`." if works[rank] == 0 or 0 in works else "Is there a `return`?"
-                raise NotYet(f"{where}, rank {rank} gets None", hint=hint)
+                raise NotYet(f"{where}, rank {rank} gets None", hint)
             if raised:
-                raise NotYet(
-                    f"{where}, rank {rank} gets {answer!r} instead of None",
-                    hint="Each rank has to learn how it went on the others, with a collective that all of them call.",
-                )
-            raise NotYet(f"{where}, rank {rank} gets {answer!r}", hint="Each rank gets its own number.")
+                hint = "Each rank has to learn how it went on the others, with a collective that all of them call."
+                raise NotYet(f"{where}, rank {rank} gets {answer!r} instead of None", hint)
+            raise NotYet(f"{where}, rank {rank} gets {answer!r}", "Each rank gets its own number.")

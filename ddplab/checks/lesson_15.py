@@ -100,26 +100,21 @@ def who_is_slow(slow_rank: Callable[..., Any]) -> None:
         answer = slow_rank([dict(parts) for parts in ranks])
         case = f"with a rank that is {where},"
         if isinstance(answer, bool) or not isinstance(answer, int):
-            raise NotYet(
-                f"`slow_rank` gives {kind(answer)}, not the number of a rank",
-                "0 is the first rank. Is there a `return`?",
-            )
+            hint = "0 is the first rank. Is there a `return`?"
+            raise NotYet(f"`slow_rank` gives {kind(answer)}, not the number of a rank", hint)
         if answer == wanted:
             continue
         if not 0 <= answer < len(ranks):
             raise NotYet(f"`slow_rank` gives {answer}, and there are {len(ranks)} ranks", "The first one is rank 0.")
         if ranks[answer]["exposed"] == max(parts["exposed"] for parts in ranks):
-            raise NotYet(
-                f"{case} you name the one that waits most", "Waiting for whom? Who is late finds all others there."
-            )
+            hint = "Waiting for whom? Who is late finds all others there."
+            raise NotYet(f"{case} you name the one that waits most", hint)
         longest = [
             name for name in ("data", "forward", "backward") if ranks[answer][name] == max(p[name] for p in ranks)
         ]
         seen = f": its {longest[-1]} is the longest" if longest else ""
-        raise NotYet(
-            f"{case} you name rank {answer}{seen}, but others wait longer for rank {wanted}",
-            "A long phase alone is no proof. Which entry tells on everybody?",
-        )
+        hint = "A long phase alone is no proof. Which entry tells on everybody?"
+        raise NotYet(f"{case} you name rank {answer}{seen}, but others wait longer for rank {wanted}", hint)
 
 
 @exercise("15.4", "How many are worth it?")

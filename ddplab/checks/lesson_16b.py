@@ -26,9 +26,9 @@ def which_tool(a: Any, b: Any, c: Any, d: Any, e: Any) -> None:
     }
     for (name, wanted), answer in zip(right.items(), (a, b, c, d, e), strict=True):
         if not isinstance(answer, str) or answer.strip().lower() not in TOOLS:
-            raise NotYet(f"`{name}` is {answer!r}", hint=f"One of the words {', '.join(map(repr, TOOLS))}.")
+            raise NotYet(f"`{name}` is {answer!r}", f"One of the words {', '.join(map(repr, TOOLS))}.")
         if (said := answer.strip().lower()) != wanted:
-            raise NotYet(f"`{name}` is not {said!r}: {_why_not(name, said)}", hint=hints[name])
+            raise NotYet(f"`{name}` is not {said!r}: {_why_not(name, said)}", hints[name])
 
 
 def _why_not(name: str, said: str) -> str:
@@ -68,12 +68,10 @@ def _cut_on(size: int, columns_apart: Callable[..., Any]) -> None:
     wanted = x @ weight.T + bias
     for rank, (out, _) in enumerate(ranks):
         if out is None:
-            raise NotYet(f"{where}, rank {rank} got no tensor back", hint="Is there a `return`?")
+            raise NotYet(f"{where}, rank {rank} got no tensor back", "Is there a `return`?")
         if out.shape != wanted.shape:
-            raise NotYet(
-                f"{where}, rank {rank} returns the shape {tuple(out.shape)}, not {tuple(wanted.shape)}",
-                hint="Cut columns, `dim=1`, of `weight` and `x`: then each part has all outputs, and they add up.",
-            )
+            hint = "Cut columns, `dim=1`, of `weight` and `x`: then each part has all outputs, and they add up."
+            raise NotYet(f"{where}, rank {rank} returns the shape {tuple(out.shape)}, not {tuple(wanted.shape)}", hint)
         for what, other, hint in (
             (f"the bias {size} times over", wanted + (size - 1) * bias, "Add it once, after `all_reduce`."),
             ("no bias", wanted - bias, "One rank's worth of `bias`, after `all_reduce`."),
@@ -89,15 +87,13 @@ def _cut_on(size: int, columns_apart: Callable[..., Any]) -> None:
             raise NotYet(
                 f"{where}, rank {rank} does not return the layer's output"
                 + ("" if reduced else ", and the ranks return different numbers"),
-                hint="Every column of `weight` is some rank's, and only one's. Is `size` fixed anywhere?"
+                "Every column of `weight` is some rank's, and only one's. Is `size` fixed anywhere?"
                 if reduced
                 else "The parts have to meet: `dist.all_reduce`.",
             )
     if max(most for _, most in ranks) >= weight.numel():
-        raise NotYet(
-            f"{where}, a rank multiplies by the whole weight",
-            hint="Right numbers, and nothing saved. Take this rank's columns first, then multiply.",
-        )
+        hint = "Right numbers, and nothing saved. Take this rank's columns first, then multiply."
+        raise NotYet(f"{where}, a rank multiplies by the whole weight", hint)
 
 
 def _layer(size: int) -> tuple[Any, Any, Any]:

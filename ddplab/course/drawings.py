@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddplab.plots import STYLE
+from ddplab.plots import STYLE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,8 +28,9 @@ def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Seque
     left, depth = 0.0, max(len(rows) for rows in served.values())
     colours = plt.get_cmap("cividis", size)
     width = sum(max(map(len, rows)) + 0.8 for rows in served.values())
+    figure = new_figure(0.42 * (width + 3), 0.42 * (depth + 2))
     with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
-        figure, axis = plt.subplots(figsize=(0.42 * (width + 3), 0.42 * (depth + 2)))
+        axis = figure.subplots()
         for title, rows in served.items():
             columns, seen = max(map(len, rows)), set()
             for column in range(columns):
@@ -48,7 +49,6 @@ def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Seque
             axis.text(-0.3, row + 0.5, name, ha="right", va="center", fontsize=9)
         axis.set(xlim=(-0.1, left - 0.7), ylim=(depth + 0.1, -0.1), aspect="equal")
         axis.axis("off")
-    plt.close(figure)  # returned, so that a notebook shows it once
     return figure
 
 
@@ -79,7 +79,6 @@ def exchanges(
 
     Returns the matplotlib figure. Raises ValueError when a rank has not one thing for each moment.
     """
-    import matplotlib.pyplot as plt
 
     panels = {title: [[_flat(held) for held in rank] for rank in ranks] for title, ranks in results.items()}
     if any(len(rank) != len(moments) for ranks in panels.values() for rank in ranks):
@@ -87,15 +86,14 @@ def exchanges(
     widths = {t: [max(1, *map(len, column)) for column in zip(*ranks, strict=True)] for t, ranks in panels.items()}
     across = max(sum(w) + 1.5 * len(w) for w in widths.values()) + 2.5
     heights = [len(ranks) + 1.6 for ranks in panels.values()]
-    figure, axes = plt.subplots(len(panels), figsize=(size * across, size * sum(heights)), height_ratios=heights,
-                                squeeze=False)  # fmt: skip
+    figure = new_figure(size * across, size * sum(heights))
+    axes = figure.subplots(len(panels), height_ratios=heights, squeeze=False)
     for axis, (title, ranks), height in zip(axes[:, 0], panels.items(), heights, strict=True):
         axis.set(xlim=(-2.5, across - 2.5), ylim=(height - 1, -1), aspect="equal")
         axis.axis("off")
         axis.set_title(title, fontsize=10, loc="left", pad=0)
         _draw_states(axis, ranks, widths[title], moments)
     figure.tight_layout(pad=0.3)
-    plt.close(figure)  # returned, so that a notebook shows it once
     return figure
 
 

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ddplab.plots import STYLE
+from ddplab.plots import STYLE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -226,10 +226,9 @@ def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "", axis: Any = No
     from matplotlib.patches import Patch
 
     begin = min(row.start for rows in rows_per_rank for row in rows)
+    figure = None if axis else new_figure(9, 1.3 + 0.8 * len(rows_per_rank), layout="constrained")
     with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
-        if axis is None:
-            figure, axis = plt.subplots(figsize=(9, 1.3 + 0.8 * len(rows_per_rank)), layout="constrained")
-            plt.close(figure)  # returned, so that a notebook shows it once
+        axis = axis or figure.subplots()
         used: dict[str, Any] = {}
         for rank, rows in enumerate(rows_per_rank):
             bars = [(row.name, [row[2:4]], rank - 0.34) for row in rows if row.kind == "phase"]

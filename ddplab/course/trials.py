@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.launcher import launch
-from ddplab.plots import DASHES, MARKERS, STYLE, chart
+from ddplab.plots import DASHES, MARKERS, STYLE, chart, new_figure
 from ddplab.screen import live
 from ddplab.tables import html_table, text_table
 from ddplab.worker import log
@@ -133,9 +133,9 @@ class SideBySide:
         """Draw the loss against the epoch: a chart for each setting, a line for each seed."""
         import matplotlib.pyplot as plt
 
+        figure = new_figure(3.2 * len(self.trials), 2.8, layout="constrained")
         with plt.style.context(STYLE):
-            size = {"figsize": (3.2 * len(self.trials), 2.8), "layout": "constrained"}
-            figure, axes = plt.subplots(1, len(self.trials), sharey=True, squeeze=False, **size)
+            axes = figure.subplots(1, len(self.trials), sharey=True, squeeze=False)
             for axis, trial in zip(axes[0], self.trials, strict=True):
                 for seed, points in trial.curves().items():
                     look = {"linestyle": DASHES[seed % 4], "marker": MARKERS[seed % 8], "markersize": 3}
@@ -143,7 +143,6 @@ class SideBySide:
                 axis.set(xlabel="epoch", ylim=(0, TOP), title=trial.name)
             axes[0, 0].set_ylabel("training loss")
             axes[0, 0].legend()
-        plt.close(figure)  # shown by whoever asked, once
         return figure
 
     # -------------------------------------------------------------- live
