@@ -42,7 +42,8 @@ def verdict_on(id, answer):
 
 
 def name_of(answer):
-    return repr(getattr(answer, "__name__", answer))
+    code = getattr(answer, "__code__", None)
+    return f"{getattr(answer, '__name__', answer)!r}" + (f" of line {code.co_firstlineno}" if code else "")
 
 
 def unwritten(*_):

@@ -1,15 +1,11 @@
 """Answers to the exercises of lesson 02: a correct one, a blank one, and the mistakes people make."""
 
 import math
+from statistics import mean
 
 import torch
 import torch.nn.functional as F
 from torch.utils.data import TensorDataset
-
-
-def blank(*_):
-    raise NotImplementedError("your code here")
-
 
 # 02.2: an honest loss
 
@@ -41,25 +37,8 @@ def _losses(model, loader):
         return [F.cross_entropy(model(x), y).item() for x, y in loader]
 
 
-def the_last(model, loader):
-    return _losses(model, loader)[-1]
-
-
-def mean_of_means(model, loader):
-    losses = _losses(model, loader)
-    return sum(losses) / len(losses)
-
-
-def added_up(model, loader):
-    return sum(_losses(model, loader))
-
-
 def sum_over_images(model, loader):
     return honest_loss(model, loader) * sum(len(y) for _, y in loader)
-
-
-def full_batches(model, loader):
-    return sum_over_images(model, loader) / (len(loader) * len(loader[0][1]))
 
 
 def with_dropout(model, loader):
@@ -98,10 +77,6 @@ def with_a_graph(model, loader):
     return loss
 
 
-def returns_nothing(model, loader):
-    honest_loss(model, loader)
-
-
 # 02.3: a test that unmasks memorising
 
 
@@ -130,10 +105,6 @@ def renamed(data, seed=0):
     return TensorDataset(data.tensors[0], names[data.tensors[1]])
 
 
-def shifted(data, seed=0):
-    return TensorDataset(data.tensors[0], (data.tensors[1] + 1) % 10)
-
-
 def in_place(data, seed=0):
     data.tensors[1].copy_(shuffle_labels(data, seed).tensors[1])
     return data
@@ -143,63 +114,45 @@ def no_seed(data, seed=0):
     return TensorDataset(data.tensors[0], data.tensors[1][torch.randperm(len(data))])
 
 
-def always_seed_0(data, seed=0):
-    return shuffle_labels(data)
-
-
-def sorted_labels(data, seed=0):
-    return TensorDataset(data.tensors[0], data.tensors[1].sort().values)
-
-
-def unchanged(data, seed=0):
-    return TensorDataset(*data.tensors)
-
-
-def a_pair(data, seed=0):
-    return shuffle_labels(data, seed).tensors
-
-
-def images_alone(data, seed=0):
-    return TensorDataset(data.tensors[0])
-
-
 ANSWERS = {
     "02.1": {"correct": (math.log(100), 80, 84, 391, 98)},
     "02.2": {
         "correct": honest_loss,
         "accepted": [weighted],
-        "blank": blank,
         "wrong": [
-            (the_last, ["the last batch's loss alone"]),
-            (mean_of_means, ["the mean of the batches' means"]),
-            (added_up, ["the sum of the batches' losses"]),
+            (lambda model, loader: _losses(model, loader)[-1], ["the last batch's loss alone"]),  # the last
+            (lambda model, loader: mean(_losses(model, loader)), ["the mean of the batches' means"]),
+            (lambda model, loader: sum(_losses(model, loader)), ["the sum of the batches' losses"]),  # added up
             (sum_over_images, ["the sum over all images"]),
-            (full_batches, ["three full batches"]),
+            # by the size of the first batch
+            (lambda net, data: sum_over_images(net, data) / len(data) / len(data[0][1]), ["three full batches"]),
             (with_dropout, ["dropout is at work"]),
             (stays_in_eval, ["came in training mode"]),
             (always_back_to_training, ["came in evaluation mode"]),
             (trains, ["the weights changed"]),
             (clears_gradients, ["the gradients changed"]),
             (with_a_graph, ["a graph for `backward()`"]),
-            (returns_nothing, ["gives nothing, not a number"]),
+            (lambda model, loader: print(honest_loss(model, loader)), ["gives nothing, not a number"]),
         ],
     },
     "02.3": {
         "correct": shuffle_labels,
         "accepted": [by_global_seed],
-        "blank": blank,
         "wrong": [
             (new_labels, ["the classes have other sizes"]),
             (pairs, ["the images moved too"]),
             (renamed, ["still a rule"]),
-            (shifted, ["still a rule"]),
+            # shifted
+            (lambda data, seed=0: TensorDataset(data.tensors[0], (data.tensors[1] + 1) % 10), ["still a rule"]),
             (in_place, ["`data` itself was changed"]),
             (no_seed, ["the same seed gave two different orders"]),
-            (always_seed_0, ["seed 1 gives the same order"]),
-            (sorted_labels, ["not drawn by lot"]),
-            (unchanged, ["still has its own label"]),
-            (a_pair, ["returned a tuple, not a TensorDataset"]),
-            (images_alone, ["its tensors have the shapes"]),
+            (lambda data, seed=0: shuffle_labels(data), ["seed 1 gives the same order"]),  # always seed 0
+            # sorted labels
+            (lambda data, seed=0: TensorDataset(data.tensors[0], data.tensors[1].sort().values), ["not drawn by lot"]),
+            (lambda data, seed=0: TensorDataset(*data.tensors), ["still has its own label"]),  # unchanged
+            # a pair
+            (lambda data, seed=0: shuffle_labels(data, seed).tensors, ["returned a tuple, not a TensorDataset"]),
+            (lambda data, seed=0: TensorDataset(data.tensors[0]), ["its tensors have the shapes"]),  # images alone
         ],
     },
 }

@@ -1,64 +1,31 @@
 """Answers to the exercises of lesson 02b: a correct one, a blank one, and the mistakes people make."""
 
+from functools import partial
 from math import ceil
+from operator import floordiv, truediv
 
 import torch
 import torch.nn.functional as F
 
-
-def blank(*_):
-    raise NotImplementedError("your code here")
-
-
 # 02b.2: pieces of any size
 
-
-def accumulate(net, images, labels, size):
-    for a, b in zip(images.split(size), labels.split(size), strict=True):
-        (F.cross_entropy(net(a), b) * len(b) / len(labels)).backward()
-
-
-def summed_then_divided(net, images, labels, size):
-    for start in range(0, len(labels), size):
-        piece = slice(start, start + size)
-        (F.cross_entropy(net(images[piece]), labels[piece], reduction="sum") / len(labels)).backward()
+SHARES = {
+    "its images": lambda n, size, pieces, whole: n / whole,
+    "a full piece": lambda n, size, pieces, whole: size / whole,
+    "one piece of all": lambda n, size, pieces, whole: 1 / pieces,
+    "one image": lambda n, size, pieces, whole: 1 / whole,
+    "all": lambda n, size, pieces, whole: 1,
+}
 
 
-def never_divided(net, images, labels, size):
-    for a, b in zip(images.split(size), labels.split(size), strict=True):
-        F.cross_entropy(net(a), b).backward()
-
-
-def by_the_number(net, images, labels, size):
-    pieces = images.split(size)
-    for a, b in zip(pieces, labels.split(size), strict=True):
-        (F.cross_entropy(net(a), b) / len(pieces)).backward()
-
-
-def by_the_size(net, images, labels, size):
-    for a, b in zip(images.split(size), labels.split(size), strict=True):
-        (F.cross_entropy(net(a), b) * size / len(labels)).backward()
-
-
-def sums(net, images, labels, size):
-    for a, b in zip(images.split(size), labels.split(size), strict=True):
-        F.cross_entropy(net(a), b, reduction="sum").backward()
-
-
-def all_at_once(net, images, labels, size):
-    F.cross_entropy(net(images), labels).backward()
-
-
-def drops_the_rest(net, images, labels, size):
-    for start in range(0, len(labels) // size * size, size):
-        piece = slice(start, start + size)
-        (F.cross_entropy(net(images[piece]), labels[piece]) * size / len(labels)).backward()
-
-
-def zeroes_between(net, images, labels, size):
-    for a, b in zip(images.split(size), labels.split(size), strict=True):
-        net.zero_grad()
-        (F.cross_entropy(net(a), b) * len(b) / len(labels)).backward()
+def accumulate(net, images, labels, size, *, share="its images", reduction="mean", rest=True, zero=False):
+    """The loop, with one thing done otherwise at a time."""
+    pieces = list(zip(images.split(size), labels.split(size), strict=True))
+    for a, b in pieces if rest else pieces[: len(labels) // size]:
+        if zero:
+            net.zero_grad()
+        part = SHARES[share](len(b), size, len(pieces), len(labels))
+        (F.cross_entropy(net(a), b, reduction=reduction) * part).backward()
 
 
 def zeroes_after(net, images, labels, size):
@@ -82,58 +49,29 @@ def plan(batch, ranks, fits):
     return share // pieces, pieces
 
 
-def rounded(batch, ranks, fits):
+def rounded(batch, ranks, fits, divide=floordiv):
     pieces = ceil(batch / ranks / fits)
-    return batch // ranks // pieces, pieces
-
-
-def forgets_the_ranks(batch, ranks, fits):
-    return plan(batch, 1, fits)
-
-
-def turned_round(batch, ranks, fits):
-    return plan(batch, ranks, fits)[::-1]
-
-
-def fills_the_device(batch, ranks, fits):
-    return fits, ceil(batch / ranks / fits)
-
-
-def one_by_one(batch, ranks, fits):
-    return 1, batch // ranks
-
-
-def no_pieces(batch, ranks, fits):
-    return batch // ranks, 1
+    return divide(divide(batch, ranks), pieces), pieces
 
 
 def never_refuses(batch, ranks, fits):
     return plan(batch // ranks * ranks, ranks, fits) if batch >= ranks else (0, 1)
 
 
-def with_floats(batch, ranks, fits):
-    pieces = ceil(batch / ranks / fits)
-    return batch / ranks / pieces, pieces
-
-
-def pieces_alone(batch, ranks, fits):
-    return plan(batch, ranks, fits)[1]
-
-
 ANSWERS = {
     "02b.1": {"correct": (1.6, 512, 4, 80)},
     "02b.2": {
         "correct": accumulate,
-        "accepted": [summed_then_divided],
-        "blank": blank,
+        "accepted": [partial(accumulate, share="one image", reduction="sum")],
         "wrong": [
-            (never_divided, ["pieces of 16", "4 times what it should be"]),
-            (by_the_number, ["pieces of 24", "% off"]),
-            (by_the_size, ["pieces of 24", "% off"]),
-            (sums, ["pieces of 16", "64 times what it should be"]),
-            (all_at_once, ["called with 64 images at once"]),
-            (drops_the_rest, ["pieces of 24", "has seen 48 images"]),
-            (zeroes_between, ["pieces of 16", "% off"]),
+            (partial(accumulate, share="all"), ["pieces of 16", "4 times what it should be"]),
+            (partial(accumulate, share="one piece of all"), ["pieces of 24", "% off"]),
+            (partial(accumulate, share="a full piece"), ["pieces of 24", "% off"]),
+            (partial(accumulate, share="all", reduction="sum"), ["pieces of 16", "64 times what it should be"]),
+            # all at once
+            (lambda net, images, labels, size: accumulate(net, images, labels, 64), ["called with 64 images at once"]),
+            (partial(accumulate, rest=False), ["pieces of 24", "has seen 48 images"]),
+            (partial(accumulate, zero=True), ["pieces of 16", "% off"]),
             (zeroes_after, ["there are no gradients"]),
             (steps, ["the weights changed"]),
             ("accumulate", ["not a function"]),
@@ -141,17 +79,18 @@ ANSWERS = {
     },
     "02b.3": {
         "correct": plan,
-        "blank": blank,
         "wrong": [
             (rounded, ["`plan(100, 2, 20)` is (16, 3)", "96 images an update, not 100"]),
-            (forgets_the_ranks, ["the whole batch on each of 2 ranks"]),
-            (turned_round, ["the wrong way round"]),
-            (fills_the_device, ["120 images an update, not 96"]),
-            (one_by_one, ["fewer pieces"]),
-            (no_pieces, ["a piece of 48 does not fit"]),
+            # forgets the ranks
+            (lambda batch, ranks, fits: plan(batch, 1, fits), ["the whole batch on each of 2 ranks"]),
+            (lambda batch, ranks, fits: plan(batch, ranks, fits)[::-1], ["the wrong way round"]),  # turned round
+            # fills the device
+            (lambda batch, ranks, fits: (fits, ceil(batch / ranks / fits)), ["120 images an update, not 96"]),
+            (lambda batch, ranks, fits: (1, batch // ranks), ["fewer pieces"]),  # one by one
+            (lambda batch, ranks, fits: (batch // ranks, 1), ["a piece of 48 does not fit"]),  # no pieces
             (never_refuses, ["3 ranks cannot share 100 images"]),
-            (with_floats, ["not whole numbers"]),
-            (pieces_alone, ["not a pair"]),
+            (partial(rounded, divide=truediv), ["not whole numbers"]),
+            (lambda batch, ranks, fits: plan(batch, ranks, fits)[1], ["not a pair"]),  # pieces alone
         ],
     },
 }

@@ -1,22 +1,19 @@
 """Answers to the exercises of lesson 03: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
+
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel, gather, parallel_apply, replicate, scatter
 from torch.utils.data import DataLoader, DistributedSampler
 
-
-def blank(*args):
-    raise NotImplementedError("your code here")
-
-
 # 03.2: a forward of your own
 
 
-def forward(net, batch, gpus):
+def forward(net, batch, gpus, *, detach=False, finish=lambda outputs, gpus: gather(outputs, gpus[0])):
     parts = scatter(batch, gpus)
-    replicas = replicate(net, gpus[: len(parts)])
-    return gather(parallel_apply(replicas, parts), gpus[0])
+    replicas = replicate(net, gpus[: len(parts)], detach)
+    return finish(parallel_apply(replicas, parts), gpus)
 
 
 def the_lessons_line(net, batch, gpus):
@@ -28,81 +25,20 @@ def by_index(net, batch, gpus):
     return gather([replicas[i](parts[i]) for i in range(len(gpus))], gpus[0])
 
 
-def never_gathered(net, batch, gpus):
-    parts = scatter(batch, gpus)
-    return parallel_apply(replicate(net, gpus[: len(parts)]), parts)
-
-
-def gathered_on_the_cpu(net, batch, gpus):
-    parts = scatter(batch, gpus)
-    return gather(parallel_apply(replicate(net, gpus[: len(parts)]), parts), "cpu")
-
-
-def gathered_elsewhere(net, batch, gpus):
-    parts = scatter(batch, gpus)
-    return gather(parallel_apply(replicate(net, gpus[: len(parts)]), parts), gpus[1])
-
-
-def one_gpu(net, batch, gpus):
-    return net(batch)
-
-
 def nothing_scattered(net, batch, gpus):
     whole = [batch.to(gpu) for gpu in gpus]
     return parallel_apply(replicate(net, gpus), whole)[0]
-
-
-def the_real_one(net, batch, gpus):
-    return nn.DataParallel(net, device_ids=gpus)(batch)
 
 
 def no_replica(net, batch, gpus):
     return gather([net(part) for part in scatter(batch, gpus)], gpus[0])
 
 
-def detached(net, batch, gpus):
-    parts = scatter(batch, gpus)
-    return gather(parallel_apply(replicate(net, gpus[: len(parts)], detach=True), parts), gpus[0])
-
-
-def detached_outputs(net, batch, gpus):
-    return forward(net, batch, gpus).detach()
-
-
-def back_to_front(net, batch, gpus):
-    parts = scatter(batch, gpus)
-    return gather(parallel_apply(replicate(net, gpus[: len(parts)]), parts)[::-1], gpus[0])
-
-
-def returns_nothing(net, batch, gpus):
-    forward(net, batch, gpus)
-
-
 # 03.3: the prefix, taken off
 
 
-def bare(state):
-    return {name.removeprefix("module."): tensor for name, tensor in state.items()}
-
-
-def cut_blindly(state):
-    return {name[len("module.") :]: tensor for name, tensor in state.items()}
-
-
-def replaced_everywhere(state):
-    return {name.replace("module.", ""): tensor for name, tensor in state.items()}
-
-
-def replaced_once(state):
-    return {name.replace("module.", "", 1): tensor for name, tensor in state.items()}
-
-
-def stripped(state):
-    return {name.lstrip("module."): tensor for name, tensor in state.items()}
-
-
-def split_off(state):
-    return {name.split(".", 1)[1]: tensor for name, tensor in state.items()}
+def bare(state, cut=lambda name: name.removeprefix("module.")):
+    return {cut(name): tensor for name, tensor in state.items()}
 
 
 def in_place(state):
@@ -115,14 +51,6 @@ def in_place_and_returned(state):
     return state
 
 
-def unchanged(state):
-    return dict(state)
-
-
-def names_alone(state):
-    return [name.removeprefix("module.") for name in state]
-
-
 def shuffled(state):
     return dict(zip([name.removeprefix("module.") for name in state], reversed(state.values()), strict=True))
 
@@ -130,14 +58,12 @@ def shuffled(state):
 # 03.4: a script, mended
 
 
-def careful(net, data, gpus):
-    model = nn.DataParallel(net.to(gpus[0]), device_ids=gpus)
-    return model, DataLoader(data, batch_size=50, shuffle=True)
+def on_all(net, gpus):
+    return nn.DataParallel(net.to(gpus[0]), device_ids=gpus)
 
 
-def loaders(**options):
-    """An answer with a sound model, and a loader made with these options."""
-    return lambda net, data, gpus: (careful(net, data, gpus)[0], DataLoader(data, **options))
+def careful(net, data, gpus, *, model=on_all, **options):
+    return model(net, gpus), DataLoader(data, **(options or {"batch_size": 50, "shuffle": True}))
 
 
 def careless(net, data, gpus):
@@ -145,29 +71,9 @@ def careless(net, data, gpus):
     return model, DataLoader(data, batch_size=1, sampler=DistributedSampler(data, num_replicas=len(gpus), rank=0))
 
 
-def still_on_the_cpu(net, data, gpus):
-    return nn.DataParallel(net, device_ids=gpus), DataLoader(data, batch_size=50, shuffle=True)
-
-
 def with_a_sampler(net, data, gpus):
     sampler = DistributedSampler(data, num_replicas=len(gpus), rank=0)
     return careful(net, data, gpus)[0], DataLoader(data, batch_size=50, sampler=sampler)
-
-
-def bare_net(net, data, gpus):
-    return net.to(gpus[0]), DataLoader(data, batch_size=50, shuffle=True)
-
-
-def the_other_way_round(net, data, gpus):
-    return careful(net, data, gpus)[::-1]
-
-
-def the_model_alone(net, data, gpus):
-    return careful(net, data, gpus)[0]
-
-
-def with_ddp(net, data, gpus):
-    return DistributedDataParallel(net), DataLoader(data, batch_size=50, shuffle=True)
 
 
 SIZES = [3, 3, 3, 1]
@@ -186,55 +92,68 @@ ANSWERS = {
     },
     "03.2": {
         "correct": forward,
-        "blank": blank,
         "wrong": [
             (the_lessons_line, ["with a batch of 1", "AssertionError"]),
             (by_index, ["with a batch of 1", "IndexError"]),
-            (never_gathered, ["with a batch of 8 it returns a list"]),
-            (gathered_on_the_cpu, ["the result is on cpu"]),
-            (gathered_elsewhere, ["the result is on", ":1"]),
-            (one_gpu, ["with a batch of 8 only", ":0 computes"]),
+            (partial(forward, finish=lambda outputs, gpus: outputs), ["with a batch of 8 it returns a list"]),
+            (partial(forward, finish=lambda outputs, gpus: gather(outputs, "cpu")), ["the result is on cpu"]),
+            (partial(forward, finish=lambda outputs, gpus: gather(outputs, gpus[1])), ["the result is on", ":1"]),
+            (lambda net, batch, gpus: net(batch), ["with a batch of 8 only", ":0 computes"]),  # one gpu
             (nothing_scattered, ["the GPUs compute 16 images"]),
-            (the_real_one, ["`nn.DataParallel` itself"]),
+            # the real one
+            (lambda net, batch, gpus: nn.DataParallel(net, device_ids=gpus)(batch), ["`nn.DataParallel` itself"]),
             (no_replica, ["with a batch of 8", "RuntimeError"]),
-            (detached, ["the scores are right, and the gradients"]),
-            (detached_outputs, ["no gradient reaches `net`"]),
-            (back_to_front, ["the scores are not those"]),
-            (returns_nothing, ["it returns nothing"]),
+            (partial(forward, detach=True), ["the scores are right, and the gradients"]),
+            # detached outputs
+            (lambda net, batch, gpus: forward(net, batch, gpus).detach(), ["no gradient reaches `net`"]),
+            # back to front
+            (partial(forward, finish=lambda parts, gpus: gather(parts[::-1], gpus[0])), ["the scores are not those"]),
+            (lambda net, batch, gpus: print(forward(net, batch, gpus)), ["it returns nothing"]),
             (None, ["`forward` is None, not a function"]),
         ],
     },
     "03.3": {
         "correct": bare,
-        "blank": blank,
         "wrong": [
-            (cut_blindly, ["bare already", "should be"]),
-            (split_off, ["bare already", "should be"]),
-            (replaced_everywhere, ["called module, submodule and modular", "should be"]),
-            (replaced_once, ["encoder.module", "should be"]),
-            (stripped, ["a wrapped model", "`ayers.1.bias`", "`layers.1.bias`"]),
+            (partial(bare, cut=lambda name: name[len("module.") :]), ["bare already", "should be"]),
+            (partial(bare, cut=lambda name: name.split(".", 1)[1]), ["bare already", "should be"]),
+            # `replace` takes every place
+            (
+                partial(bare, cut=lambda name: name.replace("module.", "")),
+                ["called module, submodule and modular", "should be"],
+            ),
+            (partial(bare, cut=lambda name: name.replace("module.", "", 1)), ["encoder.module", "should be"]),
+            # takes letters, not a word
+            (
+                partial(bare, cut=lambda name: name.lstrip("module.")),
+                ["a wrapped model", "`ayers.1.bias`", "`layers.1.bias`"],
+            ),
             (in_place, ["changes the dictionary", "returns nothing"]),
             (in_place_and_returned, ["changes the dictionary that it got"]),
-            (unchanged, ["a wrapped model", "`module.layers.1.bias`"]),
-            (names_alone, ["returns a list, not a dictionary"]),
+            (lambda state: dict(state), ["a wrapped model", "`module.layers.1.bias`"]),  # unchanged
+            # names alone
+            (lambda state: [name.removeprefix("module.") for name in state], ["returns a list, not a dictionary"]),
             (shuffled, ["a tensor is not the one"]),
         ],
     },
     "03.4": {
         "correct": careful,
-        "blank": blank,
         "wrong": [
             (careless, ["wrapped? No", "a single device"]),
-            (still_on_the_cpu, ["weights on device_ids[0]? No", "is on cpu"]),
+            (
+                partial(careful, model=lambda net, gpus: nn.DataParallel(net, device_ids=gpus)),
+                ["weights on device_ids[0]? No", "is on cpu"],
+            ),
             (with_a_sampler, ["serve all the data? No", "719 of 1437"]),
-            (bare_net, ["wrapped? No", "a bare MLP"]),
-            (loaders(batch_size=1, shuffle=True), ["reach every device? No", "a batch of 1"]),
-            (loaders(batch_size=32, shuffle=True), ["its batches have 32 samples"]),
-            (loaders(batch_size=50, shuffle=True, drop_last=True), ["1400 of 1437"]),
-            (loaders(batch_size=50), ["two epochs come in the same order"]),
-            (the_other_way_round, ["a DataLoader and a DataParallel"]),
-            (the_model_alone, ["two things"]),
-            (with_ddp, ["raised", "process group"]),
+            (partial(careful, model=lambda net, gpus: net.to(gpus[0])), ["wrapped? No", "a bare MLP"]),
+            (partial(careful, batch_size=1, shuffle=True), ["reach every device? No", "a batch of 1"]),
+            (partial(careful, batch_size=32, shuffle=True), ["its batches have 32 samples"]),
+            (partial(careful, batch_size=50, shuffle=True, drop_last=True), ["1400 of 1437"]),
+            (partial(careful, batch_size=50), ["two epochs come in the same order"]),
+            # the other way round
+            (lambda net, data, gpus: careful(net, data, gpus)[::-1], ["a DataLoader and a DataParallel"]),
+            (lambda net, data, gpus: careful(net, data, gpus)[0], ["two things"]),  # the model alone
+            (partial(careful, model=lambda net, gpus: DistributedDataParallel(net)), ["raised", "process group"]),
         ],
     },
 }

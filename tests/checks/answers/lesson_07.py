@@ -1,84 +1,41 @@
 """Answers to the exercises of lesson 07: the right ones, the blanks, and mistakes that people make."""
 
 import copy
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import gather, parallel_apply, replicate, scatter
 
-
-def blank(*args):
-    raise NotImplementedError("your code here")
-
-
 # 07.2: a leaner GPU 0
 
 
-class Around(nn.Module):
-    """A module around `net`; the classes below differ in what their forward returns."""
-
+class LossInside(nn.Module):
     def __init__(self, net):
         super().__init__()
         self.net = net
 
-
-class LossInside(Around):
     def forward(self, images, labels):
-        return F.cross_entropy(self.net(images), labels, reduction="none")
+        return self.loss(self.net(images), labels)
+
+    def loss(self, scores, labels):
+        return F.cross_entropy(scores, labels, reduction="none")
 
 
-class BlankLoss(Around):
+class Blank(LossInside):
     def forward(self, images, labels):
         raise NotImplementedError("your code here")
 
 
-class Logits(Around):
-    def forward(self, images, labels):
-        return self.net(images)
-
-
-class MeanInside(Around):
-    def forward(self, images, labels):
-        return F.cross_entropy(self.net(images), labels)
-
-
-class MeanOfOne(Around):
-    def forward(self, images, labels):
-        return F.cross_entropy(self.net(images), labels)[None]
-
-
-class SumInside(Around):
-    def forward(self, images, labels):
-        return F.cross_entropy(self.net(images), labels, reduction="sum")
-
-
-class Number(Around):
-    def forward(self, images, labels):
-        return F.cross_entropy(self.net(images), labels).item()
-
-
-class Detached(Around):
-    def forward(self, images, labels):
-        return F.cross_entropy(self.net(images), labels, reduction="none").detach()
-
-
-class NotReturned(Around):
-    def forward(self, images, labels):
-        F.cross_entropy(self.net(images), labels, reduction="none")
-
-
-class OtherLoss(Around):
-    def forward(self, images, labels):
-        return (self.net(images) - F.one_hot(labels, 10)).square().mean(1)
-
-
-class Copied(Around):
+class Copied(LossInside):
     def __init__(self, net):
         super().__init__(copy.deepcopy(net))
 
-    def forward(self, images, labels):
-        return F.cross_entropy(self.net(images), labels, reduction="none")
+
+def with_loss(loss):
+    """The class with another loss, a function of the scores and the labels."""
+    return type("OtherLoss", (LossInside,), {"loss": lambda self, scores, labels: loss(scores, labels)})
 
 
 def a_function(net):
@@ -88,10 +45,15 @@ def a_function(net):
 # 07.3: one replication is enough
 
 
+def all_on_gpu_0(parts, gpus):
+    return gather(parts, gpus[0])
+
+
 @torch.no_grad()
-def evaluate(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    return [gather(parallel_apply(replicas, scatter(batch, gpus)), gpus[0]) for batch in batches]
+def evaluate(net, batches, gpus, *, finish=all_on_gpu_0, cut=scatter, once=True):
+    """The loop, with one thing done otherwise at a time."""
+    replicas = replicate(net, gpus) if once else None
+    return [finish(parallel_apply(replicas or replicate(net, gpus), cut(batch, gpus)), gpus) for batch in batches]
 
 
 @torch.no_grad()
@@ -100,108 +62,17 @@ def wrapped(net, batches, gpus):
     return [model(batch) for batch in batches]
 
 
-@torch.no_grad()
-def replicates_in_the_loop(net, batches, gpus):
-    outputs = []
-    for batch in batches:
-        replicas = replicate(net, gpus)
-        outputs.append(gather(parallel_apply(replicas, scatter(batch, gpus)), gpus[0]))
-    return outputs
-
-
-@torch.no_grad()
-def on_gpu_0(net, batches, gpus):
-    return [net(batch) for batch in batches]
-
-
-def with_gradients(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    return [gather(parallel_apply(replicas, scatter(batch, gpus)), gpus[0]) for batch in batches]
-
-
-@torch.no_grad()
-def not_gathered(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    return [parallel_apply(replicas, scatter(batch, gpus)) for batch in batches]
-
-
-@torch.no_grad()
-def first_piece_only(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    return [parallel_apply(replicas, scatter(batch, gpus))[0] for batch in batches]
-
-
-@torch.no_grad()
-def gathers_elsewhere(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    return [gather(parallel_apply(replicas, scatter(batch, gpus)), gpus[1]) for batch in batches]
-
-
-@torch.no_grad()
-def last_batch_only(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    for batch in batches:
-        outputs = [gather(parallel_apply(replicas, scatter(batch, gpus)), gpus[0])]
-    return outputs
-
-
-@torch.no_grad()
-def backwards(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    return [gather(parallel_apply(replicas, scatter(batch, gpus))[::-1], gpus[0]) for batch in batches]
-
-
-@torch.no_grad()
-def one_tensor(net, batches, gpus):
-    return torch.cat(evaluate(net, batches, gpus))
-
-
-def returns_nothing(net, batches, gpus):
-    evaluate(net, batches, gpus)
-
-
-@torch.no_grad()
-def not_scattered(net, batches, gpus):
-    replicas = replicate(net, gpus)
-    return [gather(parallel_apply(replicas, [batch] * len(gpus)), gpus[0]) for batch in batches]
-
-
 # 07.4: the ring
 
 
-def laps(pieces, gpus, *, first=None, rounds=None, sign=-1, move=True):
-    """The ring with one thing done otherwise at a time."""
+def ring(pieces, gpus, *, adding=lambda n: n - 1, rounds=lambda n: 2 * (n - 1), sign=-1, move=True):
+    """The ring, with one thing done otherwise at a time; adding: in how many of the rounds a piece is added."""
     n = len(gpus)
-    for r in range(2 * (n - 1) if rounds is None else rounds(n)):
+    for r in range(rounds(n)):
         for i in range(n):
             neighbour, c = (i + 1) % n, (i + sign * r) % n
             arrived = pieces[i][c].to(gpus[neighbour]) if move else pieces[i][c]
-            adds = r < (n - 1 if first is None else first(n))
-            pieces[neighbour][c] = pieces[neighbour][c] + arrived if adds else arrived
-
-
-def ring(pieces, gpus):
-    laps(pieces, gpus)
-
-
-def first_lap_only(pieces, gpus):
-    laps(pieces, gpus, rounds=lambda n: n - 1)
-
-
-def adds_in_both_laps(pieces, gpus):
-    laps(pieces, gpus, first=lambda n: 2 * n)
-
-
-def adds_one_round_longer(pieces, gpus):
-    laps(pieces, gpus, first=lambda n: n)
-
-
-def one_round_short(pieces, gpus):
-    laps(pieces, gpus, rounds=lambda n: 2 * (n - 1) - 1)
-
-
-def never_moves(pieces, gpus):
-    laps(pieces, gpus, move=False)
+            pieces[neighbour][c] = pieces[neighbour][c] + arrived if r < adding(n) else arrived
 
 
 def keeps_what_arrived(pieces, gpus):
@@ -211,18 +82,10 @@ def keeps_what_arrived(pieces, gpus):
             pieces[(i + 1) % n][(i - r) % n] = pieces[i][(i - r) % n]
 
 
-def through_gpu_0(pieces, gpus):
+def all_in_one_place(pieces, gpus, place=None):
     n = len(gpus)
     for c in range(n):
-        total = sum(pieces[i][c].to(gpus[0]) for i in range(n))
-        for i in range(n):
-            pieces[i][c] = total.to(gpus[i])
-
-
-def through_the_cpu(pieces, gpus):
-    n = len(gpus)
-    for c in range(n):
-        total = sum(pieces[i][c].cpu() for i in range(n))
+        total = sum(pieces[i][c].to(place or gpus[0]) for i in range(n))
         for i in range(n):
             pieces[i][c] = total.to(gpus[i])
 
@@ -245,10 +108,6 @@ def does_nothing(pieces, gpus):
             arrived = arrived + pieces[(i + 1) % n][(i - r) % n]
 
 
-def the_other_way(pieces, gpus):
-    laps(pieces, gpus, sign=1)
-
-
 def one_too_far(pieces, gpus):
     for r in range(2 * (len(gpus) - 1)):
         for i in range(len(gpus)):
@@ -265,16 +124,22 @@ ANSWERS = {
     },
     "07.2": {
         "correct": LossInside,
-        "blank": BlankLoss,
+        "blank": Blank,
         "wrong": [
-            (Logits, ["ten numbers an image", "bytes"]),
-            (MeanInside, ["one loss"]),
-            (MeanOfOne, ["one loss"]),
-            (SumInside, ["one loss"]),
-            (Number, ["not a tensor of losses"]),
-            (Detached, ["do not know their gradient"]),
-            (NotReturned, ["not a tensor of losses"]),
-            (OtherLoss, ["the gradient is not that of one device"]),
+            (with_loss(lambda scores, labels: scores), ["ten numbers an image", "bytes"]),
+            (with_loss(F.cross_entropy), ["one loss"]),
+            (with_loss(lambda scores, labels: F.cross_entropy(scores, labels)[None]), ["one loss"]),
+            (with_loss(partial(F.cross_entropy, reduction="sum")), ["one loss"]),
+            (with_loss(lambda scores, labels: F.cross_entropy(scores, labels).item()), ["not a tensor of losses"]),
+            (
+                with_loss(lambda scores, labels: F.cross_entropy(scores.detach(), labels, reduction="none")),
+                ["do not know their gradient"],
+            ),
+            (with_loss(lambda scores, labels: None), ["not a tensor of losses"]),
+            (
+                with_loss(lambda scores, labels: (scores - F.one_hot(labels, 10)).square().mean(1)),
+                ["the gradient is not that of one device"],
+            ),
             (Copied, ["`net` got no gradients"]),
             (a_function, ["not a module"]),
             (LossInside(nn.Linear(1, 1)), ["a module already"]),
@@ -283,36 +148,35 @@ ANSWERS = {
     },
     "07.3": {
         "correct": evaluate,
-        "blank": blank,
         "wrong": [
             (wrapped, ["on 2 GPUs", "5 times, for 5 batches"]),
-            (replicates_in_the_loop, ["5 times, for 5 batches"]),
-            (on_gpu_0, ["GPU 0 did all the work"]),
-            (with_gradients, ["carry a graph"]),
-            (not_gathered, ["an output is a list"]),
-            (first_piece_only, ["shape (3, 10), not (6, 10)"]),
-            (gathers_elsewhere, ["an output lies on vgpu:1"]),
-            (last_batch_only, ["5 batches gave 1 outputs"]),
-            (backwards, ["not those of one device"]),
-            (one_tensor, ["returns a tensor", "not a list"]),
-            (returns_nothing, ["returns nothing"]),
-            (not_scattered, ["raised RuntimeError"]),
+            (partial(evaluate, once=False), ["5 times, for 5 batches"]),
+            (lambda net, batches, gpus: [net(batch) for batch in batches], ["GPU 0 did all the work"]),
+            (evaluate.__wrapped__, ["carry a graph"]),  # without no_grad
+            (partial(evaluate, finish=lambda parts, gpus: parts), ["an output is a list"]),
+            (partial(evaluate, finish=lambda parts, gpus: parts[0]), ["shape (3, 10), not (6, 10)"]),
+            (partial(evaluate, finish=lambda parts, gpus: gather(parts, gpus[1])), ["an output lies on vgpu:1"]),
+            (lambda *given: evaluate(*given)[-1:], ["5 batches gave 1 outputs"]),
+            # backwards
+            (partial(evaluate, finish=lambda parts, gpus: gather(parts[::-1], gpus[0])), ["not those of one device"]),
+            (lambda *given: torch.cat(evaluate(*given)), ["returns a tensor", "not a list"]),
+            (lambda *given: print(evaluate(*given)), ["returns nothing"]),
+            (partial(evaluate, cut=lambda batch, gpus: [batch] * len(gpus)), ["raised RuntimeError"]),
         ],
     },
     "07.4": {
         "correct": ring,
-        "blank": blank,
         "wrong": [
-            (first_lap_only, ["on 2 GPUs", "the second is missing"]),
-            (adds_in_both_laps, ["counted more than once"]),
-            (adds_one_round_longer, ["counted more than once"]),
-            (one_round_short, ["on 2 GPUs", "the second is missing"]),
-            (never_moves, ["raised RuntimeError", "same device"]),
+            (partial(ring, rounds=lambda n: n - 1), ["on 2 GPUs", "the second is missing"]),
+            (partial(ring, adding=lambda n: 2 * n), ["counted more than once"]),
+            (partial(ring, adding=lambda n: n), ["counted more than once"]),
+            (partial(ring, rounds=lambda n: 2 * n - 3), ["on 2 GPUs", "the second is missing"]),
+            (partial(ring, move=False), ["raised RuntimeError", "same device"]),
             (keeps_what_arrived, ["ends with a piece that lies on"]),
-            (through_gpu_0, ["on 3 GPUs", "not to the next one on the ring"]),
-            (through_the_cpu, ["through the CPU"]),
+            (all_in_one_place, ["on 3 GPUs", "not to the next one on the ring"]),
+            (partial(all_in_one_place, place="cpu"), ["through the CPU"]),
             (whole_gradients_round, ["sends", "bytes, and"]),
-            (the_other_way, ["on 3 GPUs", "of 9 pieces hold the sum"]),
+            (partial(ring, sign=1), ["on 3 GPUs", "of 9 pieces hold the sum"]),
             (does_nothing, ["nothing has changed"]),
             (one_too_far, ["raised IndexError"]),
             ([], ["not a function"]),

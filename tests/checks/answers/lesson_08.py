@@ -1,12 +1,9 @@
 """Answers to the exercises of lesson 08: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
-
-
-def blank(*args):
-    raise NotImplementedError("your code here")
-
 
 # 08.2: one mean for unequal parts
 
@@ -29,66 +26,28 @@ def the_sum(mine):
     return total
 
 
-def by_the_ranks(mine):
-    return the_sum(mine) / dist.get_world_size()
-
-
-def by_my_own_count(mine):
-    return the_sum(mine) / max(1, len(mine))
-
-
 def on_rank_0(mine):
     both = torch.stack([mine.sum(), mine.new_tensor(len(mine))])
     dist.reduce(both, dst=0)
     return both[0] / both[1] if dist.get_rank() == 0 else 0.0
 
 
-def returns_nothing(mine):
-    mean_over_all(mine)
-
-
-def local(mine):
-    return mine.sum() / max(1, len(mine))
-
-
-def uses_what_comes_back(mine):
-    return dist.all_reduce(mine.sum()) / len(mine)
-
-
 # 08.3: all-gather with nothing but a sum
 
 
-def gather_all(x):
-    rows = torch.zeros(dist.get_world_size(), len(x), dtype=x.dtype, device=x.device)
-    rows[dist.get_rank()] = x
-    dist.all_reduce(rows)
-    return rows
-
-
-def begins_with_ones(x):
-    rows = torch.ones(dist.get_world_size(), len(x), dtype=x.dtype, device=x.device)
-    rows[dist.get_rank()] += x
-    dist.all_reduce(rows)
+def gather_all(x, *, begin=torch.zeros, ranks=None, row=None, send=True):
+    """The right answer, with one thing done otherwise at a time."""
+    rows = begin(ranks or dist.get_world_size(), len(x), dtype=x.dtype, device=x.device)
+    mine = dist.get_rank() if row is None else row
+    if mine < len(rows):
+        rows[mine] += x
+    if send:
+        dist.all_reduce(rows)
     return rows
 
 
 def in_every_row(x):
     rows = x.repeat(dist.get_world_size(), 1)
-    dist.all_reduce(rows)
-    return rows
-
-
-def in_row_0(x):
-    rows = torch.zeros(dist.get_world_size(), len(x), dtype=x.dtype, device=x.device)
-    rows[0] = x
-    dist.all_reduce(rows)
-    return rows
-
-
-def for_two_ranks(x):
-    rows = torch.zeros(2, len(x), dtype=x.dtype, device=x.device)
-    if dist.get_rank() < 2:
-        rows[dist.get_rank()] = x
     dist.all_reduce(rows)
     return rows
 
@@ -99,24 +58,10 @@ def the_real_one(x):
     return torch.stack(rows)
 
 
-def a_list(x):
-    return list(gather_all(x))
-
-
-def never_sent(x):
-    rows = torch.zeros(dist.get_world_size(), len(x), dtype=x.dtype, device=x.device)
-    rows[dist.get_rank()] = x
-    return rows
-
-
 def spoils_x(x):
     rows = gather_all(x)
     x.zero_()
     return rows
-
-
-def returns_the_call(x):
-    return dist.all_reduce(x)
 
 
 RIGHT = ([7, 8, 9], [0, 9, 18], [0, 9, 18], [27, 270, 2700])
@@ -124,7 +69,6 @@ RIGHT = ([7, 8, 9], [0, 9, 18], [0, 9, 18], [27, 270, 2700])
 ANSWERS = {
     "08.1": {
         "correct": RIGHT,
-        "blank": (..., ..., ..., ...),
         "wrong": [
             (([7, 7, 7], *RIGHT[1:]), ["`a` is [7, 7, 7]", "stopped after the `all_reduce`"]),
             (([1, 3, 6], *RIGHT[1:]), ["`a` is [1, 3, 6]", "not met"]),
@@ -138,32 +82,31 @@ ANSWERS = {
     },
     "08.2": {
         "correct": mean_over_all,
-        "blank": blank,
         "wrong": [
             (mean_of_means, ["with 3, 1 numbers", "the mean of the ranks' means"]),
             (the_sum, ["returns 16", "the sum"]),
-            (by_the_ranks, ["divided by the number of ranks"]),
-            (by_my_own_count, ["divided by one rank's count"]),
+            (lambda mine: the_sum(mine) / dist.get_world_size(), ["divided by the number of ranks"]),  # by the ranks
+            (lambda mine: the_sum(mine) / max(1, len(mine)), ["divided by one rank's count"]),  # by my own count
             (on_rank_0, ["rank 0 has the mean and rank 1 has not"]),
-            (returns_nothing, ["rank 0 returns nothing"]),
-            (local, ["no rank made a collective"]),
-            (uses_what_comes_back, ["raised TypeError", "NoneType"]),
+            (lambda mine: print(mean_over_all(mine)), ["rank 0 returns nothing"]),
+            (lambda mine: mine.sum() / max(1, len(mine)), ["no rank made a collective"]),  # local
+            # uses what comes back
+            (lambda mine: dist.all_reduce(mine.sum()) / len(mine), ["raised TypeError", "NoneType"]),
             ("mean", ["`mean_over_all` is 'mean', not a function"]),
         ],
     },
     "08.3": {
         "correct": gather_all,
-        "blank": blank,
         "wrong": [
-            (begins_with_ones, ["on 2 ranks", "every number is too large by 2"]),
+            (partial(gather_all, begin=torch.ones), ["on 2 ranks", "every number is too large by 2"]),
             (in_every_row, ["every row is the sum"]),
-            (in_row_0, ["all ranks wrote into row 0"]),
-            (for_two_ranks, ["on 3 ranks", "returns the shape (2, 2)"]),
+            (partial(gather_all, row=0), ["all ranks wrote into row 0"]),
+            (partial(gather_all, ranks=2), ["on 3 ranks", "returns the shape (2, 2)"]),
             (the_real_one, ["you called `dist.all_gather`"]),
-            (a_list, ["a list, not a tensor"]),
-            (never_sent, ["no rank made a collective"]),
+            (lambda x: list(gather_all(x)), ["a list, not a tensor"]),  # a list
+            (partial(gather_all, send=False), ["no rank made a collective"]),
             (spoils_x, ["own `x` has changed"]),
-            (returns_the_call, ["returns nothing, not a tensor"]),
+            (lambda x: dist.all_reduce(x), ["returns nothing, not a tensor"]),  # returns the call
         ],
     },
 }

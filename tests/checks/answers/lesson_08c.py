@@ -1,12 +1,9 @@
 """Answers to the exercises of lesson 08c: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
-
-
-def blank(*args):
-    raise NotImplementedError("your code here")
-
 
 # 08c.1: piece r to rank r
 
@@ -21,7 +18,7 @@ def pass_right(chunk, place):
     return arrived
 
 
-def around(chunks, first=-1, steps=-1, lost=False):
+def reduce_scatter(chunks, first=-1, steps=-1, lost=False):
     rank, size = dist.get_rank(), dist.get_world_size()
     for step in range(size + steps):
         goes, comes = (rank + first - step) % size, (rank + first - step - 1) % size
@@ -32,28 +29,8 @@ def around(chunks, first=-1, steps=-1, lost=False):
             chunks[comes] += arrived
 
 
-def reduce_scatter(chunks):
-    around(chunks)
-
-
-def of_the_lesson(chunks):
-    around(chunks, first=0)
-
-
-def one_step_more(chunks):
-    around(chunks, steps=0)
-
-
-def one_step_less(chunks):
-    around(chunks, steps=-2)
-
-
-def into_new_tensors(chunks):
-    around(chunks, lost=True)
-
-
 def the_whole(chunks):
-    around(chunks)
+    reduce_scatter(chunks)
     rank, size = dist.get_rank(), dist.get_world_size()
     for step in range(size - 1):
         goes, comes = (rank - step) % size, (rank - step - 1) % size
@@ -89,19 +66,12 @@ def average_in_one(net, divide=None):
         grad.copy_(piece.view_as(grad))
 
 
-def one_by_one(net):
+def one_by_one(net, send=True):
     for p in net.parameters():
         if p.grad is not None:
-            dist.all_reduce(p.grad)
+            if send:
+                dist.all_reduce(p.grad)
             p.grad /= dist.get_world_size()
-
-
-def added_up(net):
-    average_in_one(net, divide=1)
-
-
-def halved(net):
-    average_in_one(net, divide=2)
 
 
 def never_back(net):
@@ -126,21 +96,17 @@ def in_reverse(net):
         start += grad.numel()
 
 
-def nothing_sent(net):
-    for p in net.parameters():
-        if p.grad is not None:
-            p.grad /= dist.get_world_size()
-
-
 ANSWERS = {
     "08c.1": {
         "correct": reduce_scatter,
-        "blank": blank,
         "wrong": [
-            (of_the_lesson, ["on 2 ranks", "rank 0 ends with chunk 1 finished", "the ring of the lesson"]),
-            (one_step_more, ["on 2 ranks"]),
-            (one_step_less, ["nothing was passed on"]),
-            (into_new_tensors, ["the chunks are as they were"]),
+            (
+                partial(reduce_scatter, first=0),
+                ["on 2 ranks", "rank 0 ends with chunk 1 finished", "the ring of the lesson"],
+            ),
+            (partial(reduce_scatter, steps=0), ["on 2 ranks"]),
+            (partial(reduce_scatter, steps=-2), ["nothing was passed on"]),
+            (partial(reduce_scatter, lost=True), ["the chunks are as they were"]),
             (the_whole, ["every rank has the whole sum, after 2 steps"]),
             (always_the_same, ["on 2 ranks", "the sum is"]),
             (without_modulo, ["raised IndexError", "out of range"]),
@@ -149,15 +115,14 @@ ANSWERS = {
     },
     "08c.2": {
         "correct": average_in_one,
-        "blank": blank,
         "wrong": [
             (one_by_one, ["on 2 ranks", "3 messages"]),
-            (added_up, ["every gradient is 2 times the mean"]),
-            (halved, ["on 3 ranks", "every gradient is 1.5 times the mean"]),
+            (partial(average_in_one, divide=1), ["every gradient is 2 times the mean"]),
+            (partial(average_in_one, divide=2), ["on 3 ranks", "every gradient is 1.5 times the mean"]),
             (never_back, ["every rank still has its own gradients"]),
             (frozen_too, ["raised AttributeError", "NoneType"]),
             (in_reverse, ["not every gradient is the mean"]),
-            (nothing_sent, ["no `all_reduce` was called"]),
+            (partial(one_by_one, send=False), ["no `all_reduce` was called"]),
         ],
     },
 }

@@ -37,7 +37,6 @@ ANSWERS = {
     },
     "08d.2": {
         "correct": MENDED,
-        "blank": ...,
         "wrong": [
             (BROKEN, ["no name in the file"]),
             (NAMED, ["bootstrapping"]),
