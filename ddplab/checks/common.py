@@ -19,10 +19,8 @@ from ddplab.run import RankError
 def needs_function(name: str, answer: Any) -> None:
     """Raise NotYet unless the answer can be called."""
     if not callable(answer):
-        raise NotYet(
-            f"`{name}` is {reprlib.repr(answer)}, not a function",
-            hint="Pass the function itself, without calling it.",
-        )
+        hint = "Pass the function itself, without calling it."
+        raise NotYet(f"`{name}` is {reprlib.repr(answer)}, not a function", hint)
 
 
 def kind(answer: Any) -> str:
@@ -35,9 +33,8 @@ def number(name: str, answer: Any) -> float:
     try:
         return float(answer)
     except (TypeError, ValueError, RuntimeError):
-        raise NotYet(
-            f"`{name}` gives {kind(answer)}, not a number", hint="One number, such as 3 or 0.25. Is there a `return`?"
-        ) from None
+        hint = "One number, such as 3 or 0.25. Is there a `return`?"
+        raise NotYet(f"`{name}` gives {kind(answer)}, not a number", hint) from None
 
 
 @dataclass(frozen=True)

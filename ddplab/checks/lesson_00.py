@@ -16,22 +16,18 @@ def who_am_i(greet: Callable[[], str]) -> None:
     if said == wanted:
         return
     if all(line is None for line in said):
-        raise NotYet(
-            "`greet` returns nothing, so every rank sends back None",
-            hint="What a rank prints is output, what it returns is a result: use `return`.",
-        )
+        hint = "What a rank prints is output, what it returns is a result: use `return`."
+        raise NotYet("`greet` returns nothing, so every rank sends back None", hint)
     if not all(isinstance(line, str) for line in said):
-        raise NotYet(f"rank 0 returned {said[0]!r}, not a text", hint='An f-string: f"rank {rank} of {world_size}".')
+        raise NotYet(f"rank 0 returned {said[0]!r}, not a text", 'An f-string: f"rank {rank} of {world_size}".')
     if said == [f"rank {rank} of 3" for rank in (1, 2, 3)]:
-        raise NotYet("the ranks are counted from 1", hint="`dist.get_rank()` counts from 0; return it as it is.")
+        raise NotYet("the ranks are counted from 1", "`dist.get_rank()` counts from 0; return it as it is.")
     if len(set(said)) == 1:
-        raise NotYet(f"all three ranks said {said[0]!r}", hint="Ask torch.distributed for the rank: `dist.get_rank()`.")
+        raise NotYet(f"all three ranks said {said[0]!r}", "Ask torch.distributed for the rank: `dist.get_rank()`.")
     if all(line.startswith(f"rank {rank} of ") for rank, line in enumerate(said)):
-        raise NotYet(
-            f"on three ranks, rank 0 said {said[0]!r}: that is not the world size",
-            hint="Ask torch.distributed for it: `dist.get_world_size()`.",
-        )
-    raise NotYet(f"rank 0 said {said[0]!r}, not {wanted[0]!r}", hint="Compare the two texts letter by letter.")
+        hint = "Ask torch.distributed for it: `dist.get_world_size()`."
+        raise NotYet(f"on three ranks, rank 0 said {said[0]!r}: that is not the world size", hint)
+    raise NotYet(f"rank 0 said {said[0]!r}, not {wanted[0]!r}", "Compare the two texts letter by letter.")
 
 
 @exercise("00.2", "A row a step")
@@ -43,14 +39,13 @@ def countdown(count: Callable[[int], None]) -> None:
     if not columns:
         raise NotYet(
             "the ranks printed, but logged nothing" if any(run.output.values()) else "no rank logged anything",
-            hint="A row of metrics is made by `log(left=…)`, inside the loop.",
+            "A row of metrics is made by `log(left=…)`, inside the loop.",
         )
     if "left" not in columns:
-        raise NotYet(
-            f"there is no column 'left', only {', '.join(map(repr, columns))}", hint="The keyword is the column's name."
-        )
+        hint = "The keyword is the column's name."
+        raise NotYet(f"there is no column 'left', only {', '.join(map(repr, columns))}", hint)
     if {row["rank"] for row in run.metrics} != {0, 1}:
-        raise NotYet("only one of the two ranks logged", hint="Leave the rank out of it: every rank logs its own rows.")
+        raise NotYet("only one of the two ranks logged", "Leave the rank out of it: every rank logs its own rows.")
     left = run.metrics.column("left", rank=0)
     if left == [4, 3, 2, 1]:
         return
@@ -61,7 +56,7 @@ def countdown(count: Callable[[int], None]) -> None:
         (0, 1, 2, 3): "It should count down from n to 1: `range(n, 0, -1)`.",
     }
     once = "One row was logged: is `log` outside the loop?" if len(left) == 1 else "Try it: launch(count, 4).metrics"
-    raise NotYet(f"count(4) logged {left}, not [4, 3, 2, 1]", hint=hints.get(tuple(left), once))
+    raise NotYet(f"count(4) logged {left}, not [4, 3, 2, 1]", hints.get(tuple(left), once))
 
 
 @exercise("00.3", "All birds, on every rank")
@@ -71,29 +66,25 @@ def all_birds(count_birds: Callable[[], int]) -> None:
     results = on_ranks(count_birds, size=3, timeout=15)
     if any(result is None for result in results):
         silent = [rank for rank, result in enumerate(results) if result is None]
-        raise NotYet(
-            f"nothing came back from rank {silent[0]}",
-            hint="`dist.all_reduce(t)` changes `t` in place and returns None: return `t.item()` on every rank.",
-        )
+        hint = "`dist.all_reduce(t)` changes `t` in place and returns None: return `t.item()` on every rank."
+        raise NotYet(f"nothing came back from rank {silent[0]}", hint)
     try:
         birds = [float(result) for result in results]
     except (TypeError, ValueError):
-        raise NotYet(f"rank 0 returned {results[0]!r}, not a number", hint="Return `t.item()`.") from None
+        raise NotYet(f"rank 0 returned {results[0]!r}, not a number", "Return `t.item()`.") from None
     if birds == [111, 111, 111]:
         return
     told = "the three ranks returned " + ", ".join(f"{number:g}" for number in birds)
     if birds == [1, 10, 100]:
-        raise NotYet(f"{told}: each knows of its own birds only", hint="The ranks must talk: `dist.all_reduce`.")
+        raise NotYet(f"{told}: each knows of its own birds only", "The ranks must talk: `dist.all_reduce`.")
     if birds[0] == 111:
-        raise NotYet(
-            f"{told}: only rank 0 has the sum", hint="`reduce` serves one rank, `all_reduce` serves all of them."
-        )
+        raise NotYet(f"{told}: only rank 0 has the sum", "`reduce` serves one rank, `all_reduce` serves all of them.")
     if birds == [100, 100, 100]:
-        raise NotYet(f"{told}: that is the largest, not the sum", hint="Leave `op` out: all_reduce adds by default.")
+        raise NotYet(f"{told}: that is the largest, not the sum", "Leave `op` out: all_reduce adds by default.")
     if birds == [37, 37, 37]:
-        raise NotYet(f"{told}: that is the mean, not the sum", hint="Leave the division out.")
+        raise NotYet(f"{told}: that is the mean, not the sum", "Leave the division out.")
     if birds == [11, 11, 11]:
-        raise NotYet(f"{told}: the sum for two ranks, not three", hint="`all_reduce` knows how many ranks there are.")
+        raise NotYet(f"{told}: the sum for two ranks, not three", "`all_reduce` knows how many ranks there are.")
     if birds == [3, 3, 3]:
-        raise NotYet(f"{told}: every rank put in 1", hint="Rank r has seen `10 ** dist.get_rank()` birds.")
-    raise NotYet(f"{told}, not 111 each", hint="Start from a tensor with `10 ** dist.get_rank()` in it.")
+        raise NotYet(f"{told}: every rank put in 1", "Rank r has seen `10 ** dist.get_rank()` birds.")
+    raise NotYet(f"{told}, not 111 each", "Start from a tensor with `10 ** dist.get_rank()` in it.")

@@ -47,31 +47,25 @@ def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
     moved = not torch.equal(model.features[1].running_mean, statistics)
     if abs(answer - share) < 1e-6 and not moved:
         if not model.training:
-            raise NotYet(
-                "the model came in training mode and is left in evaluation mode",
-                hint="Note model.training before, and put it back: model.train(was_training).",
-            )
+            hint = "Note model.training before, and put it back: model.train(was_training)."
+            raise NotYet("the model came in training mode and is left in evaluation mode", hint)
         return
     if answer == right.sum() or answer > 100:
-        raise NotYet(f"it returned {answer:g}: that is how many are right", hint="Divide by how many images there are.")
+        raise NotYet(f"it returned {answer:g}: that is how many are right", "Divide by how many images there are.")
     if abs(answer - 100 * share) < 1e-3:
-        raise NotYet(f"it returned {answer:.2f}: that is in per cent", hint="Return a share between 0 and 1.")
+        raise NotYet(f"it returned {answer:.2f}: that is in per cent", "Return a share between 0 and 1.")
     if abs(answer - (1 - share)) < 1e-6:
-        raise NotYet("it returned the share that is wrong", hint="Count where the prediction equals the label.")
+        raise NotYet("it returned the share that is wrong", "Count where the prediction equals the label.")
     if moved:
-        raise NotYet(
-            "measuring changed the model: BatchNorm's running statistics moved",
-            hint="Call model.eval() first; no_grad alone does not stop BatchNorm.",
-        )
+        hint = "Call model.eval() first; no_grad alone does not stop BatchNorm."
+        raise NotYet("measuring changed the model: BatchNorm's running statistics moved", hint)
     if abs(answer - share) < 0.03:
         raise NotYet(
             f"it returned {answer:.4f}, not {share:.4f}: close, on a last batch that is smaller than the others",
-            hint="The mean of the batches' means counts a short batch too much: add up what is right, divide once.",
+            "The mean of the batches' means counts a short batch too much: add up what is right, divide once.",
         )
-    raise NotYet(
-        f"it returned {answer:.4f}, not {share:.4f}",
-        hint="The prediction is the index of the largest of the ten logits: argmax(dim=1).",
-    )
+    hint = "The prediction is the index of the largest of the ten logits: argmax(dim=1)."
+    raise NotYet(f"it returned {answer:.4f}, not {share:.4f}", hint)
 
 
 @exercise("01.2", "One seed, one run")
@@ -84,27 +78,25 @@ def one_seed(train_mlp: Callable[[int], nn.Module]) -> None:
         torch.manual_seed(noise)  # whatever the notebook drew before must not matter
         model = train_mlp(seed)
         if not isinstance(model, nn.Module):
-            raise NotYet(f"`train_mlp` returned {type(model).__name__!r}, not a model", hint="End with `return model`.")
+            raise NotYet(f"`train_mlp` returned {type(model).__name__!r}, not a model", "End with `return model`.")
         models.append(nn.utils.parameters_to_vector(model.parameters()).detach().cpu())
     first, again, other = models
     if not torch.equal(first, again):
         gap = (first - again).abs().max().item()
         raise NotYet(
             f"two runs with seed 0 end with different weights (by up to {gap:.1g})",
-            hint="Two things are random: the first weights and the order of the images. "
+            "Two things are random: the first weights and the order of the images. "
             "Set the seed before the model is made, and give the loader a generator of its own.",
         )
     if torch.equal(first, other):
-        raise NotYet("seed 0 and seed 1 give the same model", hint="Is a number written where `seed` should stand?")
+        raise NotYet("seed 0 and seed 1 give the same model", "Is a number written where `seed` should stand?")
     x, y = digits(train=False).tensors
     model.cpu().eval()
     with torch.no_grad():
         share = (model(x).argmax(dim=1) == y).double().mean().item()
     if share < 0.6:
-        raise NotYet(
-            f"the model gets {share:.0%} of the test split right: it is hardly trained",
-            hint="Keep the loop: three epochs are enough.",
-        )
+        hint = "Keep the loop: three epochs are enough."
+        raise NotYet(f"the model gets {share:.0%} of the test split right: it is hardly trained", hint)
 
 
 @exercise("01.3", "What fits on a device")
@@ -116,7 +108,7 @@ def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
     if each == right:
         large = number("bytes_to_train", bytes_to_train(7_000_000_000, "adam"))
         if large != 112e9:
-            raise NotYet(f"7 billion parameters gave {large:g}, not 112e9", hint="Is it the same formula for every n?")
+            raise NotYet(f"7 billion parameters gave {large:g}, not 112e9", "Is it the same formula for every n?")
         return
     told = "for each parameter it counts " + ", ".join(f"{name} {size:g}" for name, size in each.items()) + " bytes"
     mistakes = [
@@ -128,18 +120,16 @@ def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
     ]
     for sizes, what, hint in mistakes:
         if each == sizes:
-            raise NotYet(f"{told}: {what}", hint=hint)
+            raise NotYet(f"{told}: {what}", hint)
     if len(set(each.values())) == 1:
-        raise NotYet(
-            f"{told}: the same for every optimiser", hint="Only the optimiser's state differs: 0, 1 or 2 numbers."
-        )
+        raise NotYet(f"{told}: the same for every optimiser", "Only the optimiser's state differs: 0, 1 or 2 numbers.")
     name = next(name for name in right if each[name] != right[name])
     hints = {
         "sgd": "Plain SGD keeps nothing: a parameter and its gradient, 4 bytes each.",
         "momentum": "Momentum keeps one number more for each parameter.",
         "adam": "Adam keeps two numbers more for each parameter.",
     }
-    raise NotYet(f"{told}: {name} is not right", hint=hints[name])
+    raise NotYet(f"{told}: {name} is not right", hints[name])
 
 
 @exercise("01.4", "Pieces that are not equal")
@@ -165,15 +155,13 @@ def uneven_pieces(accumulate: Callable[[nn.Module, Tensor, Tensor, int], Any]) -
         # The gradients of the reference are left in place: starting from zero is part of the exercise.
         accumulate(model, *batch, size)
         if not torch.equal(before, nn.utils.parameters_to_vector(model.parameters()).detach()):
-            raise NotYet("the weights have changed", hint="No optimiser here: only gradients are asked for.")
+            raise NotYet("the weights have changed", "No optimiser here: only gradients are asked for.")
         if any(p.grad is None for p in model.parameters()):
-            raise NotYet("no gradient is there afterwards", hint="zero_grad() comes before the loop, not after it.")
+            raise NotYet("no gradient is there afterwards", "zero_grad() comes before the loop, not after it.")
         got = _gradient(model)
         if largest > size:
-            raise NotYet(
-                f"the model was given {largest} images at once, more than {size}",
-                hint="x.split(size) cuts the batch into pieces of at most `size` images.",
-            )
+            hint = "x.split(size) cuts the batch into pieces of at most `size` images."
+            raise NotYet(f"the model was given {largest} images at once, more than {size}", hint)
         if (got - whole).abs().max() < 1e-9:
             continue
         _explain_gradient(got, whole, model, batch, size)
@@ -207,11 +195,9 @@ def _explain_gradient(got: Tensor, whole: Tensor, model: nn.Module, batch: tuple
     ]
     for gradient, what, hint in known:
         if torch.allclose(got, gradient, rtol=1e-9, atol=1e-12):
-            raise NotYet(f"{where}: {what}", hint=hint)
+            raise NotYet(f"{where}: {what}", hint)
     gap = (got - whole).abs().max().item()
-    raise NotYet(
-        f"{where}: the gradient is off by up to {gap:.1g}", hint="Compare with one backward on the whole batch."
-    )
+    raise NotYet(f"{where}: the gradient is off by up to {gap:.1g}", "Compare with one backward on the whole batch.")
 
 
 def _gradient(model: nn.Module) -> Tensor:

@@ -94,9 +94,8 @@ def honest(honest_loss: Callable[..., Any]) -> None:
         model.train(mode)
         honest_loss(model, loader)
         if model.training is not mode:
-            raise NotYet(
-                f"the model came in {name} mode and did not leave in it", "Remember `model.training`, and put it back."
-            )
+            hint = "Remember `model.training`, and put it back."
+            raise NotYet(f"the model came in {name} mode and did not leave in it", hint)
 
 
 @exercise("02.3", "A test that unmasks memorising")
@@ -117,10 +116,8 @@ def shuffled(shuffle_labels: Callable[..., Any]) -> None:
         raise NotYet("every image still has its own label", "Put the labels in an order drawn by lot.")
     _no_rule_left(labels, new_labels)
     if not torch.equal(new_labels.bincount(minlength=10), labels.bincount(minlength=10)):
-        raise NotYet(
-            "the classes have other sizes than before",
-            "Not new labels: the same ones, in the order of `torch.randperm`.",
-        )
+        hint = "Not new labels: the same ones, in the order of `torch.randperm`."
+        raise NotYet("the classes have other sizes than before", hint)
     if not torch.equal(_tensors(shuffle_labels(data, 0), images, labels)[1], new_labels):
         raise NotYet("the same seed gave two different orders", "A `torch.Generator().manual_seed(seed)` draws them.")
     if torch.equal(_tensors(shuffle_labels(data, 1), images, labels)[1], new_labels):

@@ -43,17 +43,15 @@ def numbers(sizes: Any, copied: Any, grad: Any, never_seen: Any) -> None:
     try:
         parts = [number("sizes", size) for size in sizes]
     except TypeError:
-        raise NotYet(f"`sizes` is {sizes!r}, not a list", hint="Four numbers, one for each GPU.") from None
+        raise NotYet(f"`sizes` is {sizes!r}, not a list", "Four numbers, one for each GPU.") from None
     if parts != [3, 3, 3, 1]:
         shown = f"`sizes` is {', '.join(f'{part:g}' for part in parts)}"
         if sum(parts) != 10:
-            raise NotYet(f"{shown}: {sum(parts):g} samples, and the batch has 10", hint="Nothing is lost.")
+            raise NotYet(f"{shown}: {sum(parts):g} samples, and the batch has 10", "Nothing is lost.")
         if len(parts) != 4:
-            raise NotYet(f"{shown}: {len(parts)} numbers for four GPUs", hint="One number for each GPU.")
-        raise NotYet(
-            f"{shown}: that would be fairer than what scatter does",
-            hint="It divides, rounds up, and gives that many to each until nothing is left. Try scatter, or `chunk`.",
-        )
+            raise NotYet(f"{shown}: {len(parts)} numbers for four GPUs", "One number for each GPU.")
+        hint = "It divides, rounds up, and gives that many to each until nothing is left. Try scatter, or `chunk`."
+        raise NotYet(f"{shown}: that would be fairer than what scatter does", hint)
     expect_all(NUMBERS, {"copied": copied, "grad": grad, "never_seen": never_seen})
 
 
@@ -74,23 +72,19 @@ def own_forward(forward: Callable[..., Any]) -> None:
                 hint = "`return` the result." if got is None else "One tensor: gather the parts."
                 raise NotYet(f"{where} it returns {kind(got)}, not a tensor", hint)
             if wrapped.called:
-                raise NotYet("that is `nn.DataParallel` itself", hint="The four functions, from scatter to gather.")
+                raise NotYet("that is `nn.DataParallel` itself", "The four functions, from scatter to gather.")
             if len({where for where, _ in seen}) < devices:
                 used = sorted({str(where) for where, _ in seen})
-                raise NotYet(
-                    f"{where} only {used[0] if used else 'no GPU'} computes",
-                    hint="Scatter the batch over `gpus`, and give each replica its part.",
-                )
+                hint = "Scatter the batch over `gpus`, and give each replica its part."
+                raise NotYet(f"{where} only {used[0] if used else 'no GPU'} computes", hint)
             if sum(n for _, n in seen) != size:
-                raise NotYet(
-                    f"{where} the GPUs compute {sum(n for _, n in seen)} images",
-                    hint="Scatter the batch; every replica gets its part, and no more.",
-                )
+                hint = "Scatter the batch; every replica gets its part, and no more."
+                raise NotYet(f"{where} the GPUs compute {sum(n for _, n in seen)} images", hint)
             wanted = model(batch)
             if got.device != wanted.device:
-                raise NotYet(f"{where} the result is on {got.device}", hint="Gather it on `gpus[0]`.")
+                raise NotYet(f"{where} the result is on {got.device}", "Gather it on `gpus[0]`.")
             if got.shape != wanted.shape or not torch.allclose(got, wanted, atol=1e-5):
-                raise NotYet(f"{where} the scores are not those of DataParallel", hint="Gather the parts in order.")
+                raise NotYet(f"{where} the scores are not those of DataParallel", "Gather the parts in order.")
             _same_gradients(where, net, got, wanted)
 
 
@@ -99,15 +93,10 @@ def _same_gradients(where: str, net: Any, got: Any, wanted: Any) -> None:
     right = torch.autograd.grad(wanted.square().mean(), weights)
     found = torch.autograd.grad(got.square().mean(), weights, allow_unused=True) if got.requires_grad else [None]
     if any(grad is None for grad in found):
-        raise NotYet(
-            f"{where} no gradient reaches `net`",
-            hint="No `detach`, no `no_grad()` and no `.data` on the way.",
-        )
+        raise NotYet(f"{where} no gradient reaches `net`", "No `detach`, no `no_grad()` and no `.data` on the way.")
     if not all(torch.allclose(a, b, atol=1e-5) for a, b in zip(found, right, strict=True)):
-        raise NotYet(
-            f"{where} the scores are right, and the gradients in `net` are not",
-            hint="Those of every replica must come home: `replicate(net, …)` without `detach`, no `no_grad()`.",
-        )
+        hint = "Those of every replica must come home: `replicate(net, …)` without `detach`, no `no_grad()`."
+        raise NotYet(f"{where} the scores are right, and the gradients in `net` are not", hint)
 
 
 def _hinted(where: str, forward: Callable[..., Any], *inputs: Any) -> Any:
@@ -153,17 +142,17 @@ def prefix(bare: Callable[..., Any]) -> None:
         before = list(given)
         got = bare(given)
         if got is None and list(given) == list(wanted) != before:
-            raise NotYet("it changes the dictionary that it got, and returns nothing", hint="Return a new dictionary.")
+            raise NotYet("it changes the dictionary that it got, and returns nothing", "Return a new dictionary.")
         if not isinstance(got, Mapping):
-            raise NotYet(f"for {what} it returns {kind(got)}, not a dictionary", hint="Names and tensors, both.")
+            raise NotYet(f"for {what} it returns {kind(got)}, not a dictionary", "Names and tensors, both.")
         if list(given) != before:
-            raise NotYet("it changes the dictionary that it got", hint="Leave that as it is; build a new one.")
+            raise NotYet("it changes the dictionary that it got", "Leave that as it is; build a new one.")
         missing, extra = wanted.keys() - got.keys(), got.keys() - wanted.keys()
         if missing or extra:
             became = f"`{min(extra)}`" if extra else "nothing"
             raise NotYet(f"for {what}, {became} is there where `{min(missing)}` should be", _hint(what, got, before))
         if any(not torch.is_tensor(got[name]) or not torch.equal(got[name], wanted[name]) for name in wanted):
-            raise NotYet(f"for {what} a tensor is not the one that belongs to its name", hint="Pair names and tensors.")
+            raise NotYet(f"for {what} a tensor is not the one that belongs to its name", "Pair names and tensors.")
 
 
 def _hint(what: str, got: Mapping[str, Any], before: list[str]) -> str:
@@ -184,21 +173,21 @@ def mended(careful: Callable[..., Any]) -> None:
     with gpus_for(2) as gpus:
         returned = careful(MLP(hidden=2), data, gpus)
         if not (isinstance(returned, tuple | list) and len(returned) == 2):
-            raise NotYet("it does not return two things", hint="`return model, loader`")
+            raise NotYet("it does not return two things", "`return model, loader`")
         model, loader = returned
         if not isinstance(model, nn.Module) or not isinstance(loader, DataLoader):
             kinds = f"a {type(model).__name__} and a {type(loader).__name__}"
-            raise NotYet(f"it returns {kinds}", hint="A model and a DataLoader, in this order.")
+            raise NotYet(f"it returns {kinds}", "A model and a DataLoader, in this order.")
         for finding in dataparallel_checklist(model, loader).findings:
             if finding.ok is False:
-                raise NotYet(f"{finding.question} No: {finding.found}", hint=finding.do)
+                raise NotYet(f"{finding.question} No: {finding.found}", finding.do)
         if loader.batch_size != 50:
-            raise NotYet(f"its batches have {loader.batch_size} samples", hint="50 are asked for.")
+            raise NotYet(f"its batches have {loader.batch_size} samples", "50 are asked for.")
         first, second = ([tuple(labels.tolist()) for _, labels in loader] for _ in range(2))
         if (served := sum(map(len, first))) != len(data):
-            raise NotYet(f"an epoch serves {served} of {len(data)} samples", hint="Leave the last batch in.")
+            raise NotYet(f"an epoch serves {served} of {len(data)} samples", "Leave the last batch in.")
         if first == second:
-            raise NotYet("two epochs come in the same order", hint="`shuffle=True`")
+            raise NotYet("two epochs come in the same order", "`shuffle=True`")
 
 
 @contextmanager

@@ -25,28 +25,22 @@ def cut(shares: Callable[[int, int], Any]) -> None:
         try:
             found = [int(share) for share in answer]
         except TypeError:
-            raise NotYet(
-                f"`shares({batch}, {gpus})` gives {answer!r}, not a list of numbers",
-                hint=f"A list with one number for each replica. For {batch} and {gpus}: {wanted}.",
-            ) from None
+            hint = f"A list with one number for each replica. For {batch} and {gpus}: {wanted}."
+            raise NotYet(f"`shares({batch}, {gpus})` gives {answer!r}, not a list of numbers", hint) from None
         if found == wanted:
             continue
         where = f"{batch} sentences on {gpus} GPUs: you say {found}"
         if 0 in found:
-            raise NotYet(f"{where}, with a replica for nothing", hint="A GPU without sentences gets no replica.")
+            raise NotYet(f"{where}, with a replica for nothing", "A GPU without sentences gets no replica.")
         if sum(found) != batch:
-            raise NotYet(f"{where}, which is {sum(found)} sentences", hint="None is dropped, and none is served twice.")
+            raise NotYet(f"{where}, which is {sum(found)} sentences", "None is dropped, and none is served twice.")
         if len(found) > gpus:
-            raise NotYet(f"{where}, more parts than GPUs", hint="Round up when you divide.")
+            raise NotYet(f"{where}, more parts than GPUs", "Round up when you divide.")
         if max(found) - min(found) <= 1:
-            raise NotYet(
-                f"{where}, as evenly as can be, and DataParallel does not care to be even",
-                hint="The first part is the batch divided by the GPUs, rounded up. So are the others, while it lasts.",
-            )
-        raise NotYet(
-            f"{where}, but the first part is {wanted[0]}",
-            hint="All parts but the last are alike: the batch divided by the GPUs, rounded up.",
-        )
+            hint = "The first part is the batch divided by the GPUs, rounded up. So are the others, while it lasts."
+            raise NotYet(f"{where}, as evenly as can be, and DataParallel does not care to be even", hint)
+        hint = "All parts but the last are alike: the batch divided by the GPUs, rounded up."
+        raise NotYet(f"{where}, but the first part is {wanted[0]}", hint)
 
 
 @exercise("04.2", "A reader that needs no lengths")
@@ -62,32 +56,24 @@ def reader(Reader: Callable[[], Any]) -> None:
             where = _on(n)
             found = _attempt(where, _parallel(model, gpus[:n]), tokens.to(gpus[0]))
             if not isinstance(found, torch.Tensor):
-                raise NotYet(
-                    f"{where}, `forward` returns {_kind(found)}, not a tensor",
-                    hint="`pad_packed_sequence` returns a pair; the first of it is wanted.",
-                )
+                hint = "`pad_packed_sequence` returns a pair; the first of it is wanted."
+                raise NotYet(f"{where}, `forward` returns {_kind(found)}, not a tensor", hint)
             _same_width(where, tuple(found.shape), tuple(wanted.shape))
             found, padding = found.detach().cpu().double(), tokens == 0
             if found[padding].abs().max() > 1e-12 and off(found[~padding], wanted[~padding]) < 1e-9:
-                raise NotYet(
-                    f"{where}, the words are right, but padding has hidden states too, not zeros",
-                    hint="Pack before the LSTM, so that it reads words only.",
-                )
+                hint = "Pack before the LSTM, so that it reads words only."
+                raise NotYet(f"{where}, the words are right, but padding has hidden states too, not zeros", hint)
             if off(found, wanted) > 1e-9:
-                raise NotYet(
-                    f"{where}, the hidden states are not those of the sentences",
-                    hint="How many of a sentence's tokens are not 0? Count them along dimension 1.",
-                )
+                hint = "How many of a sentence's tokens are not 0? Count them along dimension 1."
+                raise NotYet(f"{where}, the hidden states are not those of the sentences", hint)
 
 
 def _same_width(where: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     if found == wanted:
         return
     if len(found) == 3 and found[0] == wanted[0] and found[1] == max(LENGTHS):
-        raise NotYet(
-            f"{where}, the result is {found[1]} words wide, and `tokens` is {wanted[1]}",
-            hint="The batch may be padded beyond its longest sentence. Which width do all replicas know?",
-        )
+        hint = "The batch may be padded beyond its longest sentence. Which width do all replicas know?"
+        raise NotYet(f"{where}, the result is {found[1]} words wide, and `tokens` is {wanted[1]}", hint)
     hint = "As many words wide as `tokens`, whatever that is: `tokens.size(1)`."
     if found[:2] == wanted[1::-1]:
         hint = "Words and sentences are swapped: `batch_first=True`, at each step."
@@ -115,7 +101,7 @@ def mean(NextWord: Callable[[], Any], batch_loss: Callable[[Any], Any]) -> None:
             if factor is None:
                 raise NotYet(
                     f"{where}, the gradient is {off(found, wanted):.0%} off that of the mean over all words",
-                    hint="A word must count alike on every GPU. Let the replicas add up, and divide once, at the end.",
+                    "A word must count alike on every GPU. Let the replicas add up, and divide once, at the end.",
                 )
             hint = "The right direction, the wrong size: what do you divide by?"
             if abs(factor - words) < 1e-6:
@@ -143,14 +129,10 @@ def _gradient(model: Any, batch_loss: Callable[[Any], Any], gpus: list[Any], tok
         loss = batch_loss(wrapped(tokens.to(gpus[0]), targets.to(gpus[0])))
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else _kind(loss)
-        raise NotYet(
-            f"{_on(len(gpus))}, `batch_loss` returns {what}, not a tensor with one number",
-            hint="`backward()` starts from one number, still a tensor: without `.item()`.",
-        )
+        hint = "`backward()` starts from one number, still a tensor: without `.item()`."
+        raise NotYet(f"{_on(len(gpus))}, `batch_loss` returns {what}, not a tensor with one number", hint)
     if loss.grad_fn is None:
-        raise NotYet(
-            "the loss has no history, so there is nothing to go back through", hint="No `.item()`, `.detach()`."
-        )
+        raise NotYet("the loss has no history, so there is nothing to go back through", "No `.item()`, `.detach()`.")
     model.zero_grad()
     loss.sum().backward()
     return flat(p.grad for p in model.parameters())
@@ -173,29 +155,25 @@ def state(Carrier: Callable[[], Any]) -> None:
             where, wrapped = _on(n), _parallel(model, gpus[:n])
             found = _attempt(where, wrapped, tokens.to(gpus[0]), *start.to(gpus[0]))
             if not isinstance(found, tuple | list) or len(found) != 3:
-                raise NotYet(f"{where}, `forward` returns {_kind(found)}", hint="Three tensors: `hidden, h, c`.")
+                raise NotYet(f"{where}, `forward` returns {_kind(found)}", "Three tensors: `hidden, h, c`.")
             if off(found[0].detach().cpu(), middle) > 1e-9:
                 raise NotYet(
                     f"{where}, the LSTM did not start from the state it was given",
-                    hint="The state comes as (sentences, layers, 6), the LSTM wants (layers, sentences, 6). "
+                    "The state comes as (sentences, layers, 6), the LSTM wants (layers, sentences, 6). "
                     "`transpose` swaps two dimensions; `view` and `reshape` only count anew.",
                 )
             for name, given, wanted in zip("hc", found[1:], after, strict=True):
                 if tuple(given.shape) != (len(tokens), 2, HIDDEN):
-                    raise NotYet(
-                        f"{where}, `{name}` comes back with the shape {tuple(given.shape)}",
-                        hint=f"As it came: (sentences, layers, 6), here {(len(tokens), 2, HIDDEN)}.",
-                    )
+                    hint = f"As it came: (sentences, layers, 6), here {(len(tokens), 2, HIDDEN)}."
+                    raise NotYet(f"{where}, `{name}` comes back with the shape {tuple(given.shape)}", hint)
                 if off(given.detach().cpu(), wanted.transpose(0, 1)) > 1e-9:
                     raise NotYet(
                         f"{where}, `{name}` comes back with the right shape and with numbers in the wrong places",
-                        hint="`transpose` swaps two dimensions; `view` and `reshape` only count anew.",
+                        "`transpose` swaps two dimensions; `view` and `reshape` only count anew.",
                     )
             again = _attempt(where, wrapped, tokens.to(gpus[0]), *found[1:])
             if off(again[0].detach().cpu(), end) > 1e-9:
-                raise NotYet(
-                    f"{where}, a second call with the state of the first goes wrong", hint="Return it as it came."
-                )
+                raise NotYet(f"{where}, a second call with the state of the first goes wrong", "Return it as it came.")
 
 
 # ---- what they share -----------------------------------------------------------------------------------------
@@ -239,7 +217,7 @@ def _given_parts(*names: str) -> Iterator[None]:
         yield
     except (AttributeError, RuntimeError) as error:
         listed = ", ".join(f"`self.{name}`" for name in names)
-        raise NotYet(f"the layers are not those it came with: {error}", hint=f"Leave {listed} as they were.") from None
+        raise NotYet(f"the layers are not those it came with: {error}", f"Leave {listed} as they were.") from None
 
 
 def _attempt(where: str, call: Callable[..., Any], *inputs: Any) -> Any:

@@ -31,18 +31,18 @@ def travellers(saved: Any, follow: Any, learn: Any) -> None:
         letters = _letters(name, answer)
         for letter, why in ZOO.items():
             if letter in letters and letter not in right:
-                raise NotYet(f"`{name}` has {letter}, which should not be there", hint=f"{why[0].upper()}{why[1:]}.")
+                raise NotYet(f"`{name}` has {letter}, which should not be there", f"{why[0].upper()}{why[1:]}.")
             if letter in right and letter not in letters:
-                raise NotYet(f"`{name}` lacks {letter}", hint=f"{why[0].upper()}{why[1:]}.")
+                raise NotYet(f"`{name}` lacks {letter}", f"{why[0].upper()}{why[1:]}.")
 
 
 def _letters(name: str, answer: Any) -> set[str]:
     try:
         letters = {letter for letter in "".join(answer).lower() if letter.isalnum()}
     except TypeError:
-        raise NotYet(f"`{name}` is {answer!r}, not a string of letters", hint='For instance "abc".') from None
+        raise NotYet(f"`{name}` is {answer!r}, not a string of letters", 'For instance "abc".') from None
     if unknown := letters - ZOO.keys():
-        raise NotYet(f"`{name}` has {min(unknown)}, and nothing in the class has that name", hint="a to i.")
+        raise NotYet(f"`{name}` has {min(unknown)}, and nothing in the class has that name", "a to i.")
     return letters
 
 
@@ -54,14 +54,12 @@ def mended(Mended: Any) -> None:
     if len(names) != 2:
         raise NotYet(
             f"`Mended(4)` has {len(names)} parameters, not 2" + (f": {', '.join(names)}" if names else ""),
-            hint="The two gains, and nothing else. "
+            "The two gains, and nothing else. "
             + ("Who looks into a list?" if len(names) < 2 else "The wave is fixed."),
         )
     if extra := sorted(model.state_dict().keys() - set(names)):
-        raise NotYet(
-            f"`state_dict()` also holds {', '.join(extra)}",
-            hint="What can be computed again need not be saved: a buffer has an argument for that.",
-        )
+        hint = "What can be computed again need not be saved: a buffer has an argument for that."
+        raise NotYet(f"`state_dict()` also holds {', '.join(extra)}", hint)
     x = torch.linspace(-1, 1, 6 * 5 * 4).view(6, 5, 4)
     wanted = (x + torch.sin(torch.arange(5.0))[:, None]) * 2.0 + 2.0
     with gpus_for(2) as gpus:
@@ -76,11 +74,10 @@ def mended(Mended: Any) -> None:
 
 def _compare(where: str, output: Any, wanted: Any) -> None:
     if not isinstance(output, torch.Tensor):
-        raise NotYet(f"{where}, `forward` returns {kind(output)}, not a tensor", hint="Is there a `return`?")
+        raise NotYet(f"{where}, `forward` returns {kind(output)}, not a tensor", "Is there a `return`?")
     if output.shape != wanted.shape or off(output.detach().cpu(), wanted) > 1e-5:
-        raise NotYet(
-            f"{where}, the output is not that of the original", hint="Change where tensors live, not what is computed."
-        )
+        hint = "Change where tensors live, not what is computed."
+        raise NotYet(f"{where}, the output is not that of the original", hint)
 
 
 def _gradients(where: str, model: Any, output: Any) -> None:
@@ -89,7 +86,7 @@ def _gradients(where: str, model: Any, output: Any) -> None:
         output.sum().backward()
     for name, parameter in model.named_parameters():
         if parameter.grad is None or not parameter.grad.abs().sum() > 0:
-            raise NotYet(f"{where}, no gradient reaches `{name}`", hint="`.data` and `.detach()` cut the way back.")
+            raise NotYet(f"{where}, no gradient reaches `{name}`", "`.data` and `.detach()` cut the way back.")
 
 
 @exercise("05.3", "Detective")
@@ -99,23 +96,19 @@ def detective(strays: Callable[..., Any]) -> None:
     for what, model, wanted, hint in _suspects():
         found = strays(model)
         if found is None:
-            raise NotYet("`strays` returns nothing", hint="Collect the names in a list, and `return` it.")
+            raise NotYet("`strays` returns nothing", "Collect the names in a list, and `return` it.")
         if isinstance(found, str) or not all(isinstance(name, str) for name in found):
-            raise NotYet(
-                f"`strays` gives {reprlib.repr(found).splitlines()[0]}, not a list of names",
-                hint='For instance ["0.scale"].',
-            )
+            hint = 'For instance ["0.scale"].'
+            raise NotYet(f"`strays` gives {reprlib.repr(found).splitlines()[0]}, not a list of names", hint)
         names = set(found)
         for name in sorted(names - wanted):
             if name.startswith("."):
                 hint = "The path of the model itself is empty, and an empty path needs no dot."
             if name.split(".")[-1].startswith("_"):
                 hint = "That is a drawer: what lies in it is registered. Leave the three drawers out."
-            raise NotYet(f"{what}: `strays` names {name!r}, which is no stray", hint=hint)
+            raise NotYet(f"{what}: `strays` names {name!r}, which is no stray", hint)
         for name in sorted(wanted - names):
-            raise NotYet(
-                f"{what}: `strays` misses {name!r}" + (f", it has {sorted(names)}" if names else ""), hint=hint
-            )
+            raise NotYet(f"{what}: `strays` misses {name!r}" + (f", it has {sorted(names)}" if names else ""), hint)
 
 
 def _suspects() -> Iterator[tuple[str, Any, set[str], str]]:
@@ -154,7 +147,7 @@ def switch(Switch: Any) -> None:
     """`Switch()` must run either operation on two GPUs, with the parameter's gradient that of one."""
     model = _made("Switch", Switch)
     if len(list(model.parameters())) != 1:
-        raise NotYet(f"`Switch()` has {len(list(model.parameters()))} parameters, not 1", hint="Keep `self.weight`.")
+        raise NotYet(f"`Switch()` has {len(list(model.parameters()))} parameters, not 1", "Keep `self.weight`.")
     x = torch.arange(1.0, 9.0).view(4, 2)
     with gpus_for(2) as gpus:
         model.to(gpus[0])
@@ -170,21 +163,19 @@ def _made(name: str, kind: Any, *args: Any) -> Any:
     """`kind(*args)`, a module. Raises NotYet for anything else."""
     given = ", ".join(map(repr, args))
     if isinstance(kind, nn.Module):
-        raise NotYet(f"`{name}` is a module already, not the class", hint=f"Pass the class, `{name}`.")
+        raise NotYet(f"`{name}` is a module already, not the class", f"Pass the class, `{name}`.")
     if not callable(kind):
-        raise NotYet(f"`{name}` is {reprlib.repr(kind)}, not a class", hint=f"Pass the class, `{name}`.")
+        raise NotYet(f"`{name}` is {reprlib.repr(kind)}, not a class", f"Pass the class, `{name}`.")
     try:
         made = kind(*args)
     except TypeError as error:
         if "positional argument" not in str(error):
             raise
         what = str(error).split("()", 1)[-1].strip()
-        raise NotYet(
-            f"`{name}({given})` does not work: {what}",
-            hint="The check moves the module itself: no device in `__init__`.",
-        ) from None
+        hint = "The check moves the module itself: no device in `__init__`."
+        raise NotYet(f"`{name}({given})` does not work: {what}", hint) from None
     if not isinstance(made, nn.Module):
-        raise NotYet(f"`{name}({given})` is not an nn.Module", hint="class …(nn.Module), as before.")
+        raise NotYet(f"`{name}({given})` is not an nn.Module", "class …(nn.Module), as before.")
     return made
 
 

@@ -52,7 +52,7 @@ numbers(
 def running_mean(RunningMean: Callable[..., Any]) -> None:
     """`absorb(kept)` must leave all rows in `total` and `rows`, on two GPUs and on one, however short the batch."""
     if isinstance(RunningMean, nn.Module):
-        raise NotYet("`RunningMean` is a module, not the class", hint="The check makes modules of its own.")
+        raise NotYet("`RunningMean` is a module, not the class", "The check makes modules of its own.")
     needs_function("RunningMean", RunningMean)
     sizes = (5, 4, 1)
     batches = [part + 1 for part in torch.arange(30.0).view(10, 3).split(sizes)]
@@ -67,21 +67,15 @@ def running_mean(RunningMean: Callable[..., Any]) -> None:
                 with _hints(GATHER):
                     answer = parallel(batch)
                 if not isinstance(answer, tuple) or len(answer) != 2:
-                    raise NotYet(
-                        f"`forward` returns {_kind(answer)}, not the pair `scores, kept`",
-                        hint="Two things: the scores, and one object for `absorb`, say a tuple of tensors.",
-                    )
+                    hint = "Two things: the scores, and one object for `absorb`, say a tuple of tensors."
+                    raise NotYet(f"`forward` returns {_kind(answer)}, not the pair `scores, kept`", hint)
                 scores, kept = answer
                 if tuple(getattr(scores, "shape", ())) != (len(batch), 1):
-                    raise NotYet(
-                        "the first thing that `forward` returns is not the scores",
-                        hint="`self.layer(x)` comes first, then what `absorb` needs.",
-                    )
+                    hint = "`self.layer(x)` comes first, then what `absorb` needs."
+                    raise NotYet("the first thing that `forward` returns is not the scores", hint)
                 if not (torch.equal(_plain(net.rows), rows) and torch.equal(_plain(net.total), total)):
-                    raise NotYet(
-                        f"{where}, `forward` itself changes `total` or `rows`",
-                        hint="On two GPUs only replica 0's part of that is kept. Return it; change it in `absorb`.",
-                    )
+                    hint = "On two GPUs only replica 0's part of that is kept. Return it; change it in `absorb`."
+                    raise NotYet(f"{where}, `forward` itself changes `total` or `rows`", hint)
                 with _hints(ABSORB):
                     net.absorb(kept)
             _absorbed(where, _plain(net.rows), _plain(net.total), wanted, batches)
@@ -89,38 +83,28 @@ def running_mean(RunningMean: Callable[..., Any]) -> None:
 
 def _absorbed(where: str, rows: Any, total: Any, wanted: Any, batches: list[Any]) -> None:
     if tuple(rows.shape) not in ((), (1,)) or tuple(total.shape) != (3,):
-        raise NotYet(
-            f"{where}, `total` has shape {tuple(total.shape)} and `rows` has {tuple(rows.shape)}",
-            hint="Gathered tensors have an entry for each replica. Add those up: `.sum(0)`.",
-        )
+        hint = "Gathered tensors have an entry for each replica. Add those up: `.sum(0)`."
+        raise NotYet(f"{where}, `total` has shape {tuple(total.shape)} and `rows` has {tuple(rows.shape)}", hint)
     count, everything = float(rows), sum(len(batch) for batch in batches)
     if not count and not total.any():
-        raise NotYet(f"{where}, `absorb` leaves `total` and `rows` at 0", hint="Add to `self.total` and `self.rows`.")
+        raise NotYet(f"{where}, `absorb` leaves `total` and `rows` at 0", "Add to `self.total` and `self.rows`.")
     if count == everything and torch.allclose(total, wanted):
         return
     halves = [batch.chunk(2) if where == "on two GPUs" else (batch,) for batch in batches]
     if count == sum(len(half[0]) for half in halves) < everything:
-        raise NotYet(
-            f"{where}, `rows` is {count:g} of {everything}: only the first replica's rows",
-            hint="What comes back has an entry for each replica. Add up all of them.",
-        )
+        hint = "What comes back has an entry for each replica. Add up all of them."
+        raise NotYet(f"{where}, `rows` is {count:g} of {everything}: only the first replica's rows", hint)
     if count == sum(map(len, halves)):
-        raise NotYet(
-            f"{where}, `rows` is {count:g} of {everything}: it counts replicas, not rows",
-            hint="Let each replica return its own `len(x)`.",
-        )
+        hint = "Let each replica return its own `len(x)`."
+        raise NotYet(f"{where}, `rows` is {count:g} of {everything}: it counts replicas, not rows", hint)
     if count != everything:
-        raise NotYet(f"{where}, `rows` is {count:g}, and {everything} rows went through", hint="Each row once.")
+        raise NotYet(f"{where}, `rows` is {count:g}, and {everything} rows went through", "Each row once.")
     if torch.allclose(total, sum(half.mean(0) for pair in halves for half in pair)):
-        raise NotYet(
-            f"{where}, `total` is a sum of means, and the means come from 3 rows and from 2",
-            hint="Return sums. Divide at the very end, by all rows.",
-        )
+        hint = "Return sums. Divide at the very end, by all rows."
+        raise NotYet(f"{where}, `total` is a sum of means, and the means come from 3 rows and from 2", hint)
     if torch.allclose(total, sum(pair[0].sum(0) for pair in halves)):
-        raise NotYet(f"{where}, `total` has only the first replica's rows", hint="Add up what all replicas return.")
-    raise NotYet(
-        f"{where}, `rows` is right and `total` is not the sum of all rows", hint="`x.sum(0)`, column by column."
-    )
+        raise NotYet(f"{where}, `total` has only the first replica's rows", "Add up what all replicas return.")
+    raise NotYet(f"{where}, `rows` is right and `total` is not the sum of all rows", "`x.sum(0)`, column by column.")
 
 
 @exercise("06.3", "The bad example, repaired")
@@ -141,18 +125,14 @@ def repaired(step: Callable[..., Any]) -> None:
     if all(_near(after[name], right[name]) for name in right):
         return
     if not _near(after["frozen.weight"], start["frozen.weight"]):
-        raise NotYet("the frozen layer moved", hint="A parameter without a gradient stays as it is.")
+        raise NotYet("the frozen layer moved", "A parameter without a gradient stays as it is.")
     moved = {name for name in right if not _near(after[name], start[name])}
     if not moved:
-        raise NotYet(
-            "no parameter of the network moved",
-            hint="`p = p - …` names a new tensor, and a replica is gone after the forward. Write into `p` itself.",
-        )
+        hint = "`p = p - …` names a new tensor, and a replica is gone after the forward. Write into `p` itself."
+        raise NotYet("no parameter of the network moved", hint)
     if left := sorted({"scale", "layer.weight", "layer.bias"} - moved):
-        raise NotYet(
-            f"`{left[0]}` never moved",
-            hint="`children()` yields the layers inside. Which call yields every parameter, the network's own too?",
-        )
+        hint = "`children()` yields the layers inside. Which call yields every parameter, the network's own too?"
+        raise NotYet(f"`{left[0]}` never moved", hint)
     for mistake, (message, hint) in {
         "keep": ("the gradients of all steps pile up", "Clear them when you have used them: `p.grad = None`."),
         "up": ("the weights go uphill", "Down the gradient: subtract."),
@@ -162,9 +142,8 @@ def repaired(step: Callable[..., Any]) -> None:
         if all(_near(after[name], tensor) for name, tensor in _sgd(mistake).items()):
             raise NotYet(message, hint)
     worst = next(name for name in right if not _near(after[name], right[name]))
-    raise NotYet(
-        f"after {STEPS} steps `{worst}` is not what SGD makes of it", hint="For each `p`: minus lr times its gradient."
-    )
+    hint = "For each `p`: minus lr times its gradient."
+    raise NotYet(f"after {STEPS} steps `{worst}` is not what SGD makes of it", hint)
 
 
 def _scaled() -> Any:
@@ -242,37 +221,29 @@ def activations(collect: Callable[..., Any]) -> None:
                 answer = collect(parallel, net.layer, x)
             _collected(answer, wanted, n, sorted(net.used))
             if len(net.layer._forward_hooks) > hooks:
-                raise NotYet(
-                    "your hook is still on the layer afterwards",
-                    hint="`register_forward_hook` returns a handle. Call its `remove()` after the forward.",
-                )
+                hint = "`register_forward_hook` returns a handle. Call its `remove()` after the forward."
+                raise NotYet("your hook is still on the layer afterwards", hint)
 
 
 def _collected(answer: Any, wanted: Any, n: int, used: list[int]) -> None:
     if not isinstance(answer, torch.Tensor):
-        raise NotYet(
-            f"`collect` returns {_kind(answer)}, not a tensor", hint="Put the parts together: `torch.cat(parts)`."
-        )
+        raise NotYet(f"`collect` returns {_kind(answer)}, not a tensor", "Put the parts together: `torch.cat(parts)`.")
     if used != [0, 1][:n]:
-        raise NotYet(
-            f"for {n} rows the network ran on {used or 'no GPU'}, and not once on each",
-            hint="One forward, through `parallel`.",
-        )
+        hint = "One forward, through `parallel`."
+        raise NotYet(f"for {n} rows the network ran on {used or 'no GPU'}, and not once on each", hint)
     if answer.device.type != "cpu":
-        raise NotYet(f"what `collect` returns is on {answer.device}", hint="`.cpu()` brings each part home.")
+        raise NotYet(f"what `collect` returns is on {answer.device}", "`.cpu()` brings each part home.")
     if answer.shape != wanted.shape:
         if len(answer) < n:
             hint = "The hook runs once on every replica. Keep each of the parts."
             raise NotYet(f"you return {len(answer)} of {n} rows", hint)
-        raise NotYet(f"you return shape {tuple(answer.shape)}, not {tuple(wanted.shape)}", hint="Each row once.")
+        raise NotYet(f"you return shape {tuple(answer.shape)}, not {tuple(wanted.shape)}", "Each row once.")
     if torch.allclose(answer.detach(), wanted):
         return
     if torch.allclose(answer.detach(), torch.cat(wanted.chunk(2)[::-1])):
-        raise NotYet(
-            "the second GPU's rows come first",
-            hint="Here GPU 1 is quicker. Note with each part which device it is from, and sort by that.",
-        )
-    raise NotYet("those are not the outputs of `layer`", hint="A forward hook gets module, inputs and output.")
+        hint = "Here GPU 1 is quicker. Note with each part which device it is from, and sort by that."
+        raise NotYet("the second GPU's rows come first", hint)
+    raise NotYet("those are not the outputs of `layer`", "A forward hook gets module, inputs and output.")
 
 
 @contextlib.contextmanager

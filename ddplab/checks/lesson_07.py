@@ -47,7 +47,7 @@ def numbers(forward: Any, step: Any, evaluation: Any, ddp_rank: Any) -> None:
     given = {"forward": forward, "step": step, "evaluation": evaluation, "ddp_rank": ddp_rank}
     for name, value in given.items():
         if number(name, value) >= 10_000:
-            raise NotYet(f"`{name}` is {float(value):,.0f}: those are bytes", hint="In MB: divide by a million.")
+            raise NotYet(f"`{name}` is {float(value):,.0f}: those are bytes", "In MB: divide by a million.")
     expect_all(MEGABYTES, given)
 
 
@@ -56,17 +56,15 @@ def leaner(LossInside: Callable[..., Any]) -> None:
     """`LossInside(net)(images, labels)` under DataParallel gathers at most 4 bytes an image, and trains the same."""
     needs_function("LossInside", LossInside)
     if isinstance(LossInside, nn.Module):
-        raise NotYet("`LossInside` is a module already, not a class", hint="Pass the class; the check makes modules.")
+        raise NotYet("`LossInside` is a module already, not a class", "Pass the class; the check makes modules.")
     for n, batch in ((2, 32), (4, 30)):
         where = f"on {n} GPUs with {batch} images"
         with gpus_for(n, virtual=True) as gpus:
             net, images, labels = _case(batch)
             wrapped = LossInside(net)
             if not isinstance(wrapped, nn.Module):
-                raise NotYet(
-                    f"`LossInside(net)` gives a {type(wrapped).__name__}, not a module",
-                    hint="Write a class that inherits from `nn.Module`, with `__init__` and `forward`.",
-                )
+                hint = "Write a class that inherits from `nn.Module`, with `__init__` and `forward`."
+                raise NotYet(f"`LossInside(net)` gives a {type(wrapped).__name__}, not a module", hint)
             images, labels = images.to(gpus[0]), labels.to(gpus[0])
             losses = wrapped.to(gpus[0])(images, labels)  # without DataParallel, which would only cloud an error
             if not isinstance(losses, torch.Tensor):
@@ -88,12 +86,10 @@ def leaner(LossInside: Callable[..., Any]) -> None:
                 raise NotYet(f"{where}, the losses have shape {tuple(losses.shape)}, not ({batch},)", LOSS_HINT)
             losses.mean().backward()
             if any(p.grad is None for p in net.parameters()):
-                raise NotYet(
-                    f"{where}, `net` got no gradients", hint="Keep `net` itself in the module: `self.net = net`."
-                )
+                raise NotYet(f"{where}, `net` got no gradients", "Keep `net` itself in the module: `self.net = net`.")
             gradient = flat(p.grad for p in net.parameters())
         if off(gradient, _gradient(batch)) > 1e-6:
-            raise NotYet(f"{where}, the gradient is not that of one device", hint="Cross-entropy, and nothing else.")
+            raise NotYet(f"{where}, the gradient is not that of one device", "Cross-entropy, and nothing else.")
 
 
 LOSS_HINT = "One number an image, its loss. `F.cross_entropy` has an argument `reduction`."
@@ -118,35 +114,31 @@ def once(evaluate: Callable[..., Any]) -> None:
         if times > 1:
             raise NotYet(
                 f"on {n} GPUs, the model was copied to each of the others {times} times, for {len(batches)} batches",
-                hint="`replicate` belongs before the loop, the other three inside.",
+                "`replicate` belongs before the loop, the other three inside.",
             )
         if not times:
-            raise NotYet(f"on {n} GPUs, GPU 0 did all the work itself", hint="`scatter` the batch, on all of `gpus`.")
+            raise NotYet(f"on {n} GPUs, GPU 0 did all the work itself", "`scatter` the batch, on all of `gpus`.")
         if any(getattr(output, "requires_grad", False) for output in outputs):
-            raise NotYet("the outputs carry a graph with them", hint="Evaluate inside `with torch.no_grad():`.")
+            raise NotYet("the outputs carry a graph with them", "Evaluate inside `with torch.no_grad():`.")
 
 
 def _compare_outputs(where: str, outputs: Any, right: list[Any], gpus: Any) -> None:
     if not isinstance(outputs, list | tuple):
         got = "a tensor" if isinstance(outputs, torch.Tensor) else kind(outputs)
-        raise NotYet(f"`evaluate` returns {got}, not a list of outputs", hint="One tensor for each batch, in a list.")
+        raise NotYet(f"`evaluate` returns {got}, not a list of outputs", "One tensor for each batch, in a list.")
     if len(outputs) != len(right):
-        raise NotYet(f"{where}, {len(right)} batches gave {len(outputs)} outputs", hint="One tensor for each batch.")
+        raise NotYet(f"{where}, {len(right)} batches gave {len(outputs)} outputs", "One tensor for each batch.")
     for output, wanted in zip(outputs, right, strict=True):
         if not isinstance(output, torch.Tensor):
-            raise NotYet(
-                f"{where}, an output is a {type(output).__name__}, not a tensor",
-                hint="`parallel_apply` returns a list, one output for each replica; `gather` puts them together.",
-            )
+            hint = "`parallel_apply` returns a list, one output for each replica; `gather` puts them together."
+            raise NotYet(f"{where}, an output is a {type(output).__name__}, not a tensor", hint)
         if tuple(output.shape) != tuple(wanted.shape):
-            raise NotYet(
-                f"{where}, an output has shape {tuple(output.shape)}, not {tuple(wanted.shape)}",
-                hint="All the pieces, one below the other: `gather(outputs, gpus[0])`.",
-            )
+            hint = "All the pieces, one below the other: `gather(outputs, gpus[0])`."
+            raise NotYet(f"{where}, an output has shape {tuple(output.shape)}, not {tuple(wanted.shape)}", hint)
         if output.device not in (gpus[0], torch.device("cpu")):
-            raise NotYet(f"{where}, an output lies on {output.device}", hint="Gather on `gpus[0]`.")
+            raise NotYet(f"{where}, an output lies on {output.device}", "Gather on `gpus[0]`.")
         if off(output.detach().cpu(), wanted) > 1e-6:
-            raise NotYet(f"{where}, the outputs are not those of one device", hint="Is the order of the rows kept?")
+            raise NotYet(f"{where}, the outputs are not those of one device", "Is the order of the rows kept?")
 
 
 @exercise("07.4", "The ring")
@@ -164,15 +156,13 @@ def ring(ring: Callable[..., Any]) -> None:
             rows = gpus.meter.rows  # before the comparison below copies too
             _compare_pieces(where, returned if isinstance(returned, list | tuple) else pieces, start, total, gpus)
         if any("cpu" in row[1:3] for row in rows):
-            raise NotYet(
-                f"{where}, pieces travel through the CPU", hint="From GPU to GPU: `piece.to(gpus[neighbour])`."
-            )
+            raise NotYet(f"{where}, pieces travel through the CPU", "From GPU to GPU: `piece.to(gpus[neighbour])`.")
         allowed = {(f"vgpu:{gpu}", f"vgpu:{(gpu + 1) % n}") for gpu in range(n)}
         for _, source, target, _, _ in rows:
             if (source, target) not in allowed:
                 raise NotYet(
                     f"{where}, every GPU has the sums, but {source} sends to {target}, not to the next one on the ring",
-                    hint="GPU i sends to GPU (i + 1) % N, and to no other.",
+                    "GPU i sends to GPU (i + 1) % N, and to no other.",
                 )
         fair = 2 * (n - 1) * 16
         for gpu in range(n):
@@ -180,7 +170,7 @@ def ring(ring: Callable[..., Any]) -> None:
             if sent != fair:
                 raise NotYet(
                     f"{where}, every GPU has the sums, but vgpu:{gpu} sends {sent} bytes, and {fair} are enough",
-                    hint="One piece a round from each GPU, 2(N-1) rounds.",
+                    "One piece a round from each GPU, 2(N-1) rounds.",
                 )
 
 
@@ -189,32 +179,23 @@ def _compare_pieces(where: str, pieces: Any, start: list[Any], total: Any, gpus:
     for gpu, mine in enumerate(pieces):
         strangers = {str(piece.device) for piece in mine} - {str(gpus[gpu])}
         if strangers:
-            raise NotYet(
-                f"{where}, GPU {gpu} ends with a piece that lies on {min(strangers)}",
-                hint="Move a piece with `.to(gpus[neighbour])` before the neighbour keeps it.",
-            )
+            hint = "Move a piece with `.to(gpus[neighbour])` before the neighbour keeps it."
+            raise NotYet(f"{where}, GPU {gpu} ends with a piece that lies on {min(strangers)}", hint)
         wholes.append(torch.cat(list(mine)).cpu())
     if all(torch.equal(whole, total) for whole in wholes):
         return
     if all(torch.equal(whole, own) for whole, own in zip(wholes, start, strict=True)):
-        raise NotYet(f"{where}, nothing has changed", hint="Assign to `pieces[gpu][chunk]`.")
+        raise NotYet(f"{where}, nothing has changed", "Assign to `pieces[gpu][chunk]`.")
     if any(bool((whole > total).any()) for whole in wholes):
-        raise NotYet(
-            f"{where}, some gradients are counted more than once",
-            hint="Add in the first N - 1 rounds. In the others the neighbour replaces its piece.",
-        )
+        hint = "Add in the first N - 1 rounds. In the others the neighbour replaces its piece."
+        raise NotYet(f"{where}, some gradients are counted more than once", hint)
     n = len(start)
     done = total.chunk(n)
     parts = [sum(torch.equal(*pair) for pair in zip(whole.chunk(n), done, strict=True)) for whole in wholes]
     if all(part == 1 for part in parts):
-        raise NotYet(
-            f"{where}, every GPU has the sum of one piece: the first lap is done, the second is missing",
-            hint="N - 1 more rounds: hand the finished piece on, and let the neighbour replace its own by it.",
-        )
-    raise NotYet(
-        f"{where}, {sum(parts)} of {n * n} pieces hold the sum",
-        hint="In round r GPU i sends piece (i - r) % N.",
-    )
+        hint = "N - 1 more rounds: hand the finished piece on, and let the neighbour replace its own by it."
+        raise NotYet(f"{where}, every GPU has the sum of one piece: the first lap is done, the second is missing", hint)
+    raise NotYet(f"{where}, {sum(parts)} of {n * n} pieces hold the sum", "In round r GPU i sends piece (i - r) % N.")
 
 
 def _case(batch: int) -> tuple[Any, Any, Any]:

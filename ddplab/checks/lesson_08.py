@@ -40,7 +40,7 @@ def _three(name: str, answer: Any, right: list[int], mistakes: dict[tuple, tuple
     """Three whole numbers, one for each rank."""
     answer = answer.tolist() if hasattr(answer, "tolist") else answer
     if not isinstance(answer, list | tuple) or len(answer) != 3:
-        raise NotYet(f"`{name}` is {answer!r}, not three numbers", hint="A list such as [1, 2, 3].")
+        raise NotYet(f"`{name}` is {answer!r}, not three numbers", "A list such as [1, 2, 3].")
     if list(answer) != right:
         why, hint = mistakes.get(tuple(answer), ("that is not it", otherwise))
         raise NotYet(f"`{name}` is {list(answer)}: {why}", hint)
@@ -56,7 +56,7 @@ def mean(mean_over_all: Callable[..., Any]) -> None:
         got, calls = zip(*on_ranks(_mean_in_rank, mean_over_all, parts, size=size, hints=HINTS), strict=True)
         right = sum(everything) / len(everything)
         if None in got:
-            raise NotYet(f"{where}, rank {got.index(None)} returns nothing", hint="Every rank returns the mean.")
+            raise NotYet(f"{where}, rank {got.index(None)} returns nothing", "Every rank returns the mean.")
         if all(abs(value - right) < 1e-5 for value in got):
             continue
         means = [sum(part) / max(1, len(part)) for part in parts]
@@ -73,22 +73,14 @@ def mean(mean_over_all: Callable[..., Any]) -> None:
             if abs(got[0] - value) < 1e-5:
                 raise NotYet(f"{where}, rank 0 returns {got[0]:.4g}: {what}", hint)
         if any(value != value for value in got):
-            raise NotYet(
-                f"{where}, a rank returns nan", hint="The mean of no numbers is nan. Add up first, divide last."
-            )
+            raise NotYet(f"{where}, a rank returns nan", "The mean of no numbers is nan. Add up first, divide last.")
         if not any(calls):
-            raise NotYet(
-                f"{where}, no rank made a collective", hint="`dist.all_reduce(tensor)` adds up over the ranks."
-            )
+            raise NotYet(f"{where}, no rank made a collective", "`dist.all_reduce(tensor)` adds up over the ranks.")
         wrong = next(rank for rank, value in enumerate(got) if abs(value - right) >= 1e-5)
         if wrong and abs(got[0] - right) < 1e-5:
-            raise NotYet(
-                f"{where}, rank 0 has the mean and rank {wrong} has not", hint="Every rank needs it: `all_reduce`."
-            )
-        raise NotYet(
-            f"{where}, rank {wrong} returns {got[wrong]:.4g}, and the mean of all is {right:.4g}",
-            hint="Two numbers have to be added up over the ranks: the sum, and the count.",
-        )
+            raise NotYet(f"{where}, rank 0 has the mean and rank {wrong} has not", "Every rank needs it: `all_reduce`.")
+        hint = "Two numbers have to be added up over the ranks: the sum, and the count."
+        raise NotYet(f"{where}, rank {wrong} returns {got[wrong]:.4g}, and the mean of all is {right:.4g}", hint)
 
 
 def _mean_in_rank(mean_over_all: Callable[..., Any], parts: list[list[float]]) -> tuple[float | None, int]:
@@ -115,39 +107,29 @@ def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
     right = torch.stack([_row(rank) for rank in range(size)])
     for rank, (got, calls, moved) in enumerate(ranks):
         if other := [name for name in calls if name != "all_reduce"]:
-            raise NotYet(f"{where}, you called `dist.{other[0]}`", hint="`dist.all_reduce` is all that you may use.")
+            raise NotYet(f"{where}, you called `dist.{other[0]}`", "`dist.all_reduce` is all that you may use.")
         if not isinstance(got, torch.Tensor):
-            raise NotYet(
-                f"{where}, rank {rank} returns {kind(got)}, not a tensor", hint="One tensor, with a row a rank."
-            )
+            raise NotYet(f"{where}, rank {rank} returns {kind(got)}, not a tensor", "One tensor, with a row a rank.")
         if got.shape != right.shape:
-            raise NotYet(
-                f"{where}, rank {rank} returns the shape {tuple(got.shape)}, not {tuple(right.shape)}",
-                hint="One row for each rank: `torch.zeros(dist.get_world_size(), len(x))`.",
-            )
+            hint = "One row for each rank: `torch.zeros(dist.get_world_size(), len(x))`."
+            raise NotYet(f"{where}, rank {rank} returns the shape {tuple(got.shape)}, not {tuple(right.shape)}", hint)
         if torch.equal(got.double(), right):
             if moved:
-                raise NotYet(f"{where}, rank {rank}'s own `x` has changed", hint="All-reduce a tensor of your own.")
+                raise NotYet(f"{where}, rank {rank}'s own `x` has changed", "All-reduce a tensor of your own.")
             continue
         if not calls:
-            raise NotYet(f"{where}, no rank made a collective", hint="The rows have to travel: `dist.all_reduce`.")
+            raise NotYet(f"{where}, no rank made a collective", "The rows have to travel: `dist.all_reduce`.")
         total = right.sum(0)
         if all(torch.equal(row.double(), total) for row in got):
-            raise NotYet(
-                f"{where}, every row is the sum of all ranks' numbers",
-                hint="What must the other ranks put into row r, so that adding theirs changes nothing?",
-            )
+            hint = "What must the other ranks put into row r, so that adding theirs changes nothing?"
+            raise NotYet(f"{where}, every row is the sum of all ranks' numbers", hint)
         if torch.equal(got[0].double(), total) and not got[1:].any():
-            raise NotYet(f"{where}, all ranks wrote into row 0", hint="Rank r writes into row r: `dist.get_rank()`.")
+            raise NotYet(f"{where}, all ranks wrote into row 0", "Rank r writes into row r: `dist.get_rank()`.")
         if torch.equal(got.double() - right, (got.double() - right)[:1, :1].expand_as(right)):
-            raise NotYet(
-                f"{where}, every number is too large by {float(got[0, 0] - right[0, 0]):g}",
-                hint="The rows of the others must begin as zeros.",
-            )
-        raise NotYet(
-            f"{where}, rank {rank} has {got.tolist()} and not {right.tolist()}",
-            hint="Zeros everywhere, your own numbers in your own row, then one sum over the ranks.",
-        )
+            hint = "The rows of the others must begin as zeros."
+            raise NotYet(f"{where}, every number is too large by {float(got[0, 0] - right[0, 0]):g}", hint)
+        hint = "Zeros everywhere, your own numbers in your own row, then one sum over the ranks."
+        raise NotYet(f"{where}, rank {rank} has {got.tolist()} and not {right.tolist()}", hint)
 
 
 def _row(rank: int) -> Any:

@@ -24,25 +24,24 @@ def once_around(go_around: Callable[..., Any]) -> None:
         _only_send_and_recv(where, ranks)
         right, messages = 100.0 + sum(range(size)), [len(events) for _, events in ranks]
         if got is None:
-            raise NotYet(f"{where}, rank 0 returns nothing", hint="`return ball`, after it has come back.")
+            raise NotYet(f"{where}, rank 0 returns nothing", "`return ball`, after it has come back.")
         if not any(messages):
-            raise NotYet(f"{where}, nobody sent anything", hint="`dist.send(ball, to)` and `dist.recv(ball, sender)`.")
+            raise NotYet(f"{where}, nobody sent anything", "`dist.send(ball, to)` and `dist.recv(ball, sender)`.")
         flights = sum(way == "send" for _, events in ranks for way, _ in events)
         if got == 100:
-            raise NotYet(f"{where}, the ball comes back as it left", hint="Each rank adds its own number, in place.")
+            raise NotYet(f"{where}, the ball comes back as it left", "Each rank adds its own number, in place.")
         if got == 100 + size - 1 != right:
-            raise NotYet(f"{where}, every rank has added 1", hint="Its own number: `dist.get_rank()`.")
+            raise NotYet(f"{where}, every rank has added 1", "Its own number: `dist.get_rank()`.")
         if got != right:
             raise NotYet(
                 f"{where}, the ball that began at 100 comes back as {got:g}, not {right:g}, after {flights} flights",
-                hint="One after the other: receive from the left, add, send to the right.",
+                "One after the other: receive from the left, add, send to the right.",
             )
         if flights != size:
-            raise NotYet(
-                f"{where}, the sum is right, but there were {flights} messages", hint=f"{size} are enough: one a rank."
-            )
+            hint = f"{size} are enough: one a rank."
+            raise NotYet(f"{where}, the sum is right, but there were {flights} messages", hint)
         if any(("recv", rank - 1) not in ranks[rank][1] for rank in range(1, size)):
-            raise NotYet(f"{where}, the ball did not go from each rank to the next", hint="From r to r + 1.")
+            raise NotYet(f"{where}, the ball did not go from each rank to the next", "From r to r + 1.")
 
 
 def _ball_in_rank(go_around: Callable[..., Any]) -> tuple[float | None, list[tuple[str, int]]]:
@@ -61,22 +60,16 @@ def tree(tree_broadcast: Callable[..., Any]) -> None:
         _only_send_and_recv(where, ranks)
         for rank, (got, _) in enumerate(ranks):
             if got != [7.0, 8.0]:
-                raise NotYet(
-                    f"{where}, rank {rank} ends with {got} and not with rank 0's [7.0, 8.0]",
-                    hint="It must receive into `x`, once, from a rank that has it already.",
-                )
+                hint = "It must receive into `x`, once, from a rank that has it already."
+                raise NotYet(f"{where}, rank {rank} ends with {got} and not with rank 0's [7.0, 8.0]", hint)
         sent = sum(way == "send" for _, events in ranks for way, _ in events)
         if sent > size - 1:
-            raise NotYet(
-                f"{where}, there were {sent} messages", hint=f"{size - 1} are enough: each rank receives once."
-            )
+            raise NotYet(f"{where}, there were {sent} messages", f"{size - 1} are enough: each rank receives once.")
         rounds, wanted = _rounds([events for _, events in ranks]), math.ceil(math.log2(size))
         if rounds > wanted:
             kind = "rank 0 sends them all" if len(ranks[0][1]) == size - 1 else "only one rank sends at a time"
-            raise NotYet(
-                f"{where}, it takes {rounds} rounds, because {kind}; {wanted} are enough",
-                hint="After one round two ranks have it. In the next both can send, to two more. And then?",
-            )
+            hint = "After one round two ranks have it. In the next both can send, to two more. And then?"
+            raise NotYet(f"{where}, it takes {rounds} rounds, because {kind}; {wanted} are enough", hint)
 
 
 def _tree_in_rank(tree_broadcast: Callable[..., Any]) -> tuple[list[float], list[tuple[str, int]]]:
@@ -130,7 +123,7 @@ def _listen() -> list[tuple[str, int]]:
 def _only_send_and_recv(where: str, ranks: list[tuple[Any, list[tuple[str, int]]]]) -> None:
     for _, events in ranks:
         if used := [way for way, _ in events if way not in ("send", "recv")]:
-            raise NotYet(f"{where}, you called `dist.{used[0]}`", hint="`send` and `recv` are all that you may use.")
+            raise NotYet(f"{where}, you called `dist.{used[0]}`", "`send` and `recv` are all that you may use.")
 
 
 HINTS = {

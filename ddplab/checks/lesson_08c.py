@@ -26,36 +26,31 @@ def _ring_on(size: int, reduce_scatter: Callable[..., Any]) -> None:
     done = [[chunk for chunk in range(size) if held[chunk] == total[chunk]] for held, _, _ in ranks]
     steps = ranks[0][1]
     if used := ranks[0][2]:
-        raise NotYet(f"{where}, you called `dist.{used[0]}`", hint="`pass_right` is all that you need.")
+        raise NotYet(f"{where}, you called `dist.{used[0]}`", "`pass_right` is all that you need.")
     if not steps:
-        raise NotYet(
-            f"{where}, nothing was passed on", hint="`pass_right(chunk, place)` returns what came from the left."
-        )
+        raise NotYet(f"{where}, nothing was passed on", "`pass_right(chunk, place)` returns what came from the left.")
     if all(len(finished) == size for finished in done) and steps > size - 1:
-        raise NotYet(
-            f"{where}, every rank has the whole sum, after {steps} steps",
-            hint=f"That is an all-reduce. Stop after {size - 1}, when each rank has one finished chunk.",
-        )
+        hint = f"That is an all-reduce. Stop after {size - 1}, when each rank has one finished chunk."
+        raise NotYet(f"{where}, every rank has the whole sum, after {steps} steps", hint)
     if all(rank in finished for rank, finished in enumerate(done)):
         if steps > size - 1:
-            raise NotYet(f"{where}, chunk r is right, but it took {steps} steps", hint=f"{size - 1} are enough.")
+            raise NotYet(f"{where}, chunk r is right, but it took {steps} steps", f"{size - 1} are enough.")
         return
     if all(finished == [(rank + 1) % size] for rank, finished in enumerate(done)):
         raise NotYet(
             f"{where}, rank 0 ends with chunk 1 finished, rank {size - 1} with chunk 0: the ring of the lesson",
-            hint="Each chunk has to start one rank further on. Which chunk does rank r send first, then?",
+            "Each chunk has to start one rank further on. Which chunk does rank r send first, then?",
         )
     if steps < size - 1:
-        raise NotYet(f"{where}, there was {steps} step, and {size - 1} are needed", hint="One for each *other* rank.")
+        raise NotYet(f"{where}, there was {steps} step, and {size - 1} are needed", "One for each *other* rank.")
     start = [[(chunk + 1) * 10.0**rank for chunk in range(size)] for rank in range(size)]
     if all(ranks[rank][0] == start[rank] for rank in range(size)):
-        raise NotYet(
-            f"{where}, the chunks are as they were", hint="Add in place: `chunks[i] += …` changes the tensor itself."
-        )
+        hint = "Add in place: `chunks[i] += …` changes the tensor itself."
+        raise NotYet(f"{where}, the chunks are as they were", hint)
     rank = next(rank for rank, finished in enumerate(done) if rank not in finished)
     raise NotYet(
         f"{where}, chunk {rank} on rank {rank} is {ranks[rank][0][rank]:g}, and the sum is {total[rank]:g}",
-        hint="What arrives is the chunk that the left neighbour sent. Add it to your own chunk of the same number.",
+        "What arrives is the chunk that the left neighbour sent. Add it to your own chunk of the same number.",
     )
 
 
@@ -79,26 +74,20 @@ def bucket(average_in_one: Callable[..., Any]) -> None:
         calls = ranks[0]["calls"]
         if all(off(rank["after"], mean) < 1e-9 for rank in ranks):
             if calls != 1:
-                raise NotYet(
-                    f"{where}, the mean is right, and it took {calls} messages",
-                    hint="Put all gradients into one long vector, `torch.cat`, and all-reduce that.",
-                )
+                hint = "Put all gradients into one long vector, `torch.cat`, and all-reduce that."
+                raise NotYet(f"{where}, the mean is right, and it took {calls} messages", hint)
             continue
         if not calls:
-            raise NotYet(f"{where}, no `all_reduce` was called", hint="`dist.all_reduce(vector)` adds up in place.")
+            raise NotYet(f"{where}, no `all_reduce` was called", "`dist.all_reduce(vector)` adds up in place.")
         if all(off(rank["after"], rank["before"]) < 1e-9 for rank in ranks):
-            raise NotYet(
-                f"{where}, every rank still has its own gradients",
-                hint="The vector is a copy. Cut it up again, and copy each piece back: `p.grad.copy_(…)`.",
-            )
+            hint = "The vector is a copy. Cut it up again, and copy each piece back: `p.grad.copy_(…)`."
+            raise NotYet(f"{where}, every rank still has its own gradients", hint)
         for factor in (size, 1 / size, size / 2, 2 / size):
             if all(off(rank["after"], factor * mean) < 1e-9 for rank in ranks):
                 hint = "`all_reduce` adds up; divide once, by `dist.get_world_size()`."
                 raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
-        raise NotYet(
-            f"{where}, not every gradient is the mean over the ranks",
-            hint="Do the pieces go back in the order in which they came, each with as many numbers as its parameter?",
-        )
+        hint = "Do the pieces go back in the order in which they came, each with as many numbers as its parameter?"
+        raise NotYet(f"{where}, not every gradient is the mean over the ranks", hint)
 
 
 def _bucket_in_rank(average_in_one: Callable[..., Any]) -> dict[str, Any]:

@@ -34,29 +34,23 @@ def outcomes(forked: Any, spawned: Any, torchrun: Any, note: Any, guard: Any) ->
     """A file that prints, then starts three children; what a spawned child finds; which error the guard mends."""
     expect_all(NUMBERS, {"forked": forked, "spawned": spawned, "torchrun": torchrun})
     if note not in ("old", "new"):
-        raise NotYet(f"`note` is {note!r}, neither 'old' nor 'new'", hint="One of the two words.")
+        raise NotYet(f"`note` is {note!r}, neither 'old' nor 'new'", "One of the two words.")
     if note == "new":
-        raise NotYet(
-            "`note` is 'new': that is fork", hint="The spawned child has read the file, but not the guard's part."
-        )
+        raise NotYet("`note` is 'new': that is fork", "The spawned child has read the file, but not the guard's part.")
     if guard not in ("attribute", "bootstrapping"):
-        raise NotYet(f"`guard` is {guard!r}, neither 'attribute' nor 'bootstrapping'", hint="One of the two words.")
+        raise NotYet(f"`guard` is {guard!r}, neither 'attribute' nor 'bootstrapping'", "One of the two words.")
     if guard == "attribute":
-        raise NotYet(
-            "`guard` is 'attribute': a function that is in no file is not found, guard or no guard",
-            hint="Which of the two errors comes from reading the file twice?",
-        )
+        hint = "Which of the two errors comes from reading the file twice?"
+        raise NotYet("`guard` is 'attribute': a function that is in no file is not found, guard or no guard", hint)
 
 
 @exercise("08d.2", "A script that can be spawned")
 def mended(script: Any) -> None:
     """The text must run as a file, spawn two children, and each must print its line."""
     if not isinstance(script, str):
-        raise NotYet(f"`script` is a {type(script).__name__}, not a text", hint="Keep the quotation marks around it.")
+        raise NotYet(f"`script` is a {type(script).__name__}, not a text", "Keep the quotation marks around it.")
     if "spawn" not in script or "Process" not in script:
-        raise NotYet(
-            "the script spawns nothing any more", hint="Keep `get_context('spawn')`, and mend what is around it."
-        )
+        raise NotYet("the script spawns nothing any more", "Keep `get_context('spawn')`, and mend what is around it.")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "job.py")
         file.write_text(script)
@@ -67,32 +61,24 @@ def mended(script: Any) -> None:
                 [sys.executable, file], capture_output=True, text=True, timeout=20, check=False, env=environment
             )
         except subprocess.TimeoutExpired:
-            raise NotYet("the script did not end within 20 seconds", hint="Does it spawn again and again?") from None
+            raise NotYet("the script did not end within 20 seconds", "Does it spawn again and again?") from None
     lines, said = sorted(ran.stdout.splitlines()), ran.stderr
     if lines == ["rank 0 multiplies by 3", "rank 1 multiplies by 3"]:
         return
     if "Can't pickle" in said or "Can't get local object" in said or "cannot pickle" in said.lower():
-        raise NotYet(
-            "the target cannot be sent to another process: it has no name in the file",
-            hint="A lambda is nobody's name. `Process(target=work, args=(…,))` sends a name and arguments.",
-        )
+        hint = "A lambda is nobody's name. `Process(target=work, args=(…,))` sends a name and arguments."
+        raise NotYet("the target cannot be sent to another process: it has no name in the file", hint)
     if "bootstrapping phase" in said:
-        raise NotYet(
-            "each child reads the file and is about to spawn again (bootstrapping)",
-            hint='Call `main()` only under `if __name__ == "__main__":`.',
-        )
+        hint = 'Call `main()` only under `if __name__ == "__main__":`.'
+        raise NotYet("each child reads the file and is about to spawn again (bootstrapping)", hint)
     if said.strip():
-        raise NotYet(
-            f"the script ends with {said.strip().splitlines()[-1]}", hint="Run it from a terminal to see it all."
-        )
+        raise NotYet(f"the script ends with {said.strip().splitlines()[-1]}", "Run it from a terminal to see it all.")
     if lines == ["rank 0 multiplies by 1", "rank 1 multiplies by 1"]:
-        raise NotYet(
-            "the children multiply by 1: what `main()` has set is not known to them",
-            hint="A spawned child has read the file and run nothing under the guard. Pass `factor` as an argument.",
-        )
+        hint = "A spawned child has read the file and run nothing under the guard. Pass `factor` as an argument."
+        raise NotYet("the children multiply by 1: what `main()` has set is not known to them", hint)
     if not lines:
-        raise NotYet("the script prints nothing", hint="Somebody has to call `main()`, and the children `work`.")
+        raise NotYet("the script prints nothing", "Somebody has to call `main()`, and the children `work`.")
     raise NotYet(
         f"the script prints {len(lines)} lines, and not the two that are asked for: {' / '.join(lines)[:120]}",
-        hint="`rank 0 multiplies by 3` and `rank 1 multiplies by 3`, in any order.",
+        "`rank 0 multiplies by 3` and `rank 1 multiplies by 3`, in any order.",
     )
