@@ -12,6 +12,7 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import (
     TWICE,
     Number,
+    asks,
     expect_all,
     flat,
     listed,
@@ -27,32 +28,28 @@ from ddplab.hardware import device
 
 BATCH, STEPS, LR = 64, 3, 0.5  # of the loop in exercise 09.2
 
-
-EFFECTIVE_BATCH = [
-    (16, "that is what one rank takes", "How many images do all eight take in one step?"),
-    (2, "that is a batch of 16 shared out", "Each rank takes 16; nothing divides them further."),
-]
-STEPS_PER_EPOCH = [
-    (256, "that many it takes one rank alone", "Each step uses up the images of all ranks."),
-    (4, "too few: one division too many", "4,096 images, and the effective batch in each step."),
-]
-AFTER_BACKWARD = [
-    (36, "that is the sum", "DDP averages."),
-    (1, "that is rank 0's own gradient", "Rank 0's weights go to all, at the wrap. Gradients are averaged."),
-]
-SUMMED_LOSS = [
-    (8, "the wrong way round", "DDP divides. Is what is left larger or smaller?"),
-    (1 / 2, "that holds for two ranks", "DDP takes the mean of as many sums as there are ranks."),
-    (1, "that holds for a mean", "The sum over the batch is eight sums; DDP takes their mean."),
-    (1 / 16, "that is one over the images of a rank", "Count ranks, not images."),
-    (1 / 128, "that is one over the effective batch", "Count ranks, not images."),
-]
-NUMBERS = [
-    Number("effective_batch", 128, "How many images do all eight ranks take in one step?", EFFECTIVE_BATCH),
-    Number("steps_per_epoch", 32, "4,096 images, and the effective batch in each step.", STEPS_PER_EPOCH),
-    Number("after_backward", 4.5, "The mean of 1, 2, …, 8.", AFTER_BACKWARD),
-    Number("summed_loss", 1 / 8, "DDP takes the mean of as many sums as there are ranks.", SUMMED_LOSS),
-]
+NUMBERS = asks(
+    "09.1",
+    Number("effective_batch", 128, "How many images do all eight ranks take in one step?").with_mistakes(
+        (16, "that is what one rank takes", "How many images do all eight take in one step?"),
+        (2, "that is a batch of 16 shared out", "Each rank takes 16; nothing divides them further."),
+    ),
+    Number("steps_per_epoch", 32, "4,096 images, and the effective batch in each step.").with_mistakes(
+        (256, "that many it takes one rank alone", "Each step uses up the images of all ranks."),
+        (4, "too few: one division too many", "4,096 images, and the effective batch in each step."),
+    ),
+    Number("after_backward", 4.5, "The mean of 1, 2, …, 8.").with_mistakes(
+        (36, "that is the sum", "DDP averages."),
+        (1, "that is rank 0's own gradient", "Rank 0's weights go to all, at the wrap. Gradients are averaged."),
+    ),
+    Number("summed_loss", 1 / 8, "DDP takes the mean of as many sums as there are ranks.").with_mistakes(
+        (8, "the wrong way round", "DDP divides. Is what is left larger or smaller?"),
+        (1 / 2, "that holds for two ranks", "DDP takes the mean of as many sums as there are ranks."),
+        (1, "that holds for a mean", "The sum over the batch is eight sums; DDP takes their mean."),
+        (1 / 16, "that is one over the images of a rank", "Count ranks, not images."),
+        (1 / 128, "that is one over the effective batch", "Count ranks, not images."),
+    ),
+)
 
 
 @exercise("09.1", "Numbers of a DDP run")

@@ -25,43 +25,34 @@ from ddplab.hardware import device
 from ddplab.run import RankError
 
 # A counter on rank 3, a clipped mean, the weight of a word on a short rank, bytes under autocast.
-SEEN = [
-    (24, "that is what rank 3 saw", "Before every forward pass rank 0's buffer overwrites rank 3's."),
-    (15, "that is rank 0's counter", "Rank 3 has added its own images since it was overwritten last."),
-    (78, "that is what all have seen", "Buffers are never added up."),
-    (23, "once too often overwritten", "Rank 0's counter after *two* steps, and then rank 3's third."),
-    (13, "too few steps", "Rank 0's counter after two steps is 10."),
-    (19.5, "that is the mean", "Gradients are averaged; buffers are overwritten."),
-]
-CLIPPED = [
-    (2, "that is rank 0's own gradient", "After `backward()` every rank holds the mean."),
-    (2.75, "that is the mean of clipped gradients", "DDP averages in `backward()`, and the clipping comes after."),
-    (5, "that is the mean, not clipped", "It is longer than 3."),
-    (20, "that is the sum", "DDP averages. And then it is clipped."),
-]
-WEIGHT_OF_A_WORD = [
-    (1 / 3, "the wrong way round", "In a mean over few words, does each count for more or for less?"),
-    (1, "that would be one mean over all words", "DDP averages the means of the ranks, and weighs them alike."),
-]
-BYTES_A_PARAMETER = [
-    (2, "that is a number of the logits", "Gradients have the type of the weights."),
-    (16, "that is of four parameters", "One parameter, one gradient of type `float32`."),
-]
 numbers(
     "09c.1",
     "Four numbers",
     Number(
-        "seen", 18, "Before the third forward pass rank 3 gets rank 0's counter. Then it adds its own images.", SEEN
+        "seen", 18, "Before the third forward pass rank 3 gets rank 0's counter. Then it adds its own images."
+    ).with_mistakes(
+        (24, "that is what rank 3 saw", "Before every forward pass rank 0's buffer overwrites rank 3's."),
+        (15, "that is rank 0's counter", "Rank 3 has added its own images since it was overwritten last."),
+        (78, "that is what all have seen", "Buffers are never added up."),
+        (23, "once too often overwritten", "Rank 0's counter after *two* steps, and then rank 3's third."),
+        (13, "too few steps", "Rank 0's counter after two steps is 10."),
+        (19.5, "that is the mean", "Gradients are averaged; buffers are overwritten."),
     ),
-    Number("clipped", 3, "The mean of the four first; then no more than 3.", CLIPPED),
-    Number(
-        "weight_of_a_word", 3, "A word on rank 0 has 1/12 of its rank's mean. And a word on rank 3?", WEIGHT_OF_A_WORD
+    Number("clipped", 3, "The mean of the four first; then no more than 3.").with_mistakes(
+        (2, "that is rank 0's own gradient", "After `backward()` every rank holds the mean."),
+        (2.75, "that is the mean of clipped gradients", "DDP averages in `backward()`, and the clipping comes after."),
+        (5, "that is the mean, not clipped", "It is longer than 3."),
+        (20, "that is the sum", "DDP averages. And then it is clipped."),
+    ),
+    Number("weight_of_a_word", 3, "A word on rank 0 has 1/12 of its rank's mean. And a word on rank 3?").with_mistakes(
+        (1 / 3, "the wrong way round", "In a mean over few words, does each count for more or for less?"),
+        (1, "that would be one mean over all words", "DDP averages the means of the ranks, and weighs them alike."),
     ),
     Number(
-        "bytes_a_parameter",
-        4,
-        "Gradients have the type of the weights. How many bytes has a `float32`?",
-        BYTES_A_PARAMETER,
+        "bytes_a_parameter", 4, "Gradients have the type of the weights. How many bytes has a `float32`?"
+    ).with_mistakes(
+        (2, "that is a number of the logits", "Gradients have the type of the weights."),
+        (16, "that is of four parameters", "One parameter, one gradient of type `float32`."),
     ),
 )
 

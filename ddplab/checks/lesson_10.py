@@ -11,35 +11,32 @@ from ddplab.checks.common import Number, needs_function, number, numbers, on_ran
 from ddplab.hardware import device
 
 # 101 samples on 8 ranks, batches of 4 on each; a model that is right on 81.
-SERVED = [
-    (101, "that is how many samples there are", "Ranks make equal numbers of steps, and 101 / 8 is not whole."),
-    (13, "that is one rank's share", "All eight ranks together."),
-    (96, "that is what `drop_last=True` serves", "The sampler pads unless it is told to drop."),
-]
-LEFT_OUT = [
-    (3, "that many are served twice without `drop_last`", "How many lie above the last multiple of 8?"),
-    (0, "that is so without `drop_last`", "With it, nobody gets anything twice, and somebody is left out."),
-    (1, "that is what one rank alone would leave out of its batches", "The sampler's: 101 samples, 8 ranks."),
-]
-STEPS = [
-    (26, "that many it takes one rank alone", "A rank has 13 samples of its own."),
-    (25, "that many full batches one rank alone has", "A rank has 13 samples of its own."),
-    (3, "the last batch of the rank is not full, but it is there", "13 = 3 x 4 + 1."),
-    (3.25, "a step is a step, also with a batch that is not full", "Round up."),
-]
-LOWEST = [
-    (81 / 101, "that is the true accuracy", "Which samples might be the padding?"),
-    (84 / 104, "that is the highest", "In the worst case the padding hits three that the model reads wrong."),
-    (78 / 101, "the padding takes nothing away", "It adds three samples, in the worst case three wrong ones."),
-    (78 / 104, "the padding takes nothing away", "In the worst case three wrong ones are added to 101."),
-]
 numbers(
     "10.1",
     "Numbers of a sharded epoch",
-    Number("served", 104, "The next multiple of 8.", SERVED),
-    Number("left_out", 5, "101 less the last multiple of 8.", LEFT_OUT),
-    Number("steps", 4, "A rank has 104 / 8 samples, in batches of 4.", STEPS),
-    Number("lowest", 81 / 104, "81 right, of as many as are served.", LOWEST, within=6e-4),
+    Number("served", 104, "The next multiple of 8.").with_mistakes(
+        (101, "that is how many samples there are", "Ranks make equal numbers of steps, and 101 / 8 is not whole."),
+        (13, "that is one rank's share", "All eight ranks together."),
+        (96, "that is what `drop_last=True` serves", "The sampler pads unless it is told to drop."),
+    ),
+    Number("left_out", 5, "101 less the last multiple of 8.").with_mistakes(
+        (3, "that many are served twice without `drop_last`", "How many lie above the last multiple of 8?"),
+        (0, "that is so without `drop_last`", "With it, nobody gets anything twice, and somebody is left out."),
+        (1, "that is what one rank alone would leave out of its batches", "The sampler's: 101 samples, 8 ranks."),
+    ),
+    Number("steps", 4, "A rank has 104 / 8 samples, in batches of 4.").with_mistakes(
+        (26, "that many it takes one rank alone", "A rank has 13 samples of its own."),
+        (25, "that many full batches one rank alone has", "A rank has 13 samples of its own."),
+        (3, "the last batch of the rank is not full, but it is there", "13 = 3 x 4 + 1."),
+        (3.25, "a step is a step, also with a batch that is not full", "Round up."),
+    ),
+    # three digits will do
+    Number("lowest", 81 / 104, "81 right, of as many as are served.", within=6e-4).with_mistakes(
+        (81 / 101, "that is the true accuracy", "Which samples might be the padding?"),
+        (84 / 104, "that is the highest", "In the worst case the padding hits three that the model reads wrong."),
+        (78 / 101, "the padding takes nothing away", "It adds three samples, in the worst case three wrong ones."),
+        (78 / 104, "the padding takes nothing away", "In the worst case three wrong ones are added to 101."),
+    ),
 )
 
 

@@ -12,47 +12,38 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotFilledIn, NotYet, exercise
-from ddplab.checks.common import Number, expect_all, kind, needs_function
+from ddplab.checks.common import Number, asks, expect_all, kind, needs_function
 from ddplab.launcher import launch
 
 COUNT = "Draw the four servers and count."
-WORLD_SIZE = [
-    (4, "that is the number of nodes", "Each of the 4 nodes starts 8 processes."),
-    (8, "that is what one node starts", "There are 4 such nodes."),
-    (12, "the two numbers are added", "Each of the 4 nodes starts 8 processes."),
-]
-RANK = [
-    (3, "that is its LOCAL_RANK", "Count the processes of the nodes before its own, too."),
-    (
-        11,
-        "that counts 8 processes before its node",
-        "Nodes count from 0: before node 2 come node 0 and node 1, with 8 processes each.",
+EIGHT = "Nodes count from 0: before node 2 come node 0 and node 1, with 8 processes each."
+NUMBERS = asks(
+    "11.1",
+    Number("world_size", 32, COUNT).with_mistakes(
+        (4, "that is the number of nodes", "Each of the 4 nodes starts 8 processes."),
+        (8, "that is what one node starts", "There are 4 such nodes."),
+        (12, "the two numbers are added", "Each of the 4 nodes starts 8 processes."),
     ),
-    (16, "that is the first rank of its node", "LOCAL_RANK 3 is the fourth process there."),
-    (20, "that counts from 1", "RANK, GROUP_RANK and LOCAL_RANK all start at 0."),
-]
-GPU = [
-    (19, "that is its RANK, and no server has that many GPUs", "A server counts its own GPUs from 0."),
-    (2, "that is its GROUP_RANK", "Which of the three numbers starts again on every node?"),
-    (4, "that counts from 1", "The GPUs of a server are cuda:0 to cuda:7."),
-]
-WITH_SPAWN = [
-    (32, "that is without mp.spawn", "Each of the 32 processes of torchrun spawns 8 more."),
-    (40, "the two numbers are added", "Each of the 32 processes of torchrun spawns 8, not all of them together."),
-    (64, "that is one server", "8 processes of torchrun with 8 spawned ones each, on 4 servers."),
-    (288, "that counts the processes that only spawn and wait", "Count those that train."),
-]
-NUMBERS = [
-    Number("world_size", 32, COUNT, WORLD_SIZE),
     Number(
-        "rank",
-        19,
-        "RANK = GROUP_RANK * nproc_per_node + LOCAL_RANK, where torchrun starts as many on every node.",
-        RANK,
+        "rank", 19, "RANK = GROUP_RANK * nproc_per_node + LOCAL_RANK, where torchrun starts as many on every node."
+    ).with_mistakes(
+        (3, "that is its LOCAL_RANK", "Count the processes of the nodes before its own, too."),
+        (11, "that counts 8 processes before its node", EIGHT),
+        (16, "that is the first rank of its node", "LOCAL_RANK 3 is the fourth process there."),
+        (20, "that counts from 1", "RANK, GROUP_RANK and LOCAL_RANK all start at 0."),
     ),
-    Number("gpu", 3, COUNT, GPU),
-    Number("with_spawn", 256, COUNT, WITH_SPAWN),
-]
+    Number("gpu", 3, COUNT).with_mistakes(
+        (19, "that is its RANK, and no server has that many GPUs", "A server counts its own GPUs from 0."),
+        (2, "that is its GROUP_RANK", "Which of the three numbers starts again on every node?"),
+        (4, "that counts from 1", "The GPUs of a server are cuda:0 to cuda:7."),
+    ),
+    Number("with_spawn", 256, COUNT).with_mistakes(
+        (32, "that is without mp.spawn", "Each of the 32 processes of torchrun spawns 8 more."),
+        (40, "the two numbers are added", "Each of the 32 processes of torchrun spawns 8, not all of them together."),
+        (64, "that is one server", "8 processes of torchrun with 8 spawned ones each, on 4 servers."),
+        (288, "that counts the processes that only spawn and wait", "Count those that train."),
+    ),
+)
 
 
 @exercise("11.1", "Read the command")

@@ -16,31 +16,37 @@ from torch.distributed.run import get_args_parser
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import CannotCheck, NotYet, exercise
-from ddplab.checks.common import Number, expect_all, flat, kind, multiple, needs_function, off, on_ranks
+from ddplab.checks.common import Number, asks, expect_all, flat, kind, multiple, needs_function, off, on_ranks
 from ddplab.course.played_servers import sbatch
 
 NODES = ("that counts nodes", "Each node starts 8 processes.")
 GONE = "Which server was it that went?"
-SMALLEST = [(2, *NODES), (8, "that is one node, and two are the least", "Read `--nnodes 2:4` again."), (1, *NODES)]
-SIZES = [
-    Number("largest", 32, "At most 4 nodes of 8.", [(4, *NODES), (8, "that is one node", "At most 4 nodes of 8.")]),
-    Number("smallest", 16, "`--nnodes 2:4` says how many nodes are the least.", SMALLEST),
-]
-LEFT = [
-    (24, "that is three nodes, but they have lost something", GONE),
-    (16, "that is two nodes, but they have lost something", GONE),
-    (8, "that is one node", GONE),
-]
-RANK = [
-    (5, "that is its LOCAL_RANK", "The folder is called after LOCAL_RANK. RANK counts through all nodes."),
-    (13, "that counts 8 processes before its node", "Before node 2 come node 0 and node 1."),
-    (29, "that counts three nodes before its own", "Nodes count from 0: before node 2 come node 0 and node 1."),
-    (7, "that adds the numbers", "Before node 2 come two nodes of 8 processes."),
-]
-AFTER_THE_LOSS = [
-    Number("left", 0, "What was on gpu03, besides eight ranks?", LEFT),
-    Number("rank", 21, "RANK = GROUP_RANK * 8 + LOCAL_RANK.", RANK),
-]
+SIZES = asks(
+    "11b.1",
+    Number("largest", 32, "At most 4 nodes of 8.").with_mistakes(
+        (4, *NODES),
+        (8, "that is one node", "At most 4 nodes of 8."),
+    ),
+    Number("smallest", 16, "`--nnodes 2:4` says how many nodes are the least.").with_mistakes(
+        (2, *NODES),
+        (8, "that is one node, and two are the least", "Read `--nnodes 2:4` again."),
+        (1, *NODES),
+    ),
+)
+AFTER_THE_LOSS = asks(
+    "11b.1",
+    Number("left", 0, "What was on gpu03, besides eight ranks?").with_mistakes(
+        (24, "that is three nodes, but they have lost something", GONE),
+        (16, "that is two nodes, but they have lost something", GONE),
+        (8, "that is one node", GONE),
+    ),
+    Number("rank", 21, "RANK = GROUP_RANK * 8 + LOCAL_RANK.").with_mistakes(
+        (5, "that is its LOCAL_RANK", "The folder is called after LOCAL_RANK. RANK counts through all nodes."),
+        (13, "that counts 8 processes before its node", "Before node 2 come node 0 and node 1."),
+        (29, "that counts three nodes before its own", "Nodes count from 0: before node 2 come node 0 and node 1."),
+        (7, "that adds the numbers", "Before node 2 come two nodes of 8 processes."),
+    ),
+)
 
 
 @exercise("11b.1", "Read the command")

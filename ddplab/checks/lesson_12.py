@@ -16,43 +16,36 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, numbers, on_ranks
 
 # 100 batches an epoch, saved after each 30th, killed in epoch 3 during batch 70, four ranks.
-NEXT_EPOCH = [
-    (4, "that would leave out the rest of epoch 3", "The last checkpoint was written within epoch 3."),
-    (2, "epoch 2 was finished", "The last checkpoint was written within epoch 3."),
-    (0, "the job does not begin anew", "It has a checkpoint."),
-]
-NEXT_BATCH = [
-    (59, "that batch was done before the save", "The position is the batch that comes *next*."),
-    (61, "one batch is left out", "Saved after batch 59. Which comes next?"),
-    (70, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-    (71, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-    (0, "the position is within the epoch", "The checkpoint knows the batch too."),
-    (30, "there is a later checkpoint", "Saved after batches 29, 59 and 89."),
-    (90, "the job did not get that far", "Which checkpoint came before batch 70?"),
-]
-TWICE = [
-    (11, "batch 70 was never finished the first time", "Finished before the accident, and again after it."),
-    (9, "one is missing", "Count the first and the last: from 60 to 69."),
-    (70, "the batches before 60 are in the checkpoint", "From where does the job go on?"),
-    (40, "that many batches of epoch 3 are left to do", "Which of them had been done before the accident?"),
-    (370, "that is everything that was done", "From where does the job go on?"),
-]
-RANDOM_STATES = [
-    (1, "that would be rank 0's alone", "Each rank draws numbers of its own."),
-    (3, "a rank is missing", "All four ranks start again, also the one that died."),
-]
 numbers(
     "12.1",
     "After the accident",
-    Number("next_epoch", 3, "In which epoch was the last checkpoint written?", NEXT_EPOCH),
-    Number("next_batch", 60, "Saved after batches 29, 59 and 89; killed during 70.", NEXT_BATCH),
-    Number(
-        "twice",
-        10,
-        "From the position in the checkpoint to the last batch that was finished before the accident.",
-        TWICE,
+    Number("next_epoch", 3, "In which epoch was the last checkpoint written?").with_mistakes(
+        (4, "that would leave out the rest of epoch 3", "The last checkpoint was written within epoch 3."),
+        (2, "epoch 2 was finished", "The last checkpoint was written within epoch 3."),
+        (0, "the job does not begin anew", "It has a checkpoint."),
     ),
-    Number("random_states", 4, "Each rank draws numbers of its own.", RANDOM_STATES),
+    Number("next_batch", 60, "Saved after batches 29, 59 and 89; killed during 70.").with_mistakes(
+        (59, "that batch was done before the save", "The position is the batch that comes *next*."),
+        (61, "one batch is left out", "Saved after batch 59. Which comes next?"),
+        (70, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
+        (71, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
+        (0, "the position is within the epoch", "The checkpoint knows the batch too."),
+        (30, "there is a later checkpoint", "Saved after batches 29, 59 and 89."),
+        (90, "the job did not get that far", "Which checkpoint came before batch 70?"),
+    ),
+    Number(
+        "twice", 10, "From the position in the checkpoint to the last batch that was finished before the accident."
+    ).with_mistakes(
+        (11, "batch 70 was never finished the first time", "Finished before the accident, and again after it."),
+        (9, "one is missing", "Count the first and the last: from 60 to 69."),
+        (70, "the batches before 60 are in the checkpoint", "From where does the job go on?"),
+        (40, "that many batches of epoch 3 are left to do", "Which of them had been done before the accident?"),
+        (370, "that is everything that was done", "From where does the job go on?"),
+    ),
+    Number("random_states", 4, "Each rank draws numbers of its own.").with_mistakes(
+        (1, "that would be rank 0's alone", "Each rank draws numbers of its own."),
+        (3, "a rank is missing", "All four ranks start again, also the one that died."),
+    ),
 )
 
 
@@ -256,21 +249,19 @@ def _why_not(position: tuple[int, int], got: list[Any], wanted: list[Any]) -> tu
             "Ask `batches(epoch)` anew for every epoch, and let batch 0 be the first that it gives.",
         )
     epoch, batch = position
-    if position > (0, 0) and places == [item[:2] for item in _from((0, 0))]:
-        return f"{where}: the job begins anew", "Pass over what comes before the position."
-    if batch and places == [item[:2] for item in _from((epoch, 0))]:
-        return f"{where}: the epoch begins anew, {batch} batches are trained twice", "Pass over the batches done."
-    if batch and places == [(e, b) for e in range(epoch, 3) for b in range(batch, 4)]:
-        return (
-            f"{where}: batches 0 to {batch - 1} are left out in every epoch",
-            "Only the first epoch is one that was begun; the later ones start at batch 0.",
-        )
-    if places == [item[:2] for item in _from((epoch, batch + 1))]:
-        return f"{where}: {position} itself is left out", "The position is the batch that comes next."
-    if places == [item[:2] for item in _from((epoch + 1, 0))]:
-        return f"{where}: the rest of epoch {epoch} is left out", "The position is within epoch " + str(epoch) + "."
-    if batch and places == [item[:2] for item in _from((epoch, batch - 1))]:
-        return f"{where}: batch {batch - 1} is trained twice", "The position is the batch that comes next."
+    next_one = "The position is the batch that comes next."
+    for start, what, hint in (
+        ((0, 0), "the job begins anew", "Pass over what comes before the position."),
+        ((epoch, 0), f"the epoch begins anew, {batch} batches are trained twice", "Pass over the batches done."),
+        ((epoch, batch + 1), f"{position} itself is left out", next_one),
+        ((epoch + 1, 0), f"the rest of epoch {epoch} is left out", f"The position is within epoch {epoch}."),
+        ((epoch, batch - 1), f"batch {batch - 1} is trained twice", next_one),
+    ):
+        if places == [item[:2] for item in _from(start)]:
+            return f"{where}: {what}", hint
+    if places == [(e, b) for e in range(epoch, 3) for b in range(batch, 4)]:
+        hint = "Only the first epoch is one that was begun; the later ones start at batch 0."
+        return f"{where}: batches 0 to {batch - 1} are left out in every epoch", hint
     missing = [place for place in (item[:2] for item in wanted) if place not in places]
     if missing:
         return f"{where}: {missing[0]} is missing", "To the end of the last epoch, epochs counted from 0."

@@ -11,37 +11,33 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, number, numbers
 
 # 50,000 images, 30 epochs, 64 images a rank, SGD 0.1 on one rank; now 8 ranks, 5 % warm-up, then a cosine.
-UPDATES = [
-    (23460, "that many one rank makes", "Eight ranks share the images of an epoch."),
-    (2910, "the short batch at the end of each epoch is missing", "It is an update too: round up."),
-    (98, "that is one epoch", "There are 30 of them."),
-    (2930, "rounded once, over all epochs", "Every epoch ends with its own short batch: round up per epoch."),
-    (30 * 50_000 / 512, "there are no parts of an update", "Round up, in every epoch."),
-]
-LR = [
-    (0.1, "the old rate, for a batch of 64", "The batch is 8 times as large."),
-    (0.1 * math.sqrt(8), "that is the square-root rule", "The optimiser is SGD: the linear rule."),
-    (0.1 / 8, "smaller than before", "Fewer updates, so each must go further."),
-    (6.4, "multiplied twice", "The batch is 8 times as large, not 64 times."),
-]
-WARM = [
-    (1173, "5 % of what one rank alone would make", "Of the updates that the new run has."),
-    (0.05, "that is the share", "How many updates is it?"),
-    (1.5, "that counts epochs", "A schedule counts updates."),
-]
-T_MAX = [
-    (2940, "then it ends `warm` updates too late", "The cosine begins after the warm-up."),
-    (30, "that counts epochs", "A schedule counts updates."),
-    (3087, "the warm-up is added", "It is a part of the run."),
-    (22287, "that many are left on one rank", "Of the updates that the new run has."),
-]
 numbers(
     "13.1",
     "Numbers of a bigger run",
-    Number("updates", 2940, "A rank has 50,000 / 8 images in an epoch, and takes 64 at a time.", UPDATES),
-    Number("lr", 0.8, "The linear rule: the rate grows as the batch does.", LR),
-    Number("warm", 147, "5 % of `updates`.", WARM),
-    Number("t_max", 2793, "The cosine has what the warm-up leaves.", T_MAX),
+    Number("updates", 2940, "A rank has 50,000 / 8 images in an epoch, and takes 64 at a time.").with_mistakes(
+        (23460, "that many one rank makes", "Eight ranks share the images of an epoch."),
+        (2910, "the short batch at the end of each epoch is missing", "It is an update too: round up."),
+        (98, "that is one epoch", "There are 30 of them."),
+        (2930, "rounded once, over all epochs", "Every epoch ends with its own short batch: round up per epoch."),
+        (30 * 50_000 / 512, "there are no parts of an update", "Round up, in every epoch."),
+    ),
+    Number("lr", 0.8, "The linear rule: the rate grows as the batch does.").with_mistakes(
+        (0.1, "the old rate, for a batch of 64", "The batch is 8 times as large."),
+        (0.1 * math.sqrt(8), "that is the square-root rule", "The optimiser is SGD: the linear rule."),
+        (0.1 / 8, "smaller than before", "Fewer updates, so each must go further."),
+        (6.4, "multiplied twice", "The batch is 8 times as large, not 64 times."),
+    ),
+    Number("warm", 147, "5 % of `updates`.").with_mistakes(
+        (1173, "5 % of what one rank alone would make", "Of the updates that the new run has."),
+        (0.05, "that is the share", "How many updates is it?"),
+        (1.5, "that counts epochs", "A schedule counts updates."),
+    ),
+    Number("t_max", 2793, "The cosine has what the warm-up leaves.").with_mistakes(
+        (2940, "then it ends `warm` updates too late", "The cosine begins after the warm-up."),
+        (30, "that counts epochs", "A schedule counts updates."),
+        (3087, "the warm-up is added", "It is a part of the run."),
+        (22287, "that many are left on one rank", "Of the updates that the new run has."),
+    ),
 )
 
 

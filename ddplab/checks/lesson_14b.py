@@ -10,25 +10,22 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, numbers, on_cpu
 
 # Three lines from logs, a number for each.
-MISSING_RANK = [
-    (0, "that is a part of every key", "The key of a rank ends in its number."),
-    (300000, "that is how long it waited, in milliseconds", "The key of a rank ends in its number."),
-]
-STARTED_RANKS = [
-    (8, "that is what the script believes", "Eight on each of two nodes."),
-    (2, "that is the number of nodes", "Eight on each of two nodes."),
-]
-MINUTES = [
-    (1, "that is the default of `launch`", "The claim box about init_process_group has torch's own."),
-    (10, "that is NCCL's default", "This job is on gloo."),
-    (1800, "those are the seconds", "Divide by 60."),
-]
 numbers(
     "14b.1",
     "What torch says",
-    Number("missing_rank", 5, "The key of a rank ends in its number.", MISSING_RANK),
-    Number("started_ranks", 16, "Eight on each of two nodes.", STARTED_RANKS),
-    Number("minutes", 30, "The claim box about init_process_group has it.", MINUTES),
+    Number("missing_rank", 5, "The key of a rank ends in its number.").with_mistakes(
+        (0, "that is a part of every key", "The key of a rank ends in its number."),
+        (300000, "that is how long it waited, in milliseconds", "The key of a rank ends in its number."),
+    ),
+    Number("started_ranks", 16, "Eight on each of two nodes.").with_mistakes(
+        (8, "that is what the script believes", "Eight on each of two nodes."),
+        (2, "that is the number of nodes", "Eight on each of two nodes."),
+    ),
+    Number("minutes", 30, "The claim box about init_process_group has it.").with_mistakes(
+        (1, "that is the default of `launch`", "The claim box about init_process_group has torch's own."),
+        (10, "that is NCCL's default", "This job is on gloo."),
+        (1800, "those are the seconds", "Divide by 60."),
+    ),
 )
 
 

@@ -12,24 +12,29 @@ VICTIM = ("that one lost a connection, it is a victim", "Whose message does not 
 
 
 # Whose traceback, which exit code, how many GB on GPU 0, how many layers without a gradient.
-EXIT_CODE = [
-    (9, "that is the number of the signal", "Look at the sign in the lesson."),
-    (-6, "that is SIGABRT, by which a library ends its own process", "Linux sends SIGKILL."),
-    (1, "that is what a Python exception leaves", "A killed process raises none."),
-]
-GIGABYTES = [
-    (2, "that is rank 0's own copy", "Where do the other seven ranks put theirs?"),
-    (14, "those are the copies of the others", "Rank 0 loads one too."),
-    (0, "nothing would be left to load", "The file remembers the device it was saved from."),
-]
-LAYERS = [(4, "those are the parameters", "A layer has two: its weight and its bias.")]
 numbers(
     "14c.1",
     "Read the wreckage",
-    Number("guilty_rank", 2, "Whose message does not say `by peer`?", [(0, *VICTIM), (1, *VICTIM), (3, *VICTIM)]),
-    Number("exit_code", -9, "It is in the text below the cell that sends the signal.", EXIT_CODE),
-    Number("gigabytes", 16, "One copy for each rank that loads, all on the device that the file remembers.", GIGABYTES),
-    Number("layers", 2, "Parameters 0 and 1 are the first layer's.", LAYERS),
+    Number("guilty_rank", 2, "Whose message does not say `by peer`?").with_mistakes(
+        (0, *VICTIM),
+        (1, *VICTIM),
+        (3, *VICTIM),
+    ),
+    Number("exit_code", -9, "It is in the text below the cell that sends the signal.").with_mistakes(
+        (9, "that is the number of the signal", "Look at the sign in the lesson."),
+        (-6, "that is SIGABRT, by which a library ends its own process", "Linux sends SIGKILL."),
+        (1, "that is what a Python exception leaves", "A killed process raises none."),
+    ),
+    Number(
+        "gigabytes", 16, "One copy for each rank that loads, all on the device that the file remembers."
+    ).with_mistakes(
+        (2, "that is rank 0's own copy", "Where do the other seven ranks put theirs?"),
+        (14, "those are the copies of the others", "Rank 0 loads one too."),
+        (0, "nothing would be left to load", "The file remembers the device it was saved from."),
+    ),
+    Number("layers", 2, "Parameters 0 and 1 are the first layer's.").with_mistakes(
+        (4, "those are the parameters", "A layer has two: its weight and its bias."),
+    ),
 )
 
 

@@ -8,44 +8,39 @@ from ddplab.checks.common import Number, needs_function, number, numbers
 from ddplab.course.plan import Link, hierarchical, ring
 
 # Eight ranks, 100 MB, alpha 10 microseconds, 10 GB/s; 100 ms of compute, nothing hidden.
-TURNS = [
-    (7, "that is half of them", "In 7 turns the pieces are added up. Then they go round once more."),
-    (16, "two too many", "A piece that has gone round 8 ranks passes 7 connections."),
-    (8, "that is the number of ranks", "2(N - 1), for N = 8."),
-]
-MEGABYTES = [
-    (100, "that is the vector itself", "14 turns, an eighth of the vector in each."),
-    (12.5, "that is what one turn sends", "And how many turns are there?"),
-    (1400, "that would be the whole vector in each turn", "Each turn sends a piece, an eighth of it."),
-    (87.5, "that is half", "Adding up and handing round: 7 turns each."),
-    (200, "nearly: that is the limit for very many ranks", "2(N - 1)/N, for N = 8."),
-]
-MILLISECONDS = [
-    (17.5, "the bytes alone", "14 messages cost alpha each: 10 microseconds are 0.01 ms."),
-    (10.14, "with the bytes of the vector", "Each rank sends the megabytes that you have just calculated."),
-    (17.51, "with a single alpha", "Each of the 14 turns costs one."),
-    (31.5, "alpha is a hundred times too large", "10 microseconds are 0.01 ms."),
-    (0.01764, "that is in seconds", "1 s is 1,000 ms."),
-]
-EFFICIENCY = [
-    (0.1764, "that is the communication, as a part of the compute", "Compute, as a part of the whole step."),
-    (17.64 / 117.64, "that is the part that is lost", "The part that remains."),
-    (1.1764, "the wrong way round", "Below 1: the step takes longer than its compute."),
-    (85, "that is in percent", "As a part of 1."),
-]
 numbers(
     "15b.1",
     "One all-reduce on paper",
-    Number("turns", 14, "2(N - 1), for N = 8.", TURNS),
-    Number("megabytes", 175, "14 turns, an eighth of 100 MB in each.", MEGABYTES),
+    Number("turns", 14, "2(N - 1), for N = 8.").with_mistakes(
+        (7, "that is half of them", "In 7 turns the pieces are added up. Then they go round once more."),
+        (16, "two too many", "A piece that has gone round 8 ranks passes 7 connections."),
+        (8, "that is the number of ranks", "2(N - 1), for N = 8."),
+    ),
+    Number("megabytes", 175, "14 turns, an eighth of 100 MB in each.").with_mistakes(
+        (100, "that is the vector itself", "14 turns, an eighth of the vector in each."),
+        (12.5, "that is what one turn sends", "And how many turns are there?"),
+        (1400, "that would be the whole vector in each turn", "Each turn sends a piece, an eighth of it."),
+        (87.5, "that is half", "Adding up and handing round: 7 turns each."),
+        (200, "nearly: that is the limit for very many ranks", "2(N - 1)/N, for N = 8."),
+    ),
     Number(
         "milliseconds",
         17.64,
         "alpha for each turn, and 175 MB at 10 GB/s, that is 10 MB in a millisecond.",
-        MILLISECONDS,
         within=1e-4,
+    ).with_mistakes(
+        (17.5, "the bytes alone", "14 messages cost alpha each: 10 microseconds are 0.01 ms."),
+        (10.14, "with the bytes of the vector", "Each rank sends the megabytes that you have just calculated."),
+        (17.51, "with a single alpha", "Each of the 14 turns costs one."),
+        (31.5, "alpha is a hundred times too large", "10 microseconds are 0.01 ms."),
+        (0.01764, "that is in seconds", "1 s is 1,000 ms."),
     ),
-    Number("efficiency", 100 / 117.64, "The compute, divided by compute and communication.", EFFICIENCY, within=5e-3),
+    Number("efficiency", 100 / 117.64, "The compute, divided by compute and communication.", within=5e-3).with_mistakes(
+        (0.1764, "that is the communication, as a part of the compute", "Compute, as a part of the whole step."),
+        (17.64 / 117.64, "that is the part that is lost", "The part that remains."),
+        (1.1764, "the wrong way round", "Below 1: the step takes longer than its compute."),
+        (85, "that is in percent", "As a part of 1."),
+    ),
 )
 
 

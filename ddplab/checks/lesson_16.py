@@ -13,31 +13,28 @@ WHOLE = ("that is all of Adam's state, as DDP has it", "Two ranks share it.")
 DEALT = ("an exact half", "ZeRO does not cut tensors. Who gets the one with 4,096 numbers?")
 
 # Adam's state in float32 of a network with tensors of 4096, 64, 640 and 10 numbers, on two ranks.
-FSDP_RANK_0 = [
-    (ALL, *WHOLE),
-    (ALL / 4, *HALF),
-    (4810 / 2, "that is a number of parameters", "Bytes: two numbers a parameter, 4 bytes each."),
-]
-ZERO_RANK_0 = [
-    (ALL / 2, *DEALT),
-    (ALL, *WHOLE),
-    (4 * 4096, *HALF),
-    (8 * (4096 + 64), "that gives rank 0 the first layer", "It is dealt tensor by tensor, to who has least."),
-    (8 * (4096 + 10), "one tensor too many", "When the smallest is dealt, who has least?"),
-    (8 * (64 + 640 + 10), "that is rank 1's", "The largest tensor is dealt first, to rank 0."),
-]
-ZERO_RANK_1 = [
-    (ALL / 2, *DEALT),
-    (8 * 4096, "that is rank 0's", "All the others are left."),
-    (4 * (64 + 640 + 10), *HALF),
-    (8 * (640 + 10), "that is the second layer alone", "64 numbers more: the bias of the first."),
-]
 numbers(
     "16.1",
     "Whose bytes?",
-    Number("fsdp_rank_0", ALL / 2, "8 bytes for each of 4,810 parameters, cut in two.", FSDP_RANK_0),
-    Number("zero_rank_0", 8 * 4096, "The largest tensor first, each to the rank that has least so far.", ZERO_RANK_0),
-    Number("zero_rank_1", 8 * (64 + 640 + 10), "What rank 0 does not keep.", ZERO_RANK_1),
+    Number("fsdp_rank_0", ALL / 2, "8 bytes for each of 4,810 parameters, cut in two.").with_mistakes(
+        (ALL, *WHOLE),
+        (ALL / 4, *HALF),
+        (4810 / 2, "that is a number of parameters", "Bytes: two numbers a parameter, 4 bytes each."),
+    ),
+    Number("zero_rank_0", 8 * 4096, "The largest tensor first, each to the rank that has least so far.").with_mistakes(
+        (ALL / 2, *DEALT),
+        (ALL, *WHOLE),
+        (4 * 4096, *HALF),
+        (8 * (4096 + 64), "that gives rank 0 the first layer", "It is dealt tensor by tensor, to who has least."),
+        (8 * (4096 + 10), "one tensor too many", "When the smallest is dealt, who has least?"),
+        (8 * (64 + 640 + 10), "that is rank 1's", "The largest tensor is dealt first, to rank 0."),
+    ),
+    Number("zero_rank_1", 8 * (64 + 640 + 10), "What rank 0 does not keep.").with_mistakes(
+        (ALL / 2, *DEALT),
+        (8 * 4096, "that is rank 0's", "All the others are left."),
+        (4 * (64 + 640 + 10), *HALF),
+        (8 * (640 + 10), "that is the second layer alone", "64 numbers more: the bias of the first."),
+    ),
 )
 
 
