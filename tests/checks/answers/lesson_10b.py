@@ -1,5 +1,6 @@
 """Answers to the exercises of lesson 10b: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -9,30 +10,25 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from ddplab.hardware import device
 
-
-def blank(*args):
-    raise NotImplementedError("your code here")
-
-
 # 10b.1: a fair stream
 
 
-def my_part(stream, rank, ranks):
+def place():
+    """This worker's number, and how many its rank has."""
     info = get_worker_info()
-    worker, workers = (info.id, info.num_workers) if info else (0, 1)
+    return (info.id, info.num_workers) if info else (0, 1)
+
+
+def my_part(stream, rank, ranks):
+    worker, workers = place()
     return islice(stream, rank * workers + worker, None, ranks * workers)
 
 
 def with_a_yield(stream, rank, ranks):
-    info = get_worker_info()
-    worker, workers = (info.id, info.num_workers) if info else (0, 1)
+    worker, workers = place()
     for number, sample in enumerate(stream):
         if number % (ranks * workers) == worker * ranks + rank:
             yield sample
-
-
-def nobody_shares(stream, rank, ranks):
-    return stream
 
 
 def by_worker(stream, rank, ranks):
@@ -41,8 +37,7 @@ def by_worker(stream, rank, ranks):
 
 
 def by_worker_or_none(stream, rank, ranks):
-    info = get_worker_info()
-    return islice(stream, info.id, None, info.num_workers) if info else stream
+    return islice(stream, place()[0], None, place()[1])
 
 
 def by_rank(stream, rank, ranks):
@@ -55,87 +50,71 @@ def without_workers_none(stream, rank, ranks):
 
 
 def added_up(stream, rank, ranks):
-    info = get_worker_info()
-    worker, workers = (info.id, info.num_workers) if info else (0, 1)
+    worker, workers = place()
     return islice(stream, rank + worker, None, ranks * workers)
 
 
 def steps_too_far(stream, rank, ranks):
-    info = get_worker_info()
-    worker, workers = (info.id, info.num_workers) if info else (0, 1)
+    worker, workers = place()
     return islice(stream, rank * workers + worker, None, ranks * workers + 1)
-
-
-def sliced(stream, rank, ranks):
-    return stream[rank::ranks]
 
 
 def measured(stream, rank, ranks):
     return islice(stream, rank * len(stream) // ranks, (rank + 1) * len(stream) // ranks)
 
 
-def returns_nothing(stream, rank, ranks):
-    my_part(stream, rank, ranks)
-
-
 def all_on_rank_0(stream, rank, ranks):
-    info = get_worker_info()
-    worker, workers = (info.id, info.num_workers) if info else (0, 1)
-    return islice(stream, worker, None, workers) if rank == 0 else []
+    return by_worker_or_none(stream, rank, ranks) if rank == 0 else []
 
 
 # 10b.2: noise that never repeats
 
 
-def make_loader(dataset, seed):
-    generator = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
-    return DataLoader(dataset, batch_size=2, num_workers=2, generator=generator)
+def make_loader(dataset, seed, *, of=lambda seed, rank: 1000 * seed + rank, workers=2):
+    generator = torch.Generator().manual_seed(of(seed, dist.get_rank()))
+    return DataLoader(dataset, batch_size=2, num_workers=workers, generator=generator)
 
 
-def plain(dataset, seed):
-    return DataLoader(dataset, num_workers=2)
-
-
-def one_seed(dataset, seed):
-    return DataLoader(dataset, num_workers=2, generator=torch.Generator().manual_seed(seed))
+def plain(dataset, seed, **options):
+    return DataLoader(dataset, num_workers=2, **options)
 
 
 def by_number(dataset, seed):
-    return DataLoader(dataset, num_workers=2, worker_init_fn=lambda w: np.random.seed(100 * dist.get_rank() + w))
+    return plain(dataset, seed, worker_init_fn=lambda worker: np.random.seed(100 * dist.get_rank() + worker))
 
 
 def worker_init_same(dataset, seed):
-    return DataLoader(dataset, num_workers=2, worker_init_fn=lambda worker: np.random.seed(seed + dist.get_rank()))
+    return plain(dataset, seed, worker_init_fn=lambda worker: np.random.seed(seed + dist.get_rank()))
 
 
 def chance(dataset, seed):
     generator = torch.Generator()
     generator.seed()
-    return DataLoader(dataset, num_workers=2, generator=generator)
-
-
-def rank_alone(dataset, seed):
-    return DataLoader(dataset, num_workers=2, generator=torch.Generator().manual_seed(dist.get_rank()))
-
-
-def no_workers(dataset, seed):
-    return DataLoader(dataset, generator=torch.Generator().manual_seed(seed + dist.get_rank()))
-
-
-def loader_not_returned(dataset, seed):
-    make_loader(dataset, seed)
+    return plain(dataset, seed, generator=generator)
 
 
 # 10b.3: stop together
 
 
-def together(batches):
+def everybody(more):
+    dist.all_reduce(more, op=dist.ReduceOp.MIN)
+
+
+def anybody(more):
+    dist.all_reduce(more, op=dist.ReduceOp.MAX)
+
+
+def rank_0(more):
+    dist.broadcast(more, 0)
+
+
+def together(batches, ask=everybody):
     batches = iter(batches)
     while True:
         batch = next(batches, None)
-        everybody = torch.tensor(int(batch is not None)).to(device())
-        dist.all_reduce(everybody, op=dist.ReduceOp.MIN)
-        if not everybody:
+        more = torch.tensor(int(batch is not None)).to(device())
+        ask(more)
+        if not more:
             return
         yield batch
 
@@ -146,36 +125,13 @@ def everything(batches):
 
 def leaves_unsaid(batches):
     for batch in batches:
-        everybody = torch.ones((), device=device())
-        dist.all_reduce(everybody, op=dist.ReduceOp.MIN)
-        yield batch
-
-
-def as_rank_0_says(batches):
-    batches = iter(batches)
-    while True:
-        batch = next(batches, None)
-        more = torch.tensor(int(batch is not None)).to(device())
-        dist.broadcast(more, 0)
-        if not more:
-            return
-        yield batch
-
-
-def any_rank(batches):
-    batches = iter(batches)
-    while True:
-        batch = next(batches, None)
-        anybody = torch.tensor(int(batch is not None)).to(device())
-        dist.all_reduce(anybody, op=dist.ReduceOp.MAX)
-        if not anybody:
-            return
+        everybody(torch.ones((), device=device()))
         yield batch
 
 
 def by_length(batches):
     fewest = torch.tensor(len(batches)).to(device())
-    dist.all_reduce(fewest, op=dist.ReduceOp.MIN)
+    everybody(fewest)
     yield from islice(batches, fewest.item())
 
 
@@ -199,43 +155,40 @@ ANSWERS = {
     "10b.1": {
         "correct": my_part,
         "accepted": [with_a_yield],
-        "blank": blank,
         "wrong": [
-            (nobody_shares, ["with no workers each", "both ranks serve sample 0"]),
+            (lambda stream, rank, ranks: stream, ["with no workers each", "both ranks serve sample 0"]),
             (by_worker, ["raised AttributeError", "NoneType"]),
             (by_worker_or_none, ["with no workers each", "both ranks serve sample 0"]),
             (by_rank, ["with 2 workers each", "one rank serves sample 0 more than once"]),
             (without_workers_none, ["raised AttributeError", "NoneType"]),
             (added_up, ["with 2 workers each", "both ranks serve sample 1", "nobody serves 3"]),
             (steps_too_far, ["with no workers each", "nobody serves sample 2"]),
-            (sliced, ["raised TypeError", "not subscriptable"]),
+            (lambda stream, rank, ranks: stream[rank::ranks], ["raised TypeError", "not subscriptable"]),
             (measured, ["raised TypeError", "has no len()"]),
-            (returns_nothing, ["nobody is served anything"]),
+            (lambda stream, rank, ranks: None, ["nobody is served anything"]),
             (all_on_rank_0, ["the ranks get 12 and 0 of 12"]),
         ],
     },
     "10b.2": {
         "correct": make_loader,
-        "blank": blank,
         "wrong": [
             (plain, ["rank 0 and rank 1 draw the same numbers"]),
-            (one_seed, ["rank 0 and rank 1 draw the same numbers"]),
+            (partial(make_loader, of=lambda seed, rank: seed), ["rank 0 and rank 1 draw the same numbers"]),
             (by_number, ["epoch 1 repeats the numbers of epoch 0"]),
             (worker_init_same, ["both workers of rank 0 draw the same"]),
             (chance, ["a second run with the same seed draws other numbers"]),
-            (rank_alone, ["seed 1 gives the same numbers as seed 0"]),
-            (no_workers, ["has 0 workers"]),
-            (loader_not_returned, ["raised TypeError", "NoneType"]),
+            (partial(make_loader, of=lambda seed, rank: rank), ["seed 1 gives the same numbers as seed 0"]),
+            (partial(make_loader, workers=0), ["has 0 workers"]),
+            (lambda dataset, seed: None, ["raised TypeError", "NoneType"]),
         ],
     },
     "10b.3": {
         "correct": together,
-        "blank": blank,
         "wrong": [
             (everything, ["never finished", "rank 0"]),
             (leaves_unsaid, ["never finished"]),
-            (any_rank, ["with 3 and 2 batches", "rank 0 makes 3 steps and not 2"]),
-            (as_rank_0_says, ["with 3 and 2 batches", "rank 0 makes 3 steps and not 2"]),
+            (partial(together, ask=anybody), ["with 3 and 2 batches", "rank 0 makes 3 steps and not 2"]),
+            (partial(together, ask=rank_0), ["with 3 and 2 batches", "rank 0 makes 3 steps and not 2"]),
             (by_length, ["raised TypeError", "has no len()"]),
             (skips_the_first, ["with 3 and 2 batches", "rank 0 makes 1 step and not 2"]),
             (never_catches, ["StopIteration"]),

@@ -7,15 +7,6 @@ from types import SimpleNamespace
 KEPT_OPEN = []
 
 
-def said(checkpoint, data, world_size=4, nnodes=2, error=None):
-    """What comes back from the script of 11.2, with the two expressions evaluated for each rank."""
-    output = {}
-    for rank in range(world_size):
-        env = {"RANK": str(rank), "LOCAL_RANK": str(rank % 2), "GROUP_RANK": str(rank // 2)}
-        output[rank] = f"writes the checkpoint: {checkpoint(env)}\nunpacks the data: {data(env)}\n"
-    return SimpleNamespace(output=output, world_size=world_size, nnodes=nnodes, error=error)
-
-
 def first_of_job(env):
     return env["RANK"] == "0"
 
@@ -24,7 +15,16 @@ def first_of_node(env):
     return env["LOCAL_RANK"] == "0"
 
 
-silent = said(first_of_job, first_of_node)
+def said(checkpoint=first_of_job, data=first_of_node, world_size=4, nnodes=2, error=None):
+    """What comes back from the script of 11.2, with the two expressions evaluated for each rank."""
+    output = {}
+    for rank in range(world_size):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank % 2), "GROUP_RANK": str(rank // 2)}
+        output[rank] = f"writes the checkpoint: {checkpoint(env)}\nunpacks the data: {data(env)}\n"
+    return SimpleNamespace(output=output, world_size=world_size, nnodes=nnodes, error=error)
+
+
+silent = said()
 silent.output = {rank: "" for rank in range(4)}
 
 
@@ -34,30 +34,12 @@ def free_port():
         return door.getsockname()[1]
 
 
-def blank(*_):
-    raise NotImplementedError("your code here")
-
-
-def fixed():
-    return 29511
-
-
 def guessed():
     return random.randint(20000, 60000)
 
 
-def zero():
-    return 0
-
-
 def address_too():
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return door.getsockname()
-
-
-def as_text():
-    return str(free_port())
+    return "127.0.0.1", free_port()
 
 
 def never_closed():
@@ -66,14 +48,6 @@ def never_closed():
     door.listen()
     KEPT_OPEN.append(door)
     return door.getsockname()[1]
-
-
-def nothing():
-    free_port()
-
-
-def privileged():
-    return 80
 
 
 def misspelt():
@@ -97,103 +71,69 @@ def numbers(*numbers):
     return {name: int(text) if text.isdigit() else text for name, text in environment(*numbers).items()}
 
 
-def rank_is_local_rank(*numbers):
-    return environment(*numbers) | {"RANK": str(numbers[1])}
-
-
 def rank_by_nodes(group_rank, local_rank, nnodes, nproc_per_node, port):
     rank = group_rank * nnodes + local_rank
     return environment(group_rank, local_rank, nnodes, nproc_per_node, port) | {"RANK": str(rank)}
-
-
-def world_is_a_node(*numbers):
-    return environment(*numbers) | {"WORLD_SIZE": str(numbers[3])}
-
-
-def fixed_port(*numbers):
-    return environment(*numbers) | {"MASTER_PORT": "29500"}
 
 
 def no_address(*numbers):
     return {name: text for name, text in environment(*numbers).items() if name != "MASTER_ADDR"}
 
 
-def somewhere_else(*numbers):
-    return environment(*numbers) | {"MASTER_ADDR": "first-server"}
-
-
-def printed(*numbers):
-    print(environment(*numbers))
-
-
 ANSWERS = {
-    "11.1": {
-        "correct": (32, 19, 3, 256),
-        "blank": (..., ..., ..., ...),
-        "wrong": [
-            ((4, 19, 3, 256), ["`world_size` is 4", "the number of nodes"]),
-            ((8, 19, 3, 256), ["`world_size` is 8", "what one node starts"]),
-            ((32, 3, 3, 256), ["`rank` is 3", "LOCAL_RANK"]),
-            ((32, 11, 3, 256), ["`rank` is 11", "8 processes before its node"]),
-            ((32, 20, 3, 256), ["`rank` is 20", "counts from 1"]),
-            ((32, 7, 3, 256), ["`rank` is 7", "not it"]),
-            ((32, 19, 19, 256), ["`gpu` is 19", "its RANK"]),
-            ((32, 19, "cuda:3", 256), ["`gpu` is 'cuda:3'", "not a whole number"]),
-            ((32, 19, 3, 32), ["`with_spawn` is 32", "without mp.spawn"]),
-            ((32, 19, 3, 64), ["`with_spawn` is 64", "one server"]),
-        ],
-    },
+    "11.1": {"correct": (32, 19, 3, 256)},
     "11.2": {
-        "correct": said(first_of_job, first_of_node),
+        "correct": said(),
         "blank": said(lambda env: ..., lambda env: ...),
         "wrong": [
+            (said(first_of_node), ["“writes the checkpoint” is True on ranks 0 and 2", "one on every node"]),
+            (said(data=first_of_job), ["“unpacks the data” is True on rank 0 alone", "second node has none"]),
+            (said(lambda env: env["RANK"] == 0), ["“writes the checkpoint” is True on no rank"]),
+            (said(lambda env: True), ["“writes the checkpoint” is True on all four ranks"]),
             (
-                said(first_of_node, first_of_node),
-                ["“writes the checkpoint” is True on ranks 0 and 2", "one on every node"],
-            ),
-            (said(first_of_job, first_of_job), ["“unpacks the data” is True on rank 0 alone", "second node has none"]),
-            (said(lambda env: env["RANK"] == 0, first_of_node), ["“writes the checkpoint” is True on no rank"]),
-            (said(lambda env: True, first_of_node), ["“writes the checkpoint” is True on all four ranks"]),
-            (
-                said(first_of_job, lambda env: env["GROUP_RANK"] == "0"),
+                said(data=lambda env: env["GROUP_RANK"] == "0"),
                 ["“unpacks the data” is True on ranks 0 and 1", "the whole first node"],
             ),
-            (said(lambda env: env["RANK"], first_of_node), ["on rank 0 `first_of_job` is 0", "neither True nor False"]),
-            (said(first_of_job, lambda env: env["LOCAL_RANK"] == "1"), ["ranks 1 and 3", "should be on ranks 0 and 2"]),
-            (said(first_of_job, first_of_node, nnodes=1), ["4 ranks of 1 agents"]),
-            (said(first_of_job, first_of_node, error=KeyError("LOCALRANK")), ["KeyError", "LOCALRANK"]),
+            (said(lambda env: env["RANK"]), ["on rank 0 `first_of_job` is 0", "neither True nor False"]),
+            (said(data=lambda env: env["LOCAL_RANK"] == "1"), ["ranks 1 and 3", "should be on ranks 0 and 2"]),
+            (said(nnodes=1), ["4 ranks of 1 agents"]),
+            (said(error=KeyError("LOCALRANK")), ["KeyError", "LOCALRANK"]),
             (silent, ["rank 0 does not print"]),
             ([True, False], ["not a run"]),
         ],
     },
     "11.3": {
         "correct": free_port,
-        "blank": blank,
         "wrong": [
-            (fixed, ["29511 again", "another program holds"]),
+            (lambda: 29511, ["29511 again", "another program holds"]),
             (guessed, ["again", "another program holds"]),
-            (zero, ["returns 0", "the question"]),
+            (lambda: 0, ["returns 0", "the question"]),
             (address_too, ["an address and a port"]),
-            (as_text, ["the text"]),
+            (lambda: str(free_port()), ["the text"]),
             (never_closed, ["nobody can use the port"]),
-            (nothing, ["returns nothing"]),
-            (privileged, ["returns 80", "1024"]),
+            (lambda: None, ["returns nothing"]),
+            (lambda: 80, ["returns 80", "1024"]),
             (misspelt, ["AttributeError", "bnid"]),
             (29511, ["not a function"]),
         ],
     },
     "11.4": {
         "correct": environment,
-        "blank": blank,
         "wrong": [
             (numbers, ["RANK is 0, of type int", "are text"]),
-            (rank_is_local_rank, ["GROUP_RANK 1, LOCAL_RANK 0", "RANK is 0, not 2"]),
+            (
+                lambda *numbers: environment(*numbers) | {"RANK": str(numbers[1])},
+                ["GROUP_RANK 1, LOCAL_RANK 0", "RANK is 0, not 2"],
+            ),
             (rank_by_nodes, ["GROUP_RANK 1, LOCAL_RANK 0", "RANK is 3, not 2"]),
-            (world_is_a_node, ["WORLD_SIZE is 2, not 6"]),
-            (fixed_port, ["MASTER_PORT is 29500, not 29400"]),
+            (lambda *numbers: environment(*numbers) | {"WORLD_SIZE": str(numbers[3])}, ["WORLD_SIZE is 2, not 6"]),
+            (lambda *numbers: environment(*numbers) | {"MASTER_PORT": "29500"}, ["MASTER_PORT is 29500, not 29400"]),
             (no_address, ["MASTER_ADDR is missing"]),
-            (somewhere_else, ["MASTER_ADDR is 'first-server'"]),
-            (printed, ["returns nothing"]),
+            (
+                lambda *numbers: environment(*numbers) | {"MASTER_ADDR": "first-server"},
+                ["MASTER_ADDR is 'first-server'"],
+            ),
+            (lambda *numbers: print(environment(*numbers)), ["returns nothing"]),
             (environment(0, 0, 1, 1, 29400), ["not a function"]),
         ],
     },

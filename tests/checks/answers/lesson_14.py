@@ -1,20 +1,18 @@
 """Answers to the exercises of lesson 14: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
-
-
-def blank(*args):
-    raise NotImplementedError("your code here")
-
 
 # 14.2: sums that cannot cross
 
 
-def add_up(metrics):
+def add_up(metrics, *, ranks=None):
     names = sorted(metrics)
     sums = torch.tensor([float(metrics[name]) for name in names])
-    dist.all_reduce(sums)
+    if ranks is None or dist.get_rank() in ranks:
+        dist.all_reduce(sums)
     return dict(zip(names, sums.tolist(), strict=True))
 
 
@@ -26,8 +24,7 @@ def crossed(metrics):
 
 
 def its_own(metrics):
-    for name in sorted(metrics):
-        dist.all_reduce(torch.tensor(float(metrics[name])))
+    add_up(metrics)
     return metrics
 
 
@@ -35,33 +32,19 @@ def the_mean(metrics):
     return {name: value / dist.get_world_size() for name, value in add_up(metrics).items()}
 
 
-def only_on_rank_0(metrics):
-    names = sorted(metrics)
-    sums = torch.tensor([float(metrics[name]) for name in names])
-    if dist.get_rank() == 0:
-        dist.all_reduce(sums)
-    return dict(zip(names, sums.tolist(), strict=True))
-
-
-def a_tensor(metrics):
-    return torch.tensor(list(add_up(metrics).values()))
-
-
 def for_loss_only(metrics):
-    loss = torch.tensor(metrics["loss"])
-    dist.all_reduce(loss)
-    return {"loss": loss.item()}
+    return add_up({"loss": metrics["loss"]})
 
 
 # 14.3: stop together
 
 
-def run(batches, step):
+def run(batches, step, *, how=dist.ReduceOp.MIN):
     taken = 0
     while True:
         batch = next(batches, None)
         have = torch.tensor(0 if batch is None else 1)
-        dist.all_reduce(have, op=dist.ReduceOp.MIN)
+        dist.all_reduce(have, op=how)
         if not have:
             return taken
         step(batch)
@@ -84,15 +67,7 @@ def its_own_batches(batches, step):
 
 
 def until_the_last(batches, step):
-    taken = 0
-    while True:
-        batch = next(batches, None)
-        have = torch.tensor(0 if batch is None else 1)
-        dist.all_reduce(have, op=dist.ReduceOp.MAX)
-        if not have:
-            return taken
-        step(batch)
-        taken += 1
+    return run(batches, step, how=dist.ReduceOp.MAX)
 
 
 def reads_all_first(batches, step):
@@ -102,14 +77,6 @@ def reads_all_first(batches, step):
     for batch in mine[: int(common)]:
         step(batch)
     return int(common)
-
-
-def counts_one_more(batches, step):
-    return run(batches, step) + 1
-
-
-def returns_nothing(batches, step):
-    run(batches, step)
 
 
 def asks_after_the_step(batches, step):
@@ -138,13 +105,12 @@ ANSWERS = {
     },
     "14.2": {
         "correct": add_up,
-        "blank": blank,
         "wrong": [
             (crossed, ["on 2 ranks, rank 0, 'loss' is 80 instead of 104"]),
             (its_own, ["rank 0 gets its own numbers back"]),
             (the_mean, ["the mean, not the sum"]),
-            (only_on_rank_0, ["never finished", "rank 0 waits in all_reduce for rank 1"]),
-            (a_tensor, ["gets a Tensor, not a dictionary"]),
+            (partial(add_up, ranks=[0]), ["never finished", "rank 0 waits in all_reduce for rank 1"]),
+            (lambda metrics: torch.tensor(list(add_up(metrics).values())), ["gets a Tensor, not a dictionary"]),
             (for_loss_only, ["gets the names loss"]),
             ("add_up", ["`add_up` is 'add_up', not a function"]),
         ],
@@ -152,13 +118,12 @@ ANSWERS = {
     "14.3": {
         "correct": run,
         "accepted": [by_gathering],
-        "blank": blank,
         "wrong": [
             (its_own_batches, ["never finished", "rank 0 waits in all_reduce for rank 1"]),
             (until_the_last, ["with 3 and 2 batches", "`step` was given None"]),
             (reads_all_first, ["with 1 and 900 batches", "rank 1 read 900 batches to take 1 steps"]),
-            (counts_one_more, ["`run` returned 3 on rank 0 after 2 steps"]),
-            (returns_nothing, ["`run` gives nothing"]),
+            (lambda batches, step: run(batches, step) + 1, ["`run` returned 3 on rank 0 after 2 steps"]),
+            (lambda batches, step: print(run(batches, step)), ["`run` gives nothing"]),
             (asks_after_the_step, ["`step` was given None"]),
         ],
     },

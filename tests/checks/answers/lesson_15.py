@@ -1,11 +1,9 @@
 """Answers to the exercises of lesson 15: correct, blank, and what learners write before they get there."""
 
+import math
+from functools import partial
 from itertools import pairwise
-
-
-def blank(*_):
-    raise NotImplementedError("your code here")
-
+from operator import ge, gt
 
 # 15.1: Amdahl, backwards
 
@@ -17,18 +15,6 @@ def share(alone, together, ranks):
 def other_form(alone, together, ranks):
     speedup = alone / together
     return (ranks / speedup - 1) / (ranks - 1)
-
-
-def only_two(alone, together, ranks):
-    return 2 * together / alone - 1
-
-
-def undivided(alone, together, ranks):
-    return together / alone - 1 / ranks
-
-
-def swapped(alone, together, ranks):
-    return share(together, alone, ranks)
 
 
 # 15.2: what is exposed?
@@ -52,14 +38,6 @@ def in_halves(messages, work):
 
 def total(spans):
     return sum(end - start for start, end in spans)
-
-
-def difference(messages, work):
-    return total(messages) - total(work)
-
-
-def never_below_zero(messages, work):
-    return max(0, total(messages) - total(work))
 
 
 def overlap(a, b):
@@ -97,6 +75,10 @@ def as_list(messages, work):
 # 15.3: who is slow?
 
 
+def longest(name):
+    return lambda ranks: max(range(len(ranks)), key=lambda rank: ranks[rank][name])
+
+
 def slow_rank(ranks):
     return min(range(len(ranks)), key=lambda rank: ranks[rank]["exposed"])
 
@@ -106,19 +88,6 @@ def busiest(ranks):
     return busy.index(max(busy))
 
 
-def waits_most(ranks):
-    waits = [parts["exposed"] for parts in ranks]
-    return waits.index(max(waits))
-
-
-def longest(name):
-    return lambda ranks: max(range(len(ranks)), key=lambda rank: ranks[rank][name])
-
-
-def the_dictionary(ranks):
-    return min(ranks, key=lambda parts: parts["exposed"])
-
-
 def the_whole(ranks):
     return max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
 
@@ -126,39 +95,17 @@ def the_whole(ranks):
 # 15.4: how many are worth it?
 
 
-def most(compute, message, efficiency):
-    return max(1, int(compute * (1 / efficiency - 1) / message + 1e-9))
-
-
-def by_trying(compute, message, efficiency):
-    ranks = 1
-    while compute / ((ranks + 1) * (compute / (ranks + 1) + message)) >= efficiency:
-        ranks += 1
-    return ranks
-
-
-def not_whole(compute, message, efficiency):
+def exactly(compute, message, efficiency):
     return compute * (1 / efficiency - 1) / message
 
 
-def rounded_up(compute, message, efficiency):
-    return -int(-not_whole(compute, message, efficiency) // 1)
+def most(compute, message, efficiency):
+    return max(1, int(exactly(compute, message, efficiency) + 1e-9))
 
 
-def nobody(compute, message, efficiency):
-    return int(not_whole(compute, message, efficiency) + 1e-9)
-
-
-def strictly_more(compute, message, efficiency):
+def by_trying(compute, message, efficiency, *, enough=ge):
     ranks = 1
-    while compute / (compute + (ranks + 1) * message) > efficiency:
-        ranks += 1
-    return ranks
-
-
-def one_too_far(compute, message, efficiency):
-    ranks = 1
-    while ranks == 1 or compute / (compute + ranks * message) >= efficiency:
+    while enough(compute / ((ranks + 1) * (compute / (ranks + 1) + message)), efficiency):
         ranks += 1
     return ranks
 
@@ -174,15 +121,14 @@ ANSWERS = {
     "15.1": {
         "correct": share,
         "accepted": [other_form],
-        "blank": blank,
         "wrong": [
             (lambda alone, together, ranks: alone / together, ["the speed-up"]),
             (lambda alone, together, ranks: alone / together / ranks, ["the efficiency"]),
             (lambda alone, together, ranks: 1 - alone / together / ranks, ["1 less the efficiency"]),
             (lambda alone, together, ranks: together / alone, ["what is left of the time"]),
-            (undivided, ["nearly"]),
-            (only_two, ["share(100, 30, 8)", "holds for 2 ranks"]),
-            (swapped, ["the wrong way round"]),
+            (lambda alone, together, ranks: together / alone - 1 / ranks, ["nearly"]),
+            (lambda alone, together, ranks: 2 * together / alone - 1, ["share(100, 30, 8)", "holds for 2 ranks"]),
+            (lambda alone, together, ranks: share(together, alone, ranks), ["the wrong way round"]),
             (lambda *args: 1 - share(*args), ["that *is* divided"]),
             (lambda *args: None, ["gives nothing"]),
             (0.25, ["not a function"]),
@@ -191,11 +137,10 @@ ANSWERS = {
     "15.2": {
         "correct": exposed_time,
         "accepted": [in_halves],
-        "blank": blank,
         "wrong": [
             (lambda messages, work: total(messages), ["is 10, and it should be 7"]),
-            (difference, ["exposed_time([(5, 10)], [(0, 3)])", "is 2"]),
-            (never_below_zero, ["is 2, and it should be 5"]),
+            (lambda messages, work: total(messages) - total(work), ["exposed_time([(5, 10)], [(0, 3)])", "is 2"]),
+            (lambda messages, work: max(0, total(messages) - total(work)), ["is 2, and it should be 5"]),
             (pair_by_pair, ["exposed_time([(0, 4), (2, 6)], [])", "is 8"]),
             (first_to_last, ["exposed_time([(0, 2), (4, 6)], [])", "is 6"]),
             (what_is_hidden, ["what is hidden"]),
@@ -207,14 +152,13 @@ ANSWERS = {
     "15.3": {
         "correct": slow_rank,
         "accepted": [busiest],
-        "blank": blank,
         "wrong": [
-            (waits_most, ["slow to read", "waits most"]),
+            (longest("exposed"), ["slow to read", "waits most"]),
             (longest("data"), ["slow in forward,", "waits most"]),
             (longest("backward"), ["waits most"]),
             (longest("forward"), ["between the phases"]),
             (the_whole, ["waits most"]),
-            (the_dictionary, ["gives a dict"]),
+            (lambda ranks: min(ranks, key=lambda parts: parts["exposed"]), ["gives a dict"]),
             (lambda ranks: slow_rank(ranks) + 1, ["there are 2 ranks"]),
             (lambda ranks: None, ["gives nothing"]),
         ],
@@ -222,13 +166,12 @@ ANSWERS = {
     "15.4": {
         "correct": most,
         "accepted": [by_trying],
-        "blank": blank,
         "wrong": [
-            (not_whole, ["most(80, 10, 0.65)", "not a whole number"]),
-            (rounded_up, ["one too many"]),
-            (nobody, ["most(10, 20, 0.5)", "nobody works"]),
-            (strictly_more, ["one too few"]),
-            (one_too_far, ["one too many"]),
+            (exactly, ["most(80, 10, 0.65)", "not a whole number"]),
+            (lambda *given: math.ceil(exactly(*given)), ["one too many"]),
+            (lambda *given: int(exactly(*given) + 1e-9), ["most(10, 20, 0.5)", "nobody works"]),
+            (partial(by_trying, enough=gt), ["one too few"]),
+            (lambda *given: by_trying(*given) + 1, ["one too many"]),
             (speedup_for_efficiency, ["is 1000"]),
             (lambda compute, message, efficiency: compute / message / efficiency, ["not efficient enough"]),
             (lambda *args: None, ["gives nothing"]),

@@ -1,6 +1,7 @@
 """Answers to the exercises of lesson 16: correct, blank, and wrong as learners are wrong."""
 
 import math
+from functools import partial
 
 BYTES = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}
 
@@ -13,82 +14,49 @@ def fewest(parameters, tool, room=80e9):
     return max(1, math.ceil(shared * parameters / left)) if shared else 1
 
 
-def blank(parameters, tool, room=80e9):
-    raise NotImplementedError("your code here")
+def like_fsdp(parameters, tool, room, which):
+    return fewest(parameters, "fsdp" if tool == which else tool, room)
 
 
-def ddp_shares(parameters, tool, room=80e9):
-    return fewest(parameters, "fsdp" if tool == "ddp" else tool, room)
+OF_FSDP = {
+    "not rounded": lambda parameters, room: 16 * parameters / room,
+    "rounded down": lambda parameters, room: max(1, int(16 * parameters / room)),
+    "none at all": lambda parameters, room: int(16 * parameters // room),
+    "one number of Adam": lambda parameters, room: max(1, math.ceil(12 * parameters / room)),
+}
 
 
-def not_rounded(parameters, tool, room=80e9):
+def with_fsdp(parameters, tool, room, how):
+    return OF_FSDP[how](parameters, room) if tool == "fsdp" else fewest(parameters, tool, room)
+
+
+def instead_of_none(parameters, tool, room, word):
     given = fewest(parameters, tool, room)
-    return 16 * parameters / room if tool == "fsdp" else given
-
-
-def rounded_down(parameters, tool, room=80e9):
-    return max(1, int(16 * parameters / room)) if tool == "fsdp" else fewest(parameters, tool, room)
-
-
-def none_at_all(parameters, tool, room=80e9):
-    return int(16 * parameters // room) if tool == "fsdp" else fewest(parameters, tool, room)
+    return word if given is None else given
 
 
 def the_brim(parameters, tool, room=80e9):
     return None if tool == "ddp" and 16 * parameters == room else fewest(parameters, tool, room)
 
 
-def zero_shares_all(parameters, tool, room=80e9):
-    return fewest(parameters, "fsdp" if tool == "zero" else tool, room)
-
-
-def one_number_of_adam(parameters, tool, room=80e9):
-    return max(1, math.ceil(12 * parameters / room)) if tool == "fsdp" else fewest(parameters, tool, room)
-
-
-def infinite(parameters, tool, room=80e9):
-    given = fewest(parameters, tool, room)
-    return math.inf if given is None else given
-
-
-def always_80(parameters, tool, room=80e9):
-    return fewest(parameters, tool)
-
-
-def in_words(parameters, tool, room=80e9):
-    given = fewest(parameters, tool, room)
-    return "none" if given is None else given
-
-
 ANSWERS = {
-    "16.1": {
-        "correct": (19240, 32768, 5712),
-        "blank": (..., ..., ...),
-        "wrong": [
-            ((38480, 32768, 5712), ["`fsdp_rank_0` is 38480", "all of Adam's state"]),
-            ((9620, 32768, 5712), ["`fsdp_rank_0` is 9620", "one number a parameter"]),
-            ((2405, 32768, 5712), ["`fsdp_rank_0` is 2405", "number of parameters"]),
-            ((19240, 19240, 19240), ["`zero_rank_0` is 19240", "an exact half"]),
-            ((19240, 33280, 5200), ["`zero_rank_0` is 33280", "the first layer"]),
-            ((19240, 32768, 32768), ["`zero_rank_1` is 32768", "rank 0's"]),
-            ((19240, 32768, 5200), ["`zero_rank_1` is 5200", "second layer alone"]),
-            ((19240, "32768 bytes", 5712), ["`zero_rank_0` gives a str", "not a number"]),
-        ],
-    },
+    "16.1": {"correct": (19240, 32768, 5712)},
     "16.2": {
         "correct": fewest,
-        "blank": blank,
         "wrong": [
-            (ddp_shares, ["fewest(7e9, 'ddp', 80e9) gives 2, and no number is enough"]),
-            (not_rounded, ["fewest(4e9, 'fsdp', 80e9) gives 0.8, which is no number"]),
-            (rounded_down, ["fewest(7e9, 'fsdp', 80e9) gives 1: it does not fit on so few"]),
-            (none_at_all, ["gives 0, which is no number"]),
+            (partial(like_fsdp, which="ddp"), ["fewest(7e9, 'ddp', 80e9) gives 2, and no number is enough"]),
+            (partial(with_fsdp, how="not rounded"), ["fewest(4e9, 'fsdp', 80e9) gives 0.8, which is no number"]),
+            (partial(with_fsdp, how="rounded down"), ["fewest(7e9, 'fsdp', 80e9) gives 1: it does not fit on so few"]),
+            (partial(with_fsdp, how="none at all"), ["gives 0, which is no number"]),
             (the_brim, ["fewest(5e9, 'ddp', 80e9) gives None, and 1 would do"]),
-            (zero_shares_all, ["fewest(7e9, 'zero', 80e9) gives 2: it does not fit on so few"]),
-            (one_number_of_adam, ["fewest(30e9, 'fsdp', 80e9) gives 5: it does not fit on so few"]),
-            (infinite, ["gives inf, and no number is enough"]),
-            (always_80, ["fewest(70e9, 'fsdp', 24e9) gives 14: it does not fit"]),
-            (in_words, ["gives 'none'"]),
+            (partial(like_fsdp, which="zero"), ["fewest(7e9, 'zero', 80e9) gives 2: it does not fit on so few"]),
+            (
+                partial(with_fsdp, how="one number of Adam"),
+                ["fewest(30e9, 'fsdp', 80e9) gives 5: it does not fit on so few"],
+            ),
+            (partial(instead_of_none, word=math.inf), ["gives inf, and no number is enough"]),
+            (lambda *given: fewest(*given[:2]), ["fewest(70e9, 'fsdp', 24e9) gives 14: it does not fit"]),
+            (partial(instead_of_none, word="none"), ["gives 'none'"]),
             (7, ["not a function"]),
         ],
     },
