@@ -75,16 +75,13 @@ def all_birds(count_birds: Callable[[], int]) -> None:
     if birds == [111, 111, 111]:
         return
     told = "the three ranks returned " + ", ".join(f"{number:g}" for number in birds)
-    if birds == [1, 10, 100]:
-        raise NotYet(f"{told}: each knows of its own birds only", "The ranks must talk: `dist.all_reduce`.")
     if birds[0] == 111:
         raise NotYet(f"{told}: only rank 0 has the sum", "`reduce` serves one rank, `all_reduce` serves all of them.")
-    if birds == [100, 100, 100]:
-        raise NotYet(f"{told}: that is the largest, not the sum", "Leave `op` out: all_reduce adds by default.")
-    if birds == [37, 37, 37]:
-        raise NotYet(f"{told}: that is the mean, not the sum", "Leave the division out.")
-    if birds == [11, 11, 11]:
-        raise NotYet(f"{told}: the sum for two ranks, not three", "`all_reduce` knows how many ranks there are.")
-    if birds == [3, 3, 3]:
-        raise NotYet(f"{told}: every rank put in 1", "Rank r has seen `10 ** dist.get_rank()` birds.")
-    raise NotYet(f"{told}, not 111 each", "Start from a tensor with `10 ** dist.get_rank()` in it.")
+    what, hint = {
+        (1, 10, 100): (": each knows of its own birds only", "The ranks must talk: `dist.all_reduce`."),
+        (100, 100, 100): (": that is the largest, not the sum", "Leave `op` out: all_reduce adds by default."),
+        (37, 37, 37): (": that is the mean, not the sum", "Leave the division out."),
+        (11, 11, 11): (": the sum for two ranks, not three", "`all_reduce` knows how many ranks there are."),
+        (3, 3, 3): (": every rank put in 1", "Rank r has seen `10 ** dist.get_rank()` birds."),
+    }.get(tuple(birds), (", not 111 each", "Start from a tensor with `10 ** dist.get_rank()` in it."))
+    raise NotYet(told + what, hint)

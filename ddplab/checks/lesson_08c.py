@@ -105,11 +105,12 @@ def _bucket_in_rank(average_in_one: Callable[..., Any]) -> dict[str, Any]:
     return {"before": before, "after": look(), "calls": len(calls)}
 
 
+FROZEN = "A frozen layer has no gradient: leave out parameters whose `.grad` is None."
 HINTS = {
     **TWICE,
-    "'NoneType' object": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
-    "Expected parameter `tensor`": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
-    "expected Tensor as element": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
+    "'NoneType' object": FROZEN,
+    "Expected parameter `tensor`": FROZEN,
+    "expected Tensor as element": FROZEN,
     "must match the size of tensor": "Cut the vector into pieces of `p.numel()` numbers, and give each its shape back.",
     "list index out of range": "Chunks are numbered from 0 to N - 1: count modulo the number of ranks, `% size`.",
 }

@@ -133,7 +133,8 @@ def definitions(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             defined.setdefault(node.name, []).append(node)
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            for part in ast.walk(node):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for part in (part for target in targets for part in ast.walk(target)):
                 if is_name(part, ast.Store):
                     defined.setdefault(part.id, []).append(node)
     return defined
