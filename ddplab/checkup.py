@@ -56,7 +56,7 @@ class Findings(list[Finding]):
 
     def _repr_html_(self) -> str:
         rows = [
-            [HTML(f'<strong style="color:{SIGNS[line.state][1]}">{SIGNS[line.state][0]} {line.state}</strong>'),
+            [HTML(f'<strong style="white-space:nowrap;color:{SIGNS[line.state][1]}">{SIGNS[line.state][0]} {line.state}</strong>'),
              line.about, line.found, line.todo]
             for line in self
         ]  # fmt: skip

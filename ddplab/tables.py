@@ -14,7 +14,7 @@ CSS = (
     ".ddplab td {min-width: 3.5em; font-variant-numeric: tabular-nums}"
     ".ddplab th[scope=row], .ddplab th[scope=col] {font-weight: normal; color: var(--jp-ui-font-color1)}"
     ".ddplab th[scope=col] {border-bottom: 1px solid var(--jp-border-color1)}"
-    ".ddplab.prose td {white-space: normal}"
+    ".ddplab.prose td, .ddplab.prose th {text-align: left; white-space: normal}"
 )
 
 
