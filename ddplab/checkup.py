@@ -55,11 +55,11 @@ class Findings(list[Finding]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [
-            [HTML(f'<strong style="white-space:nowrap;color:{SIGNS[line.state][1]}">{SIGNS[line.state][0]} {line.state}</strong>'),
-             line.about, line.found, line.todo]
-            for line in self
-        ]  # fmt: skip
+        rows = []
+        for line in self:
+            symbol, colour = SIGNS[line.state]
+            state = f'<strong style="white-space:nowrap;color:{colour}">{symbol} {line.state}</strong>'
+            rows.append([HTML(state), line.about, line.found, line.todo])
         return html_table(["", "about", "found", "what to do"], rows, label="What this machine has", prose=True)
 
 
