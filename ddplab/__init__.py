@@ -36,9 +36,10 @@ __all__ = [
 ]
 
 # In a notebook or a script, not in a rank nor in a process of multiprocessing's own: let the forkserver import torch.
+# (nbval, which sets PYTEST_CURRENT_TEST, runs many notebooks that never launch: there the first launch starts it.)
 if (
     multiprocessing.parent_process() is None
-    and not {"RANK", "DDPLAB_RUN_DIR"} & os.environ.keys()
+    and not {"RANK", "DDPLAB_RUN_DIR", "PYTEST_CURRENT_TEST"} & os.environ.keys()
     and not IN_FORKSERVER
     and "--multiprocessing-fork" not in sys.orig_argv
 ):

@@ -13,6 +13,7 @@ no CPU time and about 13 MiB of memory that it shares with nobody. They end with
 from __future__ import annotations
 
 import atexit
+import functools
 import gc
 import multiprocessing
 import multiprocessing.util
@@ -59,8 +60,9 @@ _lock = threading.Lock()  # held while a process is forked
 _launches = 0
 
 
+@functools.cache
 def warm_up() -> None:
-    """Start the forkserver in the background; it imports torch while you read. Returns at once."""
+    """Start the forkserver in the background, once; it imports torch while you read. Returns at once."""
     if START_METHOD == "forkserver":
         # torch._dynamo is what the first DDP(...) of a process imports: a second, saved in every rank
         multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "ddplab.worker"])
@@ -94,6 +96,7 @@ def take(count: int) -> list[Worker]:
     global _launches
     taken: list[Worker] = []
     with _lock:
+        warm_up()
         _launches += 1
         while _spares and len(taken) < count:
             spare = _spares.pop(0)
