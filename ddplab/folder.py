@@ -7,8 +7,8 @@ Each rank r leaves there, from the moment it begins, so that nothing is lost whe
     r.result   what fn returned                    r.error    the exception that ended it
     r.calls    its latest collectives, when it raised or somebody opened r.ask, a pipe
 
-Beside them lie `fn`, the function that `launch` sends, or a script and of each agent n of torchrun `agentN.log` and
-`n.failures`, the exit codes of its ranks. The folder is made with
+Beside them lies `fn`, the function that `launch` sends. Under torchrun it is the script, torchrun's own logs, and for
+each agent n what it said, `agentN.log`, and the exit codes of its ranks, `n.failures`. The folder is made with
 `tempfile.mkdtemp`, so only its owner may enter it (mode 0700): what is unpickled here, we have written ourselves.
 """
 
@@ -72,7 +72,7 @@ class Folder:
         return os.open(self.of(rank, kind), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def note(self, rank: int, kind: str, value: Any) -> None:
-        """Write a rank's "pid", "error" or "calls", as JSON."""
+        """Write a rank's "pid", "error" or "calls", or an agent's "failures", as JSON."""
         write(self.of(rank, kind), json.dumps(value))
 
     def forget_attempt(self, rank: int) -> None:
@@ -93,7 +93,7 @@ class Folder:
         return os.path.exists(self.of(rank, kind))
 
     def read(self, rank: int, kind: str) -> Any:
-        """Return what a rank left in its "pid", "error" or "calls", or None."""
+        """Return what a rank left in its "pid", "error" or "calls", or an agent in its "failures"; or None."""
         try:
             return json.loads(Path(self.of(rank, kind)).read_text())
         except FileNotFoundError:

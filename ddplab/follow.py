@@ -52,9 +52,19 @@ def watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | N
     """Start the ranks and watch them until they end, fail, hang or are stopped; on another thread unless `wait`."""
     _live_runs.add(run)
     if not wait:
-        with _interrupt_held():
-            job = start()
-            threading.Thread(target=_watch, args=(run, folder, lambda: job, timeout, view), daemon=True).start()
+        job = None
+        try:
+            with _interrupt_held():
+                job = start()
+                threading.Thread(target=_watch, args=(run, folder, lambda: job, timeout, view), daemon=True).start()
+        except KeyboardInterrupt:  # it comes when all have started
+            run.stop()
+            raise
+        except BaseException:
+            if job is not None:
+                job.end()
+            run._ended.set()
+            raise
         return run
     _watch(run, folder, start, timeout, view)
     if run.error is not None:
@@ -158,7 +168,7 @@ def _ask_where_they_are(folder: Folder, job: Job) -> None:
 
 @contextmanager
 def _interrupt_held() -> Iterator[None]:
-    """Hold an interrupt back for a moment that must be whole, then let it happen (they come on the main thread)."""
+    """Hold an interrupt back for a moment that must be whole, then raise it (they come on the main thread)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -170,6 +180,9 @@ def _interrupt_held() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if held:
         raise KeyboardInterrupt
+
+
+os.register_at_fork(after_in_child=_live_runs.clear)  # a fork of this process follows nobody
 
 
 @atexit.register

@@ -27,7 +27,7 @@ from ddplab.folder import Folder, save
 from ddplab.follow import watch
 from ddplab.hardware import choose_device
 from ddplab.panel import view_of
-from ddplab.processes import Worker, end, retire, take
+from ddplab.processes import end, retire, take
 from ddplab.run import Run
 
 
@@ -206,23 +206,22 @@ class _Ranks:
         self.store = store  # alive for as long as the ranks are
         self.workers = take(folder.world_size)
         self.done: set[int] = set()  # ranks that have returned, and wait for leave to go
+        self.deaf: set[int] = set()  # ranks whose pipe is closed: they have died, or have closed what they did not open
         for rank, it in enumerate(self.workers):
             with contextlib.suppress(OSError):  # it has just died; whoever follows will see
                 it.orders.send(order._replace(rank=rank))
 
     def wait(self, seconds: float) -> None:
-        alive = {rank: self.workers[rank] for rank in self.pids() if rank not in self.done}
-        signs = [sign for it in alive.values() for sign in (it.process.sentinel, it.orders)]
-        ready = connection.wait(signs, seconds)
-        self.done |= {rank for rank, it in alive.items() if it.orders in ready and self._has_returned(it)}
-
-    @staticmethod
-    def _has_returned(it: Worker) -> bool:
-        try:
-            return it.orders.recv() == worker.RETURNED
-        except (EOFError, OSError):  # it died; its exit code tells how
-            it.process.join(1)
-            return False
+        busy = {rank: self.workers[rank] for rank in self.pids() if rank not in self.done}
+        pipes = {rank: it.orders for rank, it in busy.items() if rank not in self.deaf}
+        ready = connection.wait([*(it.process.sentinel for it in busy.values()), *pipes.values()], seconds)
+        for rank, pipe in pipes.items():
+            if pipe in ready:
+                try:
+                    pipe.recv()  # RETURNED, there is nothing else to say
+                    self.done.add(rank)
+                except (EOFError, OSError):
+                    self.deaf.add(rank)
 
     def exit_codes(self) -> dict[int, int | None]:
         return {rank: it.process.exitcode for rank, it in enumerate(self.workers)}

@@ -1,6 +1,6 @@
 """How a run shows itself: a live panel in a notebook, whole lines in a script, one summary line under nbval.
 
-The panel reads the same files that everything else reads (see `worker`), so showing a run costs its ranks nothing.
+The panel reads the same files that everything else reads (see `folder`), so showing a run costs its ranks nothing.
 """
 
 from __future__ import annotations

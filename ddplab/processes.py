@@ -13,6 +13,7 @@ no CPU time and about 13 MiB of memory that it shares with nobody. They end with
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import multiprocessing
@@ -56,6 +57,7 @@ class Worker(NamedTuple):
 
 
 _spares: list[Worker] = []
+_at_work: set[int] = set()  # the process ids of ranks
 _lock = threading.Lock()  # held while a process is forked
 _launches = 0
 
@@ -111,21 +113,14 @@ def take(count: int) -> list[Worker]:
         except BaseException:
             end(taken)
             raise
+        _at_work.update(it.process.pid for it in taken)
     return taken
 
 
 def _start() -> Worker:
     ours, theirs = multiprocessing.Pipe()
-    before = set(multiprocessing.active_children())
     with theirs, _main_left_alone():
-        try:
-            context = start_processes(worker.stand_by, (theirs,), 1, join=False, start_method=START_METHOD)
-        except BaseException:
-            ours.close()
-            for process in set(multiprocessing.active_children()) - before:
-                process.kill()
-                process.join()
-            raise
+        context = start_processes(worker.stand_by, (theirs,), 1, join=False, start_method=START_METHOD)
     return Worker(context.processes[0], ours)
 
 
@@ -161,6 +156,9 @@ def _retire(workers: list[Worker], launches: int) -> None:
     time.sleep(PAUSE)
     while len(_spares) < wanted and launches == _launches and not _ends():
         with _lock:
+            # Starting a process asks all others whether they have ended; two threads must not ask a rank at once.
+            if _at_work:
+                return
             _spares.append(_start())
 
 
@@ -172,14 +170,19 @@ def _ends() -> bool:
 def end(workers: list[Worker], patience: float = 0.0) -> None:
     """End processes and whatever they have started; those that are leaving have `patience` seconds for it."""
     for process, orders in workers:
-        orders.close()  # to a process that waits for orders this means: leave
+        with contextlib.suppress(OSError):  # it is gone
+            orders.send(worker.LEAVE)
+        orders.close()
         if not patience and process.exitcode is None:
             end_group(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + max(0.4, patience)
     for process, _ in workers:
         process.join(max(0, deadline - time.monotonic()))
+        if process.exitcode is None:
+            process.kill()  # for one that has only just started, and has no group of its own
         end_group(process.pid, signal.SIGKILL)  # also what the rank itself has started
         process.join()
+        _at_work.discard(process.pid)
         process.close()
 
 
@@ -191,6 +194,18 @@ def end_group(pid: int, number: signal.Signals) -> None:
         pass
     except PermissionError:  # macOS says so of a group whose processes have all ended
         pass
+
+
+def _forget() -> None:
+    """In a fork of this process: none of these is its own."""
+    global _lock
+    _lock = threading.Lock()
+    _spares.clear()
+    _at_work.clear()
+    multiprocessing.process._children.clear()  # as multiprocessing does in forks that it makes; it would wait for them
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 @atexit.register

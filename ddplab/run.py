@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from typing import Any
@@ -94,8 +95,9 @@ class Run:
         with self._reading:
             for rank, tail in enumerate(self._tails):
                 for line in tail.lines():
-                    row = json.loads(line)
-                    self._rows.append({"rank": rank, **row, "time": round(row["time"] - self._start, 6)})
+                    with contextlib.suppress(ValueError):  # half a row, from a disk that was full
+                        row = json.loads(line)
+                        self._rows.append({"rank": rank, **row, "time": round(row["time"] - self._start, 6)})
         return self._rows
 
     @property

@@ -2,7 +2,7 @@
 
     notebook ──> agent: torchrun itself, torch.distributed.run.main ──> python -m ddplab.script SCRIPT.py  (one a rank)
 
-Each rank prepares the files that `worker` describes and then runs SCRIPT.py as `python SCRIPT.py` would.
+Each rank prepares the files that `folder` describes and then runs SCRIPT.py as `python SCRIPT.py` would.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ class Order(NamedTuple):
     rank: int = 0
 
 
-RETURNED = "returned"  # what a rank answers when its result is on disk
+RETURNED = "returned"  # what a rank says when its result is on disk
+LEAVE = None  # what it is told then; a process that still waits for an order leaves too
 
 
 def stand_by(_: int, orders: Connection) -> None:
@@ -126,10 +127,12 @@ def stand_by(_: int, orders: Connection) -> None:
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     try:
-        order = orders.recv()
-    except EOFError:
+        with contextlib.suppress(EOFError):  # the notebook is gone
+            if (order := orders.recv()) is not LEAVE:
+                main(order, orders)
         leave(0)
-    main(order, orders)
+    finally:
+        os._exit(1)  # whatever goes wrong outside of the learner's function
 
 
 def _touch() -> None:
@@ -145,7 +148,7 @@ def _touch() -> None:
     net = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     loss = net(torch.randn(8, 8)).pow(2).mean()
-    if torch.cuda.device_count() == 0:  # a backward pass asks CUDA for its devices, and their choice is not made yet
+    if not torch.backends.cuda.is_built():  # a backward pass asks CUDA for its devices, and it is too early to choose
         loss.backward()
         optimizer.step()
     optimizer.zero_grad()
@@ -180,8 +183,7 @@ def main(order: Order, orders: Connection) -> None:
             dist.init_process_group(backend, device_id=here if backend == "nccl" else None)
             dist.barrier()  # everybody is connected: a rank that fails at once does not surprise the others
         _save_result(fn(*args, **kwargs), folder, rank)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
     except BaseException as error:
         report(error, folder, rank)
         leave(1)
@@ -218,9 +220,14 @@ def leave(code: int) -> NoReturn:
     """End this process now. Torch's destructors do not run: in them, gloo's threads and Python's lock can deadlock."""
     for child in multiprocessing.active_children():  # data loader workers that are still about
         child.terminate()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the learner may have closed it, or put something else in its place
+            stream.flush()
 
 
 # ------------------------------------------------------------------ the files a rank leaves (script.py uses them too)

@@ -6,14 +6,12 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import psutil
 import pytest
 import torch
 import torch.distributed as dist
-from leftovers import spares_alive, until
+from leftovers import until
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab import RankError, Run, launch, processes
@@ -282,79 +280,3 @@ def test_programs_launch_at_once_without_colliding(times):
     command = [sys.executable, "-c", textwrap.dedent(program)]
     programs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in times]
     assert [program.communicate(timeout=400)[0] for program in programs] == ["[2.0, 2.0]\n"] * len(times)
-
-
-# ------------------------------------------------------------------ processes forked ahead
-
-
-def spares_ready(number: int) -> bool:
-    return until(lambda: len(spares_alive()) == number, 20)
-
-
-def test_ranks_are_forked_ahead_and_none_is_used_twice():
-    first = launch(os.getpid, quiet=True).results
-    assert spares_ready(4)
-    waiting = {process.pid for process in spares_alive()}
-    second = launch(os.getpid, quiet=True).results
-    assert set(second) < waiting and not set(first) & set(second)
-    assert spares_ready(4) and not set(second) & {process.pid for process in spares_alive()}
-
-
-def test_a_rank_that_was_forked_ahead_lives_in_the_moment_of_the_call(monkeypatch, tmp_path):
-    launch(lambda: None, quiet=True)
-    assert spares_ready(4)
-    monkeypatch.setenv("MY_SETTING", "new")
-    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "INFO")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(sys, "argv", ["a", "b"])
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "written_just_now.py").write_text("value = 42")
-
-    def where():
-        import written_just_now
-
-        return (
-            *(os.environ["MY_SETTING"], dist.get_debug_level().name, os.getcwd(), sys.argv, written_just_now.value),
-            (threading.active_count(), dist.get_rank(), torch.cuda.is_initialized()),
-        )
-
-    for rank, result in enumerate(launch(where, quiet=True).results):
-        assert result[:5] == ("new", "INFO", str(tmp_path), ["a", "b"], 42)
-        assert result[5][1:] == (rank, False)
-
-
-def test_ranks_that_were_forked_ahead_draw_different_numbers():
-    launch(lambda: None, quiet=True)
-    assert spares_ready(4)
-
-    def numbers():
-        import random
-
-        import numpy
-
-        return torch.rand(1).item(), numpy.random.rand(), random.random()
-
-    drawn = [*launch(numbers, quiet=True).results, *launch(numbers, quiet=True).results]
-    assert all(len(set(column)) == 4 for column in zip(*drawn, strict=True))
-
-
-def test_a_spare_that_somebody_has_killed_is_replaced():
-    launch(lambda: None, quiet=True)
-    assert spares_ready(4)
-    for process in spares_alive()[:3]:
-        process.kill()
-    assert until(lambda: len(spares_alive()) == 1)
-    assert launch(dist.get_rank, quiet=True).results == [0, 1]
-
-
-def test_spares_are_gone_when_the_program_has_ended():
-    program = (
-        "import ddplab, psutil, time\n"
-        "if __name__ == '__main__':\n"
-        "    ddplab.launch(print, quiet=True)\n    time.sleep(1)\n"
-        "    print(*[p.pid for p in psutil.Process().children(recursive=True)])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    pids = [int(pid) for pid in done.stdout.split()]
-    assert done.returncode == 0 and done.stderr == "" and len(pids) >= 4
-    assert until(lambda: not any(psutil.pid_exists(pid) for pid in pids)), pids
