@@ -90,7 +90,7 @@ def _watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | 
                 if (latest := folder.progress()) != progress:
                     progress, progress_at = latest, now
                 elif now - progress_at > (timeout if folder.has_begun() else max(timeout, STARTING)):
-                    _ask_where_they_are(folder, job)
+                    _ask_where_they_are(folder, job, patience=2.0)  # a busy machine needs it, and nobody is in a hurry
                     run.error = RankTimeoutError(run=run, **hang(folder, timeout)._asdict())
                     run.state = "timed out"
                     break
@@ -151,14 +151,14 @@ def _settle(run: Run, folder: Folder, job: Job, died_at: dict[int, int]) -> None
         run.state = "failed"
 
 
-def _ask_where_they_are(folder: Folder, job: Job) -> None:
+def _ask_where_they_are(folder: Folder, job: Job, patience: float = 0.5) -> None:
     """Have every live rank write down its stacks and its latest collectives."""
     asked = {rank: pid for rank, pid in job.pids().items() if folder.has(rank, "pid")}  # those that can answer
     for rank, pid in asked.items():
         with contextlib.suppress(OSError):  # it has just ended
             os.kill(pid, signal.SIGUSR1)
             folder.ask_for_calls(rank)
-    deadline = time.monotonic() + 0.5
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline and not all(
         stack_of(folder, rank) and folder.has(rank, "calls") for rank in asked
     ):

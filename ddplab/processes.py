@@ -102,11 +102,10 @@ def take(count: int) -> list[Worker]:
         _launches += 1
         while _spares and len(taken) < count:
             spare = _spares.pop(0)
-            if spare.process.exitcode is None:
+            if spare.orders.poll():  # a spare says nothing, so this is its end: somebody, or a full memory, killed it
+                end([spare])
+            else:
                 taken.append(spare)
-            else:  # somebody, or a machine without memory, has killed it
-                spare.orders.close()
-                spare.process.close()
         try:
             while len(taken) < count:
                 taken.append(_start())

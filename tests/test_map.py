@@ -4,6 +4,7 @@ import ast
 import itertools
 import re
 from collections import Counter
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def imports_of(path: Path) -> set[str]:
     return found - {part_of(path)}
 
 
+@cache
 def imported() -> Arrows:
     return {(part_of(path), other) for path in PACKAGE.rglob("*.py") for other in imports_of(path)}
 
