@@ -67,9 +67,10 @@ def test_ranks_that_were_forked_ahead_draw_different_numbers():
 def test_a_spare_that_somebody_has_killed_is_replaced():
     launch(lambda: None, quiet=True)
     assert spares_ready(4)
-    for process in spares_alive()[:3]:
+    killed = spares_alive()[:3]
+    for process in killed:
         process.kill()
-    assert until(lambda: len(spares_alive()) == 1)
+    assert psutil.wait_procs(killed, 10)[1] == []
     assert launch(dist.get_rank, quiet=True).results == [0, 1]
 
 
