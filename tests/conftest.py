@@ -74,13 +74,14 @@ def _switches() -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request):
+    if request.config.getoption("--quick"):
+        yield  # what is cut short cannot tidy up
+        return
     there_before.clear()
     there_before.update(process.pid for process in ranks_alive())
     folders, switches = run_folders(), _switches()
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
-    if request.config.getoption("--quick"):
-        return  # what is cut short cannot tidy up
     assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"
     assert set(run_folders()) <= set(folders), f"folders left behind: {set(run_folders()) - set(folders)}"
     assert _switches() == switches, "the next test on this worker would find another environment"
