@@ -115,9 +115,16 @@ def test_a_fork_of_the_program_leaves_its_spares_alone():
 
 def test_a_process_that_has_no_group_of_its_own_yet_is_ended_too(monkeypatch):
     monkeypatch.setattr(processes, "end_group", lambda *_: None)  # as if the group were not there
-    worker = processes.take(1)
-    processes.end(worker)
-    assert until(lambda: not ranks_alive())
+    workers = processes.take(1)
+    process = psutil.Process(workers[0].process.pid)
+    process.suspend()  # it hears neither its pipe nor SIGTERM
+    ending = threading.Thread(target=processes.end, args=[workers])
+    ending.start()
+    ending.join(5)
+    ended = not ending.is_alive()
+    if not ended:
+        process.kill()
+    assert ended
 
 
 def test_a_rank_that_closes_pipes_it_did_not_open_still_returns():
