@@ -10,7 +10,7 @@ help:  ## show this list
 # OpenMP threads that sleep while they wait leave the cores to the ranks. In a container people often are root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 lab: venv  ## open JupyterLab on the lessons
-	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" lessons/00_start_here.ipynb
+	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" lessons/1_one_device/1.1_start_here.ipynb
 
 test: venv chromium  ## run everything that CI runs
 	$(BIN)/python tools/run_tests.py
@@ -31,10 +31,10 @@ notebooks: venv  ## execute lessons and solutions, regenerate exercises
 	$(BIN)/python tools/run_notebooks.py
 	$(BIN)/python tools/make_exercises.py
 
-new-lesson: venv  ## lay out a lesson: make new-lesson NAME=18_name
+new-lesson: venv  ## lay out a lesson: make new-lesson NAME=4_ddp/4.9_name
 	$(BIN)/python tools/new.py lesson $(NAME)
 
-new-exercise: venv  ## lay out an exercise, its check and its tests: make new-exercise NAME=18_name
+new-exercise: venv  ## lay out an exercise, its check and its tests: make new-exercise NAME=4_ddp/4.9_name
 	$(BIN)/python tools/new.py exercise $(NAME)
 
 bench: venv  ## measure the launcher beside its peers

@@ -40,10 +40,10 @@ class Line:
 
 
 def notebooks_in(paths: list[Path]) -> list[Path]:
-    """The notebooks that the paths name: files, or folders with notebooks in them."""
+    """The notebooks that the paths name: files, or folders with notebooks somewhere in them."""
     found = []
     for path in paths:
-        found += sorted(path.glob("*.ipynb")) if path.is_dir() else [path]
+        found += sorted(path.rglob("*.ipynb")) if path.is_dir() else [path]
     return found
 
 

@@ -323,7 +323,7 @@ def trial() -> Iterator[Finding]:
         run = launch(_add, nproc_per_node=2, quiet=True, timeout=30)
     except (RankError, RuntimeError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        yield Finding("a launch of two ranks", "problem", reason, "Lesson 14 goes through what can be behind it.")
+        yield Finding("a launch of two ranks", "problem", reason, "Lesson 6.1 goes through what can be behind it.")
         return
     yield Finding("a launch of two ranks", "fine", f"they met and added, on {run.device} through {run.backend}")
 

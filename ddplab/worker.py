@@ -176,7 +176,7 @@ def main(order: Order, orders: Connection) -> None:
         fn, args, kwargs = load(folder.file("fn"), here)
         if order.init:
             if backend == "gloo" and dist.get_debug_level() == dist.DebugLevel.DETAIL:
-                # At a bare "gloo" DDP's logger in torch 2.13 crashes (lesson 14c shows it). It does not where torch
+                # At a bare "gloo" DDP's logger in torch 2.13 crashes (lesson 6.3 shows it). It does not where torch
                 # leaves the default backend open: devices are named, and torch._dynamo has registered a backend more.
                 importlib.import_module("torch._dynamo")
                 backend = "cpu:gloo,cuda:gloo"

@@ -1,4 +1,4 @@
-"""Does a killed job resume every time, and with the same bits? The script of lesson 12, killed and resumed N times.
+"""Does a killed job resume every time, and with the same bits? The script of lesson 5.4, killed and resumed N times.
 
     python stress/restarts.py             # 50 times
     python stress/restarts.py --times 5 --shared-store
@@ -27,7 +27,7 @@ import torch
 
 from ddplab import RankError, torchrun
 
-LESSON = Path(__file__).resolve().parent.parent / "lessons" / "12_checkpoints_and_restarts.ipynb"
+LESSON = Path(__file__).resolve().parent.parent / "lessons" / "5_torchrun/5.4_checkpoints_and_restarts.ipynb"
 PLACES = [*range(32), *range(30, 48)]  # killed after 32 steps, resumed at 30
 
 

@@ -237,7 +237,7 @@ def test_a_launch_that_works_and_one_that_does_not(monkeypatch):
         raise RuntimeError("no forks left\nand more")
 
     monkeypatch.setattr(doctor, "launch", fails)
-    problem(doctor.trial(), "no forks left", "Lesson 14")
+    problem(doctor.trial(), "no forks left", "Lesson 6.1")
 
 
 def test_a_rank_that_fails_is_told_in_one_line(monkeypatch):

@@ -13,8 +13,8 @@ ROOT = Path(__file__).parent.parent
 SETUP = "import torch.distributed as dist\n\nfrom ddplab import check"
 RIGHT = 'def greet():\n    return f"rank {dist.get_rank()} of {dist.get_world_size()}"'
 BLANK = 'def count(n):\n    raise NotImplementedError("your code here")'
-CHECK = 'check("00.1", greet)'
-NAME = "  00.1 Every rank says who it is"
+CHECK = 'check("1.1.1", greet)'
+NAME = "  1.1.1 Every rank says who it is"
 
 
 @pytest.fixture
@@ -42,15 +42,15 @@ def test_correct_exits_0(learners_ci):
 
 def test_wrong_and_blank_are_told_apart(learners_ci):
     wrong = RIGHT.replace("{dist.get_world_size()}", "2")
-    status, report = learners_ci(SETUP, wrong, CHECK, BLANK, 'check("00.2", count)')
+    status, report = learners_ci(SETUP, wrong, CHECK, BLANK, 'check("1.1.2", count)')
     assert status == 1
     assert f"{NAME}: not yet: on three ranks, rank 0 said 'rank 0 of 2'" in report
     assert "      hint: Ask torch.distributed for it" in report
-    assert "  00.2 A row a step: not started\n" in report and report.endswith("\n1 not yet, 1 not started\n")
+    assert "  1.1.2 A row a step: not started\n" in report and report.endswith("\n1 not yet, 1 not started\n")
 
 
 def test_a_check_that_was_not_reached_names_the_cell_that_died(learners_ci):
-    status, report = learners_ci("a = 1", "def greet(:\n    pass", "greet\n" + CHECK, "# check('00.2', x)")
+    status, report = learners_ci("a = 1", "def greet(:\n    pass", "greet\n" + CHECK, "# check('1.1.2', x)")
     assert status == 1
     assert report == (
         f"{NAME}: did not run: code cell 2 (`def greet(:`) raised SyntaxError: invalid syntax (line 1); "
@@ -60,11 +60,11 @@ def test_a_check_that_was_not_reached_names_the_cell_that_died(learners_ci):
 
 
 def test_every_check_after_an_endless_cell_names_it(learners_ci):
-    status, report = learners_ci("while True:\n    pass", CHECK, "check('00.2', count)", timeout=2)
+    status, report = learners_ci("while True:\n    pass", CHECK, "check('1.1.2', count)", timeout=2)
     assert status == 1
     assert report == (
         f"{NAME}: did not run: code cell 1 (`while True:`) did not end within 2 s\n"
-        "  00.2 A row a step: did not run: code cell 1 (`while True:`) did not end within 2 s\n"
+        "  1.1.2 A row a step: did not run: code cell 1 (`while True:`) did not end within 2 s\n"
         "2 did not run\n"
     )
 

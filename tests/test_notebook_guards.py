@@ -8,21 +8,26 @@ from notebook_guards import problems, text_of
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("lessons", "solutions", "exercises")
-NOTEBOOKS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.ipynb"))]
+NOTEBOOKS = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.ipynb"))]
+
+
+def kind(path: Path) -> str:
+    """ "lessons", "solutions" or "exercises"."""
+    return path.relative_to(ROOT).parts[0]
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_there_are_notebooks_to_guard(folder):
-    assert any(path.parent.name == folder for path in NOTEBOOKS)
+    assert any(kind(path) == folder for path in NOTEBOOKS)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{kind(path)}/{path.stem}")
 def test_notebook_is_clean(path):
-    found = problems(nbformat.read(path, as_version=4), lesson=path.parent.name == "lessons")
+    found = problems(nbformat.read(path, as_version=4), lesson=kind(path) == "lessons")
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: f"{kind(path)}/{path.stem}")
 def test_title_says_what_it_is(path):
     title = nbformat.read(path, as_version=4).cells[0].source
     number = path.stem.split("_")[0]
@@ -31,10 +36,10 @@ def test_title_says_what_it_is(path):
         "solutions": f"# 📃 Solutions {number}",
         "exercises": f"# 📝 Exercises {number}",
     }
-    assert title.startswith(start[path.parent.name])
+    assert title.startswith(start[kind(path)])
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "solutions").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "solutions").rglob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_solution_is_judged_correct(path):
     states = verdicts(path)
     assert states, "a solution checks nothing"
@@ -42,7 +47,7 @@ def test_every_solution_is_judged_correct(path):
     assert not bad, "\n".join(bad)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "exercises").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "exercises").rglob("*.ipynb")), ids=lambda path: path.stem)
 def test_every_exercise_is_a_blank(path):
     bad = [line for line in verdicts(path) if not line.endswith(": not filled in yet")]
     assert not bad, "\n".join(bad)
@@ -50,9 +55,9 @@ def test_every_exercise_is_a_blank(path):
 
 def test_every_lesson_with_checks_has_a_solution_and_an_exercise():
     for path in sorted((ROOT / "ddplab" / "checks").glob("lesson_*.py")):
-        number = path.stem.removeprefix("lesson_")
+        number = path.stem.removeprefix("lesson_").replace("_", ".")
         for folder in ("solutions", "exercises"):
-            assert list((ROOT / folder).glob(f"{number}_*.ipynb")), f"{folder}/ has nothing for lesson {number}"
+            assert list((ROOT / folder).glob(f"*/{number}_*.ipynb")), f"{folder}/ has nothing for lesson {number}"
 
 
 def verdicts(path: Path) -> list[str]:

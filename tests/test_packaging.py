@@ -21,7 +21,7 @@ import ddplab
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("workshop/*.md")]
-NOTEBOOKS = [path.relative_to(ROOT) for folder in ("lessons", "solutions") for path in (ROOT / folder).glob("*.ipynb")]
+NOTEBOOKS = [path.relative_to(ROOT) for folder in ("lessons", "solutions") for path in (ROOT / folder).rglob("*.ipynb")]
 
 
 def python(code: str, interpreter: str | Path = sys.executable, **options) -> str:
@@ -137,7 +137,7 @@ def test_the_wheel_works_where_the_repository_is_unknown(installed, tmp_path):
 
 def test_a_lesson_opened_outside_the_repository_runs_against_the_wheel(installed, tmp_path):
     lesson = tmp_path / "lesson.ipynb"
-    notebook = json.loads((ROOT / "lessons" / "00_start_here.ipynb").read_text())
+    notebook = json.loads((ROOT / "lessons" / "1_one_device/1.1_start_here.ipynb").read_text())
     where = {"cell_type": "code", "execution_count": None, "id": "where", "metadata": {}, "outputs": [],
              "source": "import ddplab\nprint('package:', ddplab.__file__)"}  # fmt: skip
     notebook["cells"].append(where)
@@ -259,15 +259,14 @@ def test_links_between_the_documents_resolve(document):
 
 
 def test_the_map_of_lessons_is_complete():
-    rows = re.findall(r"^\| (\d\d[a-z]?) \| (.+?) \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d\.\d+) \| (.+?) \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
     numbers = [number for number, _, _ in rows]
-    assert sorted({number[:2] for number in numbers}) == [f"{n:02}" for n in range(18)] and numbers == sorted(numbers)
-    linked = {Path(match[1]).name for _, lesson, _ in rows if (match := re.search(r"\((lessons/.+?)\)", lesson))}
-    assert linked == {path.name for path in (ROOT / "lessons").glob("*.ipynb")}
-    for number, lesson, state in rows:
-        assert ("coming" in state) == ("(" not in lesson), f"row {number}"
+    assert numbers == sorted(numbers)
+    linked = [path for _, lesson, _ in rows for path in re.findall(r"\((lessons/.+?)\)", lesson)]
+    assert linked == sorted(str(path.relative_to(ROOT)) for path in (ROOT / "lessons").glob("*/*.ipynb"))
+    for number, _, state in rows:
         for folder in ("exercises", "solutions"):
-            there = [path.name for path in (ROOT / folder).glob(f"{number}_*.ipynb")]
+            there = [f"{path.parent.name}/{path.name}" for path in (ROOT / folder).glob(f"*/{number}_*.ipynb")]
             assert there == re.findall(rf"\({folder}/(.+?)\)", state), f"row {number}, {folder}"
 
 
@@ -287,4 +286,4 @@ def test_the_lab_opens_at_the_root_so_that_links_between_notebooks_work():
     """The lessons link to ../exercises and ../README.md, which a server rooted in lessons/ cannot reach."""
     recipe = subprocess.run(["make", "-n", "lab"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (command,) = [line for line in recipe.splitlines() if "jupyter lab" in line]
-    assert f'--ServerApp.root_dir="{ROOT}" lessons/00_start_here.ipynb' in command
+    assert f'--ServerApp.root_dir="{ROOT}" lessons/1_one_device/1.1_start_here.ipynb' in command

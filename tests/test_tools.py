@@ -39,10 +39,10 @@ def code(source, *tags, **metadata):
 def solution_notebook(*cells):
     return new_notebook(
         cells=[
-            new_markdown_cell("# 📃 Solutions 00 · A test"),
+            new_markdown_cell("# 📃 Solutions 1.1 · A test"),
             code("import torch.distributed as dist\n\nfrom ddplab import check"),
             code(SOLUTION),
-            code('check("00.1", greet)'),
+            code('check("1.1.1", greet)'),
             *cells,
         ]
     )
@@ -106,7 +106,7 @@ def test_tags_and_title_of_an_exercise():
         new_markdown_cell("Why this works", metadata={"tags": ["solution-only"]}),
     )
     made = make_exercises.exercise_from(notebook)
-    assert made.cells[0].source == "# 📝 Exercises 00 · A test"
+    assert made.cells[0].source == "# 📝 Exercises 1.1 · A test"
     assert [cell.metadata.get("tags", []) for cell in made.cells[4:]] == [
         ["raises-exception"],
         ["nbval-ignore-output", "raises-exception"],
@@ -133,12 +133,12 @@ def test_a_solution_that_is_none_is_refused(cells, words):
 
 def test_made_exercises_are_executed_clean_idempotent_and_without_drift(course):
     path = course / "exercises" / "00_test.ipynb"
-    make_exercises.make(course / "solutions" / "00_test.ipynb", course / "exercises")
+    make_exercises.make(course / "solutions" / "00_test.ipynb", path)
     first = path.read_bytes()
     made = nbformat.read(path, as_version=4)
-    assert made.cells[3].outputs[0].text == "exercise 00.1, Every rank says who it is: not filled in yet\n"
+    assert made.cells[3].outputs[0].text == "exercise 1.1.1, Every rank says who it is: not filled in yet\n"
     assert problems(made) == [] and drift(course) == []
-    make_exercises.make(course / "solutions" / "00_test.ipynb", course / "exercises")
+    make_exercises.make(course / "solutions" / "00_test.ipynb", path)
     assert path.read_bytes() == first
 
 

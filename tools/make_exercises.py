@@ -1,6 +1,6 @@
 """Make exercises/ out of solutions/, execute what was made, and store it.
 
-    python tools/make_exercises.py           # write and execute exercises/NN_name.ipynb for every solution
+    python tools/make_exercises.py           # write and execute an exercise for every solution
     python tools/make_exercises.py --check   # write nothing; fail where exercises/ is not what it would be
 
 What lies between a line `### BEGIN SOLUTION` and a line `### END SOLUTION` is the learner's to write:
@@ -66,7 +66,7 @@ def exercise_from(solution: NotebookNode) -> NotebookNode:
         cell.metadata = NotebookNode(tags=kept) if kept else NotebookNode()
     title = notebook.cells[0] if notebook.cells else None
     if title is None or title.cell_type != "markdown" or not title.source.startswith("# 📃 Solutions"):
-        raise NotebookError("the first cell of a solution is its title, `# 📃 Solutions NN …`")
+        raise NotebookError("the first cell of a solution is its title, `# 📃 Solutions N.N …`")
     title.source = title.source.replace("# 📃 Solutions", "# 📝 Exercises", 1)
     if not any(BEGIN in cell.source for cell in solution.cells):
         raise NotebookError("nothing in it is marked as a solution")
@@ -85,33 +85,34 @@ def without_outputs(notebook: NotebookNode) -> NotebookNode:
 def drift(solutions: Path, exercises: Path) -> list[str]:
     """What in `exercises` is not what `solutions` would give, one sentence a file; empty when all is well."""
     found = []
-    for solution in sorted(solutions.glob("*.ipynb")):
-        path = exercises / solution.name
+    for solution in sorted(solutions.rglob("*.ipynb")):
+        name = solution.relative_to(solutions)
+        path = exercises / name
         try:
             expected = exercise_from(read(solution))
         except NotebookError as error:
-            found.append(f"{solution.parent.name}/{solution.name}: {error}")
+            found.append(f"{solutions.name}/{name}: {error}")
             continue
         if not path.exists():
-            found.append(f"{exercises.name}/{path.name} is missing")
+            found.append(f"{exercises.name}/{name} is missing")
         elif without_outputs(read(path)) != expected:
-            found.append(f"{exercises.name}/{path.name} is not what {solutions.name}/{path.name} gives")
+            found.append(f"{exercises.name}/{name} is not what {solutions.name}/{name} gives")
     return found + orphans(solutions, exercises)
 
 
 def orphans(solutions: Path, exercises: Path) -> list[str]:
-    extra = {path.name for path in exercises.glob("*.ipynb")} - {path.name for path in solutions.glob("*.ipynb")}
-    return [f"{exercises.name}/{name} has no solution" for name in sorted(extra)]
+    made, sources = ({path.relative_to(it) for path in it.rglob("*.ipynb")} for it in (exercises, solutions))
+    return [f"{exercises.name}/{name} has no solution" for name in sorted(made - sources)]
 
 
-def make(solution: Path, exercises: Path) -> None:
+def make(solution: Path, exercise: Path) -> None:
     """Write one exercise, executed. Raises NotebookError, and then leaves the file as it was."""
     notebook = exercise_from(read(solution))
-    exercises.mkdir(exist_ok=True)
-    with copied(exercises) as [folder]:
+    exercise.parent.mkdir(parents=True, exist_ok=True)
+    with copied(exercise.parent) as [folder]:
         execute(notebook, folder)
     normalise(notebook)
-    write(notebook, exercises / solution.name)
+    write(notebook, exercise)
 
 
 def main() -> int:
@@ -125,13 +126,14 @@ def main() -> int:
         print("\n".join([*found, "Run `make notebooks`."]) if found else "exercises are what the solutions give")
         return 1 if found else 0
     problems = orphans(solutions, exercises)
-    for solution in arguments.solutions or sorted(solutions.glob("*.ipynb")):
+    for solution in arguments.solutions or sorted(solutions.rglob("*.ipynb")):
+        name = solution.resolve().relative_to(solutions)
         start = time.perf_counter()
         try:
-            make(solution.resolve(), exercises)
-            print(f"exercises/{solution.name}: stored ({time.perf_counter() - start:.1f} s)", flush=True)
+            make(solution.resolve(), exercises / name)
+            print(f"exercises/{name}: stored ({time.perf_counter() - start:.1f} s)", flush=True)
         except NotebookError as error:
-            problems.append(f"solutions/{solution.name}: FAILED\n{error}")
+            problems.append(f"solutions/{name}: FAILED\n{error}")
     print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
     return 1 if problems else 0
 

@@ -1,7 +1,7 @@
 """Lay out what a new lesson or a new exercise consists of. Nothing that is there is overwritten.
 
-    python tools/new.py lesson 18_name      # lessons/18_name.ipynb
-    python tools/new.py exercise 18_name    # solutions/18_name.ipynb, its check, and the answers that test the check
+    python tools/new.py lesson 4_ddp/4.9_name      # lessons/4_ddp/4.9_name.ipynb
+    python tools/new.py exercise 4_ddp/4.9_name    # its solution, its check, and the answers that test the check
 
 What is laid out runs and passes its checks as it is; CONTRIBUTING.md says what to make of it.
 """
@@ -25,7 +25,7 @@ LESSON = [
 - …;
 - ….
 
-**You need first:** [00 · Start here](00_start_here.ipynb).
+**You need first:** [1.1 · Start here](../1_one_device/1.1_start_here.ipynb).
 
 **What runs here:** the second cell says what this machine has. Every lesson runs with no GPU, one, or many.""",
     "%from ddplab import claim, devices, launch, predict",
@@ -58,16 +58,16 @@ What is the smallest change above that makes it false? Predict, then run.
 
 Three sentences.
 
-**Exercises:** [📝 Exercises {number}](../exercises/{name}.ipynb): what they are about.
+**Exercises:** [📝 Exercises {number}](../../exercises/{name}.ipynb): what they are about.
 
-**Next:** [00 · Start here](00_start_here.ipynb).""",
+**Next:** [1.1 · Start here](../1_one_device/1.1_start_here.ipynb).""",
 ]
 
 SOLUTION = [
     """\
 # 📃 Solutions {number} · {title}
 
-One exercise on [lesson {number}](../lessons/{name}.ipynb). It ends with a check that says what it found.
+One exercise on [lesson {number}](../../lessons/{name}.ipynb). It ends with a check that says what it found.
 
 | | exercise | difficulty | minutes |
 |---|---|---|---|
@@ -76,7 +76,7 @@ One exercise on [lesson {number}](../lessons/{name}.ipynb). It ends with a check
     "## {number}.1 · Twice a number (★, 5 minutes)\n\nWrite `double(number)`: twice the number.",
     "%def double(number):\n    ### BEGIN SOLUTION\n    return 2 * number\n    ### END SOLUTION",
     '%check("{number}.1", double)',
-    "Back to [lesson {number}](../lessons/{name}.ipynb).",
+    "Back to [lesson {number}](../../lessons/{name}.ipynb).",
 ]
 
 CHECK = '''\
@@ -136,16 +136,17 @@ ANSWERS = {{
 
 def lay_out(kind: str, name: str, root: Path = ROOT) -> list[Path]:
     """Write the files of a new "lesson" or "exercise" under `root`; return where they are."""
-    if not (match := re.fullmatch(r"(\d\d[a-z]?)_(\w+)", name)):
-        raise ValueError(f"a name is like 18_name or 18b_other_name, not {name!r}")
-    words = {"name": name, "number": match[1], "title": match[2].replace("_", " ").capitalize()}
+    if not (match := re.fullmatch(r"(\d)_\w+/((\1)\.(\d+))_(\w+)", name)):
+        raise ValueError(f"a name is like 4_ddp/4.9_name, its part and its number first, not {name!r}")
+    module = f"lesson_{match[3]}_{match[4]}"
+    words = {"name": name, "number": match[2], "title": match[5].replace("_", " ").capitalize()}
     if kind == "lesson":
         files = {f"lessons/{name}.ipynb": notebook(LESSON, words)}
     else:
         files = {
             f"solutions/{name}.ipynb": notebook(SOLUTION, words),
-            f"ddplab/checks/lesson_{match[1]}.py": CHECK.format(**words),
-            f"tests/checks/answers/lesson_{match[1]}.py": ANSWERS.format(**words),
+            f"ddplab/checks/{module}.py": CHECK.format(**words),
+            f"tests/checks/answers/{module}.py": ANSWERS.format(**words),
         }
     if taken := [path for path in files if (root / path).exists()]:
         raise FileExistsError(f"there already: {', '.join(taken)}")
@@ -174,7 +175,7 @@ def notebook(cells: list[str], words: dict[str, str]) -> NotebookNode:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=["lesson", "exercise"])
-    parser.add_argument("name", nargs="?", default="", help="its number and name, such as 18_name")
+    parser.add_argument("name", nargs="?", default="", help="its part, number and name, such as 4_ddp/4.9_name")
     asked = parser.parse_args()
     try:
         made = lay_out(asked.kind, asked.name)

@@ -1,7 +1,7 @@
 """Execute lessons and solutions and store their outputs, so that running it twice changes no byte.
 
     python tools/run_notebooks.py                     # every lesson and every solution
-    python tools/run_notebooks.py lessons/00_*.ipynb  # those named
+    python tools/run_notebooks.py lessons/1_*/1.1_*.ipynb  # those named
 
 A cell that raises fails the run, unless it is tagged `raises-exception`; a cell with that tag that does not
 raise fails it too. Nothing is written for a notebook that failed.
@@ -159,17 +159,17 @@ def copied(*folders: Path) -> Iterator[list[Path]]:
     with tempfile.TemporaryDirectory() as place:
         copies = [Path(place) / folder.name for folder in folders]
         for folder, copy in zip(folders, copies, strict=True):
-            copy.mkdir()
-            for path in folder.glob("*.ipynb"):
-                shutil.copy(path, copy)
+            shutil.copytree(folder, copy, ignore=lambda _, names: [n for n in names if n.startswith(".")])
         yield copies
 
 
 def run(path: Path) -> None:
     """Execute one notebook and store it. Raises NotebookError, and then leaves the file as it was."""
     notebook = read(path)
-    with copied(path.parent) as [folder]:
-        execute(notebook, folder)
+    # with its neighbours: the table of claims reads what the other lessons have stored
+    course = path.parent.parent if path.is_relative_to(ROOT) else path.parent
+    with copied(course) as [folder]:
+        execute(notebook, folder / path.parent.relative_to(course))
     normalise(notebook)
     write(notebook, path)
 
@@ -178,7 +178,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: everything in lessons/ and solutions/")
     found = parser.parse_args().notebooks
-    found = found or sorted(ROOT.glob("lessons/*.ipynb")) + sorted(ROOT.glob("solutions/*.ipynb"))
+    found = found or sorted(ROOT.glob("lessons/*/*.ipynb")) + sorted(ROOT.glob("solutions/*/*.ipynb"))
     failed = 0
     for path in found:
         start = time.perf_counter()

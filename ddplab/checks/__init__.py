@@ -1,9 +1,9 @@
 """Exercise checks: four states, a message that names the mistake, and never a crash.
 
-A lesson's checks live in `ddplab/checks/lesson_NN.py` and are loaded when the first of them is asked for:
+A lesson's checks live in `ddplab/checks/lesson_N_N.py` and are loaded when the first of them is asked for:
 
-    @exercise("09.2", "Equal gradients")
-    def equal_gradients(train):                  # receives what the notebook passed to check("09.2", ...)
+    @exercise("4.1.2", "Equal gradients")
+    def equal_gradients(train):                  # receives what the notebook passed to check("4.1.2", ...)
         results = launch(train, nproc_per_node=2, quiet=True).results
         if results[0] != results[1]:
             raise NotYet("the ranks end with different weights", hint="Who averages the gradients?")
@@ -50,7 +50,7 @@ class NotFilledIn(Exception):
 
 @dataclass
 class Exercise:
-    """A registered check: its id ("09.2"), its title, and the function that judges an answer."""
+    """A registered check: its id ("4.1.2"), its title, and the function that judges an answer."""
 
     id: str
     title: str
@@ -127,9 +127,9 @@ def judge(id: str, /, *answers: Any, **named: Any) -> Verdict:
 
 def find(id: str) -> Exercise | None:
     """The exercise with this id, its lesson's checks loaded if need be. None when there is none."""
-    lesson = re.fullmatch(r"(\d\d[a-z]?)\.\d+", str(id))
+    lesson = re.fullmatch(r"(\d)\.(\d+)\.\d+", str(id))
     if lesson:
-        name = f"{__name__}.lesson_{lesson[1]}"
+        name = f"{__name__}.lesson_{lesson[1]}_{lesson[2]}"
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:

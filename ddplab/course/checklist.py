@@ -130,7 +130,7 @@ def _visible() -> Answer:
 def _wrapped(model: nn.Module) -> Answer:
     question = "Is the model wrapped?"
     if isinstance(model, DistributedDataParallel):
-        do = "That is another way, with a process for each GPU and a launcher such as torchrun: see lesson 09."
+        do = "That is another way, with a process for each GPU and a launcher such as torchrun: see lesson 4.1."
         return Answer(question, False, "it is in DistributedDataParallel", do)
     if (wrapper := _wrapper(model)) is None:
         do = "`model = nn.DataParallel(model)`, and then call this one, not the one inside."

@@ -31,16 +31,16 @@ class Box:
     verdict: str
     because: str
     measured: str
-    lesson: str  # "04", "09b"
+    lesson: str  # "2.2", "4.1"
     link: str
 
 
-def boxes(folder: str | Path = ".") -> list[Box]:
-    """The claim boxes stored in the lessons of a folder: those with a row first, by row, then the others by lesson.
+def boxes(folder: str | Path = "..") -> list[Box]:
+    """The claim boxes stored in a folder of lessons, by parts: those with a row first, by row, then by lesson.
 
     Raises FileNotFoundError where the folder has no lessons with boxes in them.
     """
-    found = [box for path in sorted(Path(folder).glob("[0-9]*.ipynb")) for box in _boxes_of(path)]
+    found = [box for path in sorted(Path(folder).glob("*/[0-9]*.ipynb")) for box in _boxes_of(path)]
     if not found:
         raise FileNotFoundError(f"no claim boxes in {folder}: give the folder of the lessons, saved with their outputs")
     return sorted(found, key=lambda box: (box.row is None, box.row or 0, box.lesson))
@@ -65,7 +65,7 @@ def _boxes_of(path: Path) -> Iterable[Box]:
         for output in cell.get("outputs", []):
             if match := BOX.match("".join(output.get("data", {}).get("text/plain", ""))):
                 row = int(match["row"]) if match["row"] else None
-                link = f"{path.name}#{quote(heading.replace('`', '').replace(' ', '-'))}"
+                link = f"../{path.parent.name}/{path.name}#{quote(heading.replace('`', '').replace(' ', '-'))}"
                 measured = match["measured"] if match["how"] == "Measured" else f"nothing; read: {match['measured']}"
                 text = (match["text"], match["verdict"], match["because"], measured)
                 yield Box(row, *text, path.name.split("_")[0], link)

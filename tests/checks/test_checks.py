@@ -26,7 +26,7 @@ ANSWERS_FILES = sorted(Path(__file__).parent.glob("answers/lesson_*.py"))
 
 
 def answers_to(id):
-    name = f"answers.lesson_{id.split('.')[0]}"
+    name = f"answers.lesson_{'_'.join(id.split('.')[:2])}"
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError:
@@ -153,7 +153,7 @@ def test_no_answer_is_left_without_its_exercise():
 @pytest.mark.parametrize("id", REGISTERED)
 def test_ids_belong_to_their_lesson_and_titles_stand_alone(id):
     found = checks.EXERCISES[id]
-    assert found.judge.__module__ == f"ddplab.checks.lesson_{id.split('.')[0]}"
+    assert found.judge.__module__ == f"ddplab.checks.lesson_{'_'.join(id.split('.')[:2])}"
     assert found.title and found.title[-1] not in ".!"
 
 
@@ -166,8 +166,8 @@ def made(monkeypatch):
     monkeypatch.setattr(checks, "EXERCISES", dict(checks.EXERCISES))
 
     def register(function, **options):
-        exercise("99.1", "A test", **options)(function)
-        return lambda *answers, **named: judge("99.1", *answers, **named)
+        exercise("9.9.1", "A test", **options)(function)
+        return lambda *answers, **named: judge("9.9.1", *answers, **named)
 
     return register
 
@@ -182,13 +182,13 @@ def test_the_four_states_print_one_stable_block_each(made, capsys):
 
     made(judged)
     for answer in ("right", "wrong", "far", ...):
-        assert check("99.1", answer) is None
+        assert check("9.9.1", answer) is None
     assert capsys.readouterr().out == (
-        "exercise 99.1, A test: correct\n"
-        "exercise 99.1, A test: not yet: 2 and 2 is not 5\n"
+        "exercise 9.9.1, A test: correct\n"
+        "exercise 9.9.1, A test: not yet: 2 and 2 is not 5\n"
         "  hint: Count again.\n"
-        "exercise 99.1, A test: cannot check here: there is no GPU here\n"
-        "exercise 99.1, A test: not filled in yet\n"
+        "exercise 9.9.1, A test: cannot check here: there is no GPU here\n"
+        "exercise 9.9.1, A test: not filled in yet\n"
     )
 
 
@@ -293,14 +293,14 @@ def test_an_interrupt_passes(made):
 @pytest.mark.parametrize(("answers", "named"), [((), {}), ((1, 2), {}), ((), {"wrong": 1})])
 def test_a_call_with_the_wrong_arguments_says_how(made, answers, named):
     verdict = made(lambda first: None)(*answers, **named)
-    assert verdict.state == checks.NOT_YET and verdict.hint == 'Call it as check("99.1", first).'
+    assert verdict.state == checks.NOT_YET and verdict.hint == 'Call it as check("9.9.1", first).'
 
 
-@pytest.mark.parametrize("id", ["00.77", "98.1", "nonsense", 9.2])
+@pytest.mark.parametrize("id", ["1.1.77", "9.9.1", "nonsense", 9.2])
 def test_an_unknown_id_says_so(id, capsys):
     check(id, 1)
     out = capsys.readouterr().out
-    assert out.startswith(f"exercise {id}: no such exercise: ") and "00.1" in out
+    assert out.startswith(f"exercise {id}: no such exercise: ") and "1.1.1" in out
 
 
 def test_the_random_state_is_left_alone(made):
@@ -321,10 +321,10 @@ def test_the_report_has_one_line_a_check(made, tmp_path, monkeypatch, capsys):
 
     made(judged)
     monkeypatch.setenv("DDPLAB_REPORT", str(tmp_path / "report"))
-    check("99.1", True)
-    check("99.1", False)
+    check("9.9.1", True)
+    check("9.9.1", False)
     lines = [json.loads(line) for line in (tmp_path / "report").read_text().splitlines()]
     assert lines == [
-        {"id": "99.1", "title": "A test", "state": "correct", "message": "", "hint": ""},
-        {"id": "99.1", "title": "A test", "state": "not yet", "message": "wrong", "hint": "try"},
+        {"id": "9.9.1", "title": "A test", "state": "correct", "message": "", "hint": ""},
+        {"id": "9.9.1", "title": "A test", "state": "not yet", "message": "wrong", "hint": "try"},
     ]

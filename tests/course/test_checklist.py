@@ -113,7 +113,7 @@ def test_ddp_is_another_way(gpus):
     model.__class__ = type("Wrapped", (torch.nn.parallel.DistributedDataParallel,), {})
     loader = DataLoader(DATA, sampler=DistributedSampler(DATA, num_replicas=2, rank=0))
     assert oks(model, loader) == [True, False, None, None, None]
-    assert "DistributedDataParallel" in finding(WRAPPED, model).found and "lesson 09" in finding(WRAPPED, model).do
+    assert "DistributedDataParallel" in finding(WRAPPED, model).found and "lesson 4.1" in finding(WRAPPED, model).do
 
 
 # Is it on the first of its devices?

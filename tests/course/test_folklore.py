@@ -1,4 +1,4 @@
-"""The folklore table is read from the claim boxes of the lessons. Lesson 17 asserts that each audited claim has one."""
+"""The folklore table is read from the claim boxes of the lessons. Lesson 9.6 asserts that each claim has one."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ LESSONS = Path(__file__).parents[2] / "lessons"
 
 
 def lesson(folder, name, *cells):
+    (folder / name).parent.mkdir(exist_ok=True)
     nbformat.write(nbformat.v4.new_notebook(cells=list(cells)), folder / name)
 
 
@@ -24,7 +25,7 @@ def settled(text, row=None, **changed):
 
 def test_every_box_is_found_that_a_cell_has_stored():
     stored = 0
-    for path in LESSONS.glob("*.ipynb"):
+    for path in LESSONS.rglob("*.ipynb"):
         for cell in nbformat.read(path, as_version=4).cells:
             stored += sum(
                 "Verdict" in output.get("data", {}).get("text/plain", "")
@@ -35,23 +36,23 @@ def test_every_box_is_found_that_a_cell_has_stored():
 
 
 def test_a_box_is_read_whole_and_linked_to_its_heading(tmp_path):
-    heading = nbformat.v4.new_markdown_cell("# 07 · A title\n\n## One `step`, aloud\n\nText.")
-    lesson(tmp_path, "07_costs.ipynb", heading, settled("it | costs “nothing”", 12), settled("other folklore"))
-    lesson(tmp_path, "03_first.ipynb", settled("first", 2, verdict="false"))
+    heading = nbformat.v4.new_markdown_cell("# 2.5 · A title\n\n## One `step`, aloud\n\nText.")
+    lesson(tmp_path, "2_b/2.5_costs.ipynb", heading, settled("it | costs “nothing”", 12), settled("other folklore"))
+    lesson(tmp_path, "2_b/2.1_first.ipynb", settled("first", 2, verdict="false"))
     first, numbered, other = boxes(tmp_path)
-    assert (first.row, first.verdict, first.lesson) == (2, "false", "03")
+    assert (first.row, first.verdict, first.lesson) == (2, "false", "2.1")
     assert (numbered.row, numbered.text, numbered.measured) == (12, "it | costs “nothing”", "3 of 4: so")
     assert (numbered.verdict, numbered.because) == ("true if", "it is")
-    assert numbered.link == "07_costs.ipynb#One-step%2C-aloud"
+    assert numbered.link == "../2_b/2.5_costs.ipynb#One-step%2C-aloud"
     assert (other.row, other.text) == (None, "other folklore")
     line = table([numbered]).splitlines()[-1]
-    assert line.startswith("| 12 | it \\| costs “nothing” | ◐ **true if**: it is | 3 of 4: so | [07](07_costs")
+    assert line.startswith("| 12 | it \\| costs “nothing” | ◐ **true if**: it is | 3 of 4: so | [2.5](../2_b/2.5_costs")
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_every_verdict_is_read(tmp_path, verdict):
     only_read = {"measured": None, "holds": None, "read": "a page"} if verdict == "not settled" else {}
-    lesson(tmp_path, "00_x.ipynb", settled("c", verdict=verdict, **only_read))
+    lesson(tmp_path, "1_part/1.1_x.ipynb", settled("c", verdict=verdict, **only_read))
     assert [box.verdict for box in boxes(tmp_path)] == [verdict]
     assert boxes(tmp_path)[0].measured == ("nothing; read: a page" if only_read else "3 of 4: so")
 

@@ -1,4 +1,4 @@
-"""Servers that are played: what lesson 11b and its exercises rely on."""
+"""Servers that are played: what lesson 5.2 and its exercises rely on."""
 
 import os
 import shutil

@@ -1,0 +1,301 @@
+"""Checks of lesson 2.4, Pitfall: manual updates."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import Number, gpus_for, hint_for, kind, needs_function, numbers
+
+LR, STEPS = 0.1, 5  # of the loop in exercise 2.4.3
+
+
+# Two forwards of seven rows, 1 to 7, on two GPUs: 4 and 3 rows each time.
+numbers(
+    "2.4.1",
+    "What is left",
+    Number("calls", 0, "Each replica gives its own `calls` a new number.").with_mistakes(
+        (2, "so it would be on one GPU", "Each replica adds 1 to a number. Whose number is it afterwards?"),
+        (4, "two forwards on two replicas, but who keeps them?", "A Python number cannot change in place."),
+        (1, "a number that a replica gets anew is lost, every time", "What is it before the second forward?"),
+    ),
+    Number("rows", 8, "Two forwards with 4 and 3 rows, of which one replica's are kept.").with_mistakes(
+        (14, "so it would be on one GPU", "Which replica writes into your module's memory?"),
+        (6, "those are the second GPU's rows", "Which replica writes into your module's memory?"),
+        (4, "that is one forward", "Two forwards. What was kept of the first is there in the second."),
+        (0, "nothing would be lost on replica 0", "`+=` on a tensor writes into its memory."),
+        (7, "that is one forward on one GPU", "Two forwards, of which one replica's rows are kept."),
+    ),
+    Number("tallest", 0, "`torch.maximum` makes a new tensor. Who gets it?").with_mistakes(
+        (7, "so it would be on one GPU", "`torch.maximum` makes a new tensor. Who gets it?"),
+        (4, "that is replica 0's largest, but it is not kept", "Does the line write into memory, or does it rebind?"),
+    ),
+    Number("pages", 4, "Each replica adds one entry in each forward. Is it kept?").with_mistakes(
+        (2, "so it would be on one GPU", "The list is shared by all replicas."),
+        (0, "`+=` on a list changes the list itself", "It is not like `+=` on a number. The replicas share one list."),
+        (14, "those are the rows in it", "How many entries are there?"),
+        (1, "there are two forwards and two replicas", "Each replica adds one entry in each forward."),
+    ),
+    Number("batches", 2, "It is a buffer to which BatchNorm adds 1 in place.").with_mistakes(
+        (4, "replica 1's count went into a copy", "Only replica 0 writes into your module's memory."),
+        (0, "it is a buffer, and BatchNorm adds to it in place", "Replica 0 takes part in both forwards."),
+        (1, "that is one forward", "Replica 0 takes part in both forwards."),
+    ),
+)
+
+
+@exercise("2.4.2", "A running mean, mended")
+def running_mean(RunningMean: Callable[..., Any]) -> None:
+    """`absorb(kept)` must leave all rows in `total` and `rows`, on two GPUs and on one, however short the batch."""
+    if isinstance(RunningMean, nn.Module):
+        raise NotYet("`RunningMean` is a module, not the class", "The check makes modules of its own.")
+    needs_function("RunningMean", RunningMean)
+    sizes = (5, 4, 1)
+    batches = [part + 1 for part in torch.arange(30.0).view(10, 3).split(sizes)]
+    wanted = torch.cat(batches).sum(0)
+    with gpus_for(2) as both:
+        for gpus in (both, both[:1]):
+            where = "on two GPUs" if len(gpus) == 2 else "on one GPU"
+            net = RunningMean(3).to(gpus[0])
+            parallel = nn.DataParallel(net, device_ids=gpus)
+            for batch in batches:
+                rows, total = _plain(net.rows), _plain(net.total)
+                with _hints(GATHER):
+                    answer = parallel(batch)
+                if not isinstance(answer, tuple) or len(answer) != 2:
+                    hint = "Two things: the scores, and one object for `absorb`, say a tuple of tensors."
+                    raise NotYet(f"`forward` returns {_kind(answer)}, not the pair `scores, kept`", hint)
+                scores, kept = answer
+                if tuple(getattr(scores, "shape", ())) != (len(batch), 1):
+                    hint = "`self.layer(x)` comes first, then what `absorb` needs."
+                    raise NotYet("the first thing that `forward` returns is not the scores", hint)
+                if not (torch.equal(_plain(net.rows), rows) and torch.equal(_plain(net.total), total)):
+                    hint = "On two GPUs only replica 0's part of that is kept. Return it; change it in `absorb`."
+                    raise NotYet(f"{where}, `forward` itself changes `total` or `rows`", hint)
+                with _hints(ABSORB):
+                    net.absorb(kept)
+            _absorbed(where, _plain(net.rows), _plain(net.total), wanted, batches)
+
+
+def _absorbed(where: str, rows: Any, total: Any, wanted: Any, batches: list[Any]) -> None:
+    if tuple(rows.shape) not in ((), (1,)) or tuple(total.shape) != (3,):
+        hint = "Gathered tensors have an entry for each replica. Add those up: `.sum(0)`."
+        raise NotYet(f"{where}, `total` has shape {tuple(total.shape)} and `rows` has {tuple(rows.shape)}", hint)
+    count, everything = float(rows), sum(len(batch) for batch in batches)
+    if not count and not total.any():
+        raise NotYet(f"{where}, `absorb` leaves `total` and `rows` at 0", "Add to `self.total` and `self.rows`.")
+    if count == everything and torch.allclose(total, wanted):
+        return
+    halves = [batch.chunk(2) if where == "on two GPUs" else (batch,) for batch in batches]
+    if count == sum(len(half[0]) for half in halves) < everything:
+        hint = "What comes back has an entry for each replica. Add up all of them."
+        raise NotYet(f"{where}, `rows` is {count:g} of {everything}: only the first replica's rows", hint)
+    if count == sum(map(len, halves)):
+        hint = "Let each replica return its own `len(x)`."
+        raise NotYet(f"{where}, `rows` is {count:g} of {everything}: it counts replicas, not rows", hint)
+    if count != everything:
+        raise NotYet(f"{where}, `rows` is {count:g}, and {everything} rows went through", "Each row once.")
+    if torch.allclose(total, sum(half.mean(0) for pair in halves for half in pair)):
+        hint = "Return sums. Divide at the very end, by all rows."
+        raise NotYet(f"{where}, `total` is a sum of means, and the means come from 3 rows and from 2", hint)
+    if torch.allclose(total, sum(pair[0].sum(0) for pair in halves)):
+        raise NotYet(f"{where}, `total` has only the first replica's rows", "Add up what all replicas return.")
+    raise NotYet(f"{where}, `rows` is right and `total` is not the sum of all rows", "`x.sum(0)`, column by column.")
+
+
+@exercise("2.4.3", "The bad example, repaired")
+def repaired(step: Callable[..., Any]) -> None:
+    """`step(parallel, lr)` must do what SGD does, on a network with a parameter of its own and a frozen layer."""
+    needs_function("step", step)
+    with gpus_for(2) as gpus:
+        start = _scaled().state_dict()
+        parallel = nn.DataParallel(_scaled().to(gpus[0]), device_ids=gpus)
+
+        def one_step() -> None:
+            with _hints(STEP):
+                step(parallel, LR)
+
+        _descend(parallel, one_step)
+        after = {name: _plain(tensor) for name, tensor in parallel.module.state_dict().items()}
+    right = _sgd()
+    if all(_near(after[name], right[name]) for name in right):
+        return
+    if not _near(after["frozen.weight"], start["frozen.weight"]):
+        raise NotYet("the frozen layer moved", "A parameter without a gradient stays as it is.")
+    moved = {name for name in right if not _near(after[name], start[name])}
+    if not moved:
+        hint = "`p = p - …` names a new tensor, and a replica is gone after the forward. Write into `p` itself."
+        raise NotYet("no parameter of the network moved", hint)
+    if left := sorted({"scale", "layer.weight", "layer.bias"} - moved):
+        hint = "`children()` yields the layers inside. Which call yields every parameter, the network's own too?"
+        raise NotYet(f"`{left[0]}` never moved", hint)
+    for mistake, (message, hint) in {
+        "keep": ("the gradients of all steps pile up", "Clear them when you have used them: `p.grad = None`."),
+        "up": ("the weights go uphill", "Down the gradient: subtract."),
+        "half": ("every step is half as long as it should be", "The gradients are those of the whole batch already."),
+        "double": ("every step is twice as long as it should be", "The gradients are added up already. Step once."),
+    }.items():
+        if all(_near(after[name], tensor) for name, tensor in _sgd(mistake).items()):
+            raise NotYet(message, hint)
+    worst = next(name for name in right if not _near(after[name], right[name]))
+    hint = "For each `p`: minus lr times its gradient."
+    raise NotYet(f"after {STEPS} steps `{worst}` is not what SGD makes of it", hint)
+
+
+def _scaled() -> Any:
+    """A network with a parameter of its own, a frozen layer and a layer that learns."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+            self.frozen, self.layer = nn.Linear(4, 4, bias=False), nn.Linear(4, 1)
+            self.frozen.requires_grad_(False)
+
+        def forward(self, x: Any) -> Any:
+            return self.scale * self.layer(self.frozen(x).tanh())
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(6)
+        return Scaled().double()
+
+
+def _descend(net: Any, step: Callable[[], None]) -> None:
+    """Some backward passes over the same eight rows, each followed by `step()`."""
+    x = torch.linspace(-1, 1, 32, dtype=torch.float64).view(8, 4).to(next(net.parameters()).device)
+    for _ in range(STEPS):
+        (net(x) - x.sum(1, keepdim=True)).square().mean().backward()
+        step()
+
+
+def _sgd(mistake: str = "") -> dict[str, Any]:
+    """The state of the network after the same steps by the optimiser; with a mistake that many make, if asked."""
+    net = _scaled()
+    optimizer = torch.optim.SGD(
+        net.parameters(), lr=LR * {"half": 0.5, "double": 2}.get(mistake, 1), maximize=mistake == "up"
+    )
+
+    def step() -> None:
+        optimizer.step()
+        if mistake != "keep":
+            optimizer.zero_grad()
+
+    _descend(net, step)
+    return net.state_dict()
+
+
+@exercise("2.4.4", "Activations, in order")
+def activations(collect: Callable[..., Any]) -> None:
+    """`collect(parallel, layer, x)` must return what `layer` gave for every row, in order, on the CPU."""
+    needs_function("collect", collect)
+    with gpus_for(2) as gpus:
+
+        class Slow(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer, self.last, self.used = nn.Linear(1, 1), nn.Linear(1, 1), []
+
+            def forward(self, x: Any) -> Any:
+                self.used.append(x.device.index)
+                if x.device == gpus[0] and shared:
+                    gpu_1_is_through.wait(2)  # so that GPU 1 comes first, always
+                out = self.layer(x)
+                if x.device == gpus[1]:
+                    gpu_1_is_through.set()
+                return self.last(out)
+
+        shared, gpu_1_is_through = False, threading.Event()
+        net = Slow().to(gpus[0])
+        parallel = nn.DataParallel(net, device_ids=gpus)
+        for n in (5, 5, 1):
+            x = torch.arange(1.0, n + 1).view(n, 1).to(gpus[0])
+            wanted, net.used[:] = _plain(net.layer(x)), []
+            hooks = len(net.layer._forward_hooks)
+            shared = n > 1
+            gpu_1_is_through.clear()
+            with _hints(COLLECT):
+                answer = collect(parallel, net.layer, x)
+            _collected(answer, wanted, n, sorted(net.used))
+            if len(net.layer._forward_hooks) > hooks:
+                hint = "`register_forward_hook` returns a handle. Call its `remove()` after the forward."
+                raise NotYet("your hook is still on the layer afterwards", hint)
+
+
+def _collected(answer: Any, wanted: Any, n: int, used: list[int]) -> None:
+    if not isinstance(answer, torch.Tensor):
+        raise NotYet(f"`collect` returns {_kind(answer)}, not a tensor", "Put the parts together: `torch.cat(parts)`.")
+    if used != [0, 1][:n]:
+        hint = "One forward, through `parallel`."
+        raise NotYet(f"for {n} rows the network ran on {used or 'no GPU'}, and not once on each", hint)
+    if answer.device.type != "cpu":
+        raise NotYet(f"what `collect` returns is on {answer.device}", "`.cpu()` brings each part home.")
+    if answer.shape != wanted.shape:
+        if len(answer) < n:
+            hint = "The hook runs once on every replica. Keep each of the parts."
+            raise NotYet(f"you return {len(answer)} of {n} rows", hint)
+        raise NotYet(f"you return shape {tuple(answer.shape)}, not {tuple(wanted.shape)}", "Each row once.")
+    if torch.allclose(answer.detach(), wanted):
+        return
+    if torch.allclose(answer.detach(), torch.cat(wanted.chunk(2)[::-1])):
+        hint = "Here GPU 1 is quicker. Note with each part which device it is from, and sort by that."
+        raise NotYet("the second GPU's rows come first", hint)
+    raise NotYet("those are not the outputs of `layer`", "A forward hook gets module, inputs and output.")
+
+
+@contextlib.contextmanager
+def _hints(hints: dict[str, str]) -> Iterator[None]:
+    """Turn an error whose message has these words into a NotYet with a hint; let any other pass."""
+    try:
+        yield
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        hint = hint_for(text, hints)
+        if not hint:
+            raise
+        reason = str(error).strip().splitlines()[-1].removeprefix(f"{type(error).__name__}: ")
+        raise NotYet(f"your code raised {type(error).__name__}: {reason[:160]}", hint) from None
+
+
+def _kind(answer: Any) -> str:
+    if isinstance(answer, torch.Tensor):
+        return "one tensor"
+    if isinstance(answer, tuple):
+        return f"a tuple of {len(answer)}"
+    return kind(answer)
+
+
+def _plain(value: Any) -> Any:
+    """A copy of a tensor, or a number, as a tensor on the CPU."""
+    return torch.as_tensor(value).detach().cpu().clone()
+
+
+def _near(a: Any, b: Any) -> bool:
+    return float((a - b).abs().max()) < 1e-9
+
+
+GATHER = {
+    "object is not iterable": "Gathering joins tensors, not Python numbers: `torch.tensor([len(x)], device=x.device)`.",
+    "not implemented for CPU tensors": "Make it on the replica's own device: `device=x.device`.",
+    "Expected all tensors to be on the same device": "Make it on the replica's own device: `device=x.device`.",
+    "Input tensor at index": "Parts are joined along their first dimension: give them one, `keepdim=True`.",
+}
+ABSORB = {
+    "must match": "Parts are joined along their first dimension. Give each sum a row: `x.sum(0, keepdim=True)`.",
+    "doesn't match the broadcast shape": "What comes back has an entry for each replica. Add those up: `.sum(0)`.",
+    "takes 1 positional": "`absorb(self, kept)` gets what `forward` returned as its second value.",
+    "Output 0 of Gather": "Use the gathered numbers, and leave them as they are.",
+}
+STEP = {
+    "a leaf Variable that requires grad": "Under `torch.no_grad()`, or on `p.data`.",
+    "NoneType": "A frozen parameter has no gradient, its `.grad` is `None`. Leave it alone.",
+}
+COLLECT = {
+    "expected a non-empty list": "Your hook kept nothing. Register it before the forward, keep parts outside of it.",
+    "Expected all tensors to be on the same device": "The parts are on different GPUs. `.cpu()` brings each home.",
+    "object has no attribute": "What a hook writes on `module` is on a replica, and gone. Use a list or a dictionary.",
+    "KeyError": "One row goes to one GPU only. Use the parts that are there.",
+}

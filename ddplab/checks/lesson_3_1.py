@@ -1,0 +1,154 @@
+"""Checks of lesson 3.1, Processes and collectives."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddplab.checks import NotYet, exercise
+from ddplab.checks.common import TWICE, kind, needs_function, note_calls, on_ranks
+from ddplab.hardware import device
+
+
+@exercise("3.1.1", "Predict the state")
+def state(a: Any, b: Any, c: Any, d: Any) -> None:
+    """1, 2, 4 on three ranks: all_reduce, += rank; broadcast from 2, *= rank; all_gather; reduce_scatter."""
+    _three("a", a, [7, 8, 9], {
+        (7, 7, 7): ("you stopped after the `all_reduce`", "The line after it adds each rank's own number."),
+        (1, 3, 6): ("the ranks have not met yet", "After `all_reduce` each holds 1 + 2 + 4, not its own number."),
+        (7, 3, 6): ("only rank 0 has the sum", "That is `reduce`. `all_reduce` leaves the sum on every rank."),
+    }, "`all_reduce` puts 1 + 2 + 4 on every rank; then each adds its own rank.")  # fmt: skip
+    _three("b", b, [0, 9, 18], {
+        (9, 9, 9): ("you stopped after the `broadcast`", "The line after it multiplies by each rank's own number."),
+        (0, 7, 14): ("that is rank 0's number on all ranks", "Who is the source? `src=2`."),
+        (0, 8, 18): ("nothing was broadcast", "After `broadcast` from 2, all ranks hold what rank 2 held."),
+    }, "`broadcast` gives every rank what rank 2 held in a; then each multiplies by its own rank.")  # fmt: skip
+    _three("c", c, [0, 9, 18], {
+        (27, 27, 27): ("that is an `all_reduce`", "To gather is to collect the numbers as they are."),
+        (27, 270, 2700): ("that belongs to d", "`all_gather` does not add."),
+    }, "What the three ranks hold in b, side by side, in the order of the ranks.")  # fmt: skip
+    _three("d", d, [27, 270, 2700], {
+        (27, 27, 27): ("the pieces differ", "Rank 1 gets the sum of everybody's *second* piece, which is `10 * x`."),
+        (0, 90, 1800): ("nothing was added up", "Piece r of *every* rank goes into the sum that rank r gets."),
+        (2997, 2997, 2997): ("each rank gets one piece of the sum", "Keep the three pieces apart."),
+        (0, 999, 1998): ("each rank added its own pieces", "Add piece r of all ranks, and not the pieces of one rank."),
+    }, "Rank r gets the sum over all ranks of their piece number r.")  # fmt: skip
+
+
+def _three(name: str, answer: Any, right: list[int], mistakes: dict[tuple, tuple[str, str]], otherwise: str) -> None:
+    """Three whole numbers, one for each rank."""
+    answer = answer.tolist() if hasattr(answer, "tolist") else answer
+    if not isinstance(answer, list | tuple) or len(answer) != 3:
+        raise NotYet(f"`{name}` is {answer!r}, not three numbers", "A list such as [1, 2, 3].")
+    if list(answer) != right:
+        why, hint = mistakes.get(tuple(answer), ("that is not it", otherwise))
+        raise NotYet(f"`{name}` is {list(answer)}: {why}", hint)
+
+
+@exercise("3.1.2", "One mean for unequal parts")
+def mean(mean_over_all: Callable[..., Any]) -> None:
+    """`mean_over_all(mine)` must be the mean of all ranks' numbers, on every rank, also where one has none."""
+    needs_function("mean_over_all", mean_over_all)
+    for parts in ([[1.0, 2.0, 3.0], [10.0]], [[1.0, 1.0, 1.0, 5.0], [7.0], []]):
+        size, everything = len(parts), [number for part in parts for number in part]
+        where = f"on ranks with {', '.join(str(len(part)) for part in parts)} numbers"
+        got, calls = zip(*on_ranks(_mean_in_rank, mean_over_all, parts, size=size, hints=HINTS), strict=True)
+        right = sum(everything) / len(everything)
+        if None in got:
+            raise NotYet(f"{where}, rank {got.index(None)} returns nothing", "Every rank returns the mean.")
+        if all(abs(value - right) < 1e-5 for value in got):
+            continue
+        means = [sum(part) / max(1, len(part)) for part in parts]
+        known = {
+            sum(means) / size: ("the mean of the ranks' means", "A rank with one number counts as much as one with "
+                                "three. Add up the numbers and how many there are."),
+            sum(everything): ("the sum", "Divide by how many numbers there are on all ranks."),
+            sum(everything) / size: ("the sum divided by the number of ranks", "Divide by how many *numbers* there "
+                                     "are on all ranks."),
+            sum(everything) / max(1, len(parts[0])): ("the sum divided by one rank's count", "The counts have to be "
+                                                      "added up too."),
+        }  # fmt: skip
+        for value, (what, hint) in known.items():
+            if abs(got[0] - value) < 1e-5:
+                raise NotYet(f"{where}, rank 0 returns {got[0]:.4g}: {what}", hint)
+        if any(value != value for value in got):
+            raise NotYet(f"{where}, a rank returns nan", "The mean of no numbers is nan. Add up first, divide last.")
+        if not any(calls):
+            raise NotYet(f"{where}, no rank made a collective", "`dist.all_reduce(tensor)` adds up over the ranks.")
+        wrong = next(rank for rank, value in enumerate(got) if abs(value - right) >= 1e-5)
+        if wrong and abs(got[0] - right) < 1e-5:
+            raise NotYet(f"{where}, rank 0 has the mean and rank {wrong} has not", "Every rank needs it: `all_reduce`.")
+        hint = "Two numbers have to be added up over the ranks: the sum, and the count."
+        raise NotYet(f"{where}, rank {wrong} returns {got[wrong]:.4g}, and the mean of all is {right:.4g}", hint)
+
+
+def _mean_in_rank(mean_over_all: Callable[..., Any], parts: list[list[float]]) -> tuple[float | None, int]:
+    calls: list[str] = []
+    note_calls(COLLECTIVES, calls.append)
+    value = mean_over_all(torch.tensor(parts[dist.get_rank()], device=device()))
+    return None if value is None else float(value), len(calls)
+
+
+COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter", "all_gather_object")
+
+
+@exercise("3.1.3", "All-gather with nothing but a sum")
+def gathered(gather_all: Callable[..., Any]) -> None:
+    """`gather_all(x)` must return row r from rank r, on every rank, by `all_reduce` alone."""
+    needs_function("gather_all", gather_all)
+    for size in (2, 3):
+        _gathered_on(size, gather_all)
+
+
+def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
+    ranks = on_ranks(_gather_in_rank, gather_all, size=size, hints=HINTS)
+    where = f"on {size} ranks"
+    right = torch.stack([_row(rank) for rank in range(size)])
+    for rank, (got, calls, moved) in enumerate(ranks):
+        if other := [name for name in calls if name != "all_reduce"]:
+            raise NotYet(f"{where}, you called `dist.{other[0]}`", "`dist.all_reduce` is all that you may use.")
+        if not isinstance(got, torch.Tensor):
+            raise NotYet(f"{where}, rank {rank} returns {kind(got)}, not a tensor", "One tensor, with a row a rank.")
+        if got.shape != right.shape:
+            hint = "One row for each rank: `torch.zeros(dist.get_world_size(), len(x))`."
+            raise NotYet(f"{where}, rank {rank} returns the shape {tuple(got.shape)}, not {tuple(right.shape)}", hint)
+        if torch.equal(got.double(), right):
+            if moved:
+                raise NotYet(f"{where}, rank {rank}'s own `x` has changed", "All-reduce a tensor of your own.")
+            continue
+        if not calls:
+            raise NotYet(f"{where}, no rank made a collective", "The rows have to travel: `dist.all_reduce`.")
+        total = right.sum(0)
+        if all(torch.equal(row.double(), total) for row in got):
+            hint = "What must the other ranks put into row r, so that adding theirs changes nothing?"
+            raise NotYet(f"{where}, every row is the sum of all ranks' numbers", hint)
+        if torch.equal(got[0].double(), total) and not got[1:].any():
+            raise NotYet(f"{where}, all ranks wrote into row 0", "Rank r writes into row r: `dist.get_rank()`.")
+        if torch.equal(got.double() - right, (got.double() - right)[:1, :1].expand_as(right)):
+            hint = "The rows of the others must begin as zeros."
+            raise NotYet(f"{where}, every number is too large by {float(got[0, 0] - right[0, 0]):g}", hint)
+        hint = "Zeros everywhere, your own numbers in your own row, then one sum over the ranks."
+        raise NotYet(f"{where}, rank {rank} has {got.tolist()} and not {right.tolist()}", hint)
+
+
+def _row(rank: int) -> Any:
+    return torch.tensor([1.0, 2.0], dtype=torch.float64) * 10**rank
+
+
+def _gather_in_rank(gather_all: Callable[..., Any]) -> tuple[Any, list[str], bool]:
+    calls: list[str] = []
+    note_calls((*COLLECTIVES, "all_gather_into_tensor", "send", "recv"), calls.append)
+    row = _row(dist.get_rank()).to(device())
+    x = row.clone()
+    got = gather_all(x)
+    return got, calls, not torch.equal(x, row)
+
+
+HINTS = {
+    **TWICE,
+    "expected a single tensor": "`dist.all_reduce` takes a tensor, and not a number: `torch.tensor(…)`.",
+    "Expected parameter `tensor`": "`dist.all_reduce` takes a tensor, and not a number: `torch.tensor(…)`.",
+    "'NoneType' object": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",
+    "unsupported operand type(s) for /: 'NoneType'": "`dist.all_reduce` changes the tensor that you give it.",
+}

@@ -1,0 +1,210 @@
+"""Answers to the exercises of lesson 1.2 (see lesson_1_1 for the form)."""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+
+from ddplab.course.data import digits
+from ddplab.course.models import MLP
+
+# 1.2.1
+
+
+@torch.no_grad()
+def accuracy(model, data):
+    was_training, right = model.training, 0
+    model.eval()
+    for x, y in DataLoader(data, batch_size=64):
+        right += (model(x).argmax(dim=1) == y).sum().item()
+    model.train(was_training)
+    return right / len(data)
+
+
+@torch.no_grad()
+def at_once(model, data, measure, evaluate=True):
+    if evaluate:
+        model.eval()
+    x, y = data.tensors
+    return measure(model(x), y).item()
+
+
+def share_right(logits, labels):
+    return (logits.argmax(dim=1) == labels).double().mean()
+
+
+def wrong_dimension(logits, labels):
+    return (logits.argmax(dim=0) == labels).double().mean()
+
+
+def leaves_it_in_evaluation_mode(model, data):
+    share = accuracy(model, data)
+    model.eval()
+    return share
+
+
+@torch.no_grad()
+def mean_of_means(model, data):
+    model.eval()
+    means = [(model(x).argmax(1) == y).double().mean() for x, y in DataLoader(data, batch_size=64)]
+    return sum(means) / len(means)
+
+
+# 1.2.2
+
+
+def fit(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        for x, y in loader:
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return model
+
+
+def loader_from(seed=None):
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    return DataLoader(digits(), 32, shuffle=True, generator=generator)
+
+
+def seeded_mlp(seed):
+    torch.manual_seed(seed)
+    return MLP()
+
+
+def train_mlp(seed):
+    return fit(seeded_mlp(seed), loader_from(seed))
+
+
+def model_seeded_only(seed):
+    model = seeded_mlp(seed)
+    torch.seed()  # something else draws
+    return fit(model, loader_from())
+
+
+def seeded_too_late(seed):
+    model = MLP()
+    torch.manual_seed(seed)
+    return fit(model, loader_from(seed))
+
+
+# 1.2.3
+
+
+def bytes_to_train(n, optimizer):
+    return 4 * n * {"sgd": 2, "momentum": 3, "adam": 4}[optimizer]
+
+
+def without_gradients(n, optimizer):
+    return bytes_to_train(n, optimizer) - 4 * n
+
+
+def capital_letters(n, optimizer):
+    return 4 * n * {"SGD": 2, "Momentum": 3, "Adam": 4}[optimizer]
+
+
+# 1.2.4
+
+SHARES = {
+    "its images": lambda n, pieces, whole: n / whole,
+    "one piece of all": lambda n, pieces, whole: 1 / pieces,
+    "all": lambda n, pieces, whole: 1,
+}
+
+
+def accumulate(model, x, y, size, *, share="its images", reduction="mean", zero="first", rest=True):
+    """The loop, with one thing done otherwise at a time."""
+    if zero == "first":
+        model.zero_grad()
+    pieces = [pair for pair in zip(x.split(size), y.split(size), strict=True) if rest or len(pair[0]) == size]
+    for a, b in pieces:
+        if zero == "each time":
+            model.zero_grad()
+        (F.cross_entropy(model(a), b, reduction=reduction) * SHARES[share](len(a), len(pieces), len(x))).backward()
+
+
+def steps_too(model, x, y, size):
+    accumulate(model, x, y, size)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+def zeroes_at_the_end(model, x, y, size):
+    accumulate(model, x, y, size)
+    model.zero_grad()
+
+
+def chunks_instead(model, x, y, size):
+    model.zero_grad()
+    for a, b in zip(x.chunk(size), y.split(size), strict=True):
+        (F.cross_entropy(model(a), b) * len(a) / len(x)).backward()
+
+
+ANSWERS = {
+    "1.2.1": {
+        "correct": accuracy,
+        "wrong": [
+            (lambda model, data: accuracy(model, data) * len(data), ["that is how many are right"]),  # how many
+            (leaves_it_in_evaluation_mode, ["left in evaluation mode"]),
+            (lambda model, data: 100 * accuracy(model, data), ["in per cent"]),  # per cent
+            (lambda model, data: 1 - accuracy(model, data), ["the share that is wrong"]),  # error rate
+            (mean_of_means, ["a last batch that is smaller"]),
+            (partial(at_once, measure=share_right, evaluate=False), ["measuring changed the model", "BatchNorm"]),
+            (partial(at_once, measure=wrong_dimension), ["your code raised RuntimeError", "of wrong_dimension"]),
+            # of all logits of all images
+            (partial(at_once, measure=lambda out, y: (out.argmax() == y).double().mean()), ["it returned", "not"]),
+            (lambda model, data: print(accuracy(model, data)), ["`accuracy` gives nothing"]),
+            (partial(at_once, measure=F.cross_entropy), ["it returned", "not"]),
+            (0.95, ["`accuracy` is 0.95, not a function"]),
+        ],
+    },
+    "1.2.2": {
+        "correct": train_mlp,
+        "wrong": [
+            (lambda seed: fit(MLP(), loader_from()), ["two runs with seed 0 end with different weights"]),
+            (model_seeded_only, ["different weights"]),
+            (lambda seed: fit(MLP(), loader_from(seed)), ["different weights"]),  # loader seeded only
+            (seeded_too_late, ["different weights"]),
+            (lambda seed: train_mlp(0), ["seed 0 and seed 1 give the same model"]),  # always seed 0
+            (seeded_mlp, ["hardly trained"]),
+            (lambda seed: print(train_mlp(seed)), ["returned 'NoneType', not a model"]),
+        ],
+    },
+    "1.2.3": {
+        "correct": bytes_to_train,
+        "wrong": [
+            (without_gradients, ["sgd 4, momentum 8, adam 12", "gradients are missing"]),
+            (lambda n, optimizer: bytes_to_train(n, optimizer) / 4, ["numbers, not bytes"]),  # numbers not bytes
+            (lambda n, optimizer: 2 * bytes_to_train(n, optimizer), ["4 bytes, not 8"]),  # in float64
+            (lambda n, optimizer: bytes_to_train(n, optimizer) / 2, ["4 bytes, not 2"]),  # in float16
+            (lambda n, optimizer: bytes_to_train(n, optimizer) - 8 * n, ["the state alone"]),  # state alone
+            (lambda n, optimizer: 16 * n, ["the same for every optimiser"]),  # the same for all
+            # adam like momentum
+            (lambda n, optimizer: 8 * n if optimizer == "sgd" else 12 * n, ["adam 12", "adam is not right"]),
+            (lambda n, optimizer: bytes_to_train(n, optimizer) / 1e9, ["sgd 8e-09", "sgd is not right"]),  # gigabytes
+            (capital_letters, ["KeyError", "capital_letters"]),
+            # right for small n only
+            (lambda n, name: bytes_to_train(min(n, 10**6), name), ["7 billion parameters gave 1.6e+07, not 112e9"]),
+            (112e9, ["not a function"]),
+        ],
+    },
+    "1.2.4": {
+        "correct": accumulate,
+        "wrong": [
+            (partial(accumulate, share="all"), ["64 images in pieces of 8", "the means of 8 pieces are added up"]),
+            (
+                partial(accumulate, share="one piece of all"),
+                ["60 images in pieces of 16", "the last piece has 12 images and counts as much"],
+            ),
+            (partial(accumulate, share="all", reduction="sum"), ["the losses are summed"]),
+            (partial(accumulate, zero="each time"), ["only the last piece is left"]),
+            (partial(accumulate, zero="never"), ["what was in p.grad before is still in there"]),
+            (lambda model, x, y, size: accumulate(model, x, y, len(x)), ["64 images at once, more than 8"]),
+            (steps_too, ["the weights have changed"]),
+            (zeroes_at_the_end, ["no gradient is there afterwards"]),
+            (chunks_instead, ["your code raised ValueError", "of chunks_instead"]),
+            (partial(accumulate, rest=False), ["60 images in pieces of 16", "the last 12 images are left out"]),
+        ],
+    },
+}

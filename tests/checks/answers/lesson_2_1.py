@@ -1,0 +1,159 @@
+"""Answers to the exercises of lesson 2.1: the right ones, the blanks, and mistakes that people make."""
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel, gather, parallel_apply, replicate, scatter
+from torch.utils.data import DataLoader, DistributedSampler
+
+# 2.1.2: a forward of your own
+
+
+def forward(net, batch, gpus, *, detach=False, finish=lambda outputs, gpus: gather(outputs, gpus[0])):
+    parts = scatter(batch, gpus)
+    replicas = replicate(net, gpus[: len(parts)], detach)
+    return finish(parallel_apply(replicas, parts), gpus)
+
+
+def the_lessons_line(net, batch, gpus):
+    return gather(parallel_apply(replicate(net, gpus), scatter(batch, gpus)), gpus[0])
+
+
+def by_index(net, batch, gpus):
+    parts, replicas = scatter(batch, gpus), replicate(net, gpus)
+    return gather([replicas[i](parts[i]) for i in range(len(gpus))], gpus[0])
+
+
+def nothing_scattered(net, batch, gpus):
+    whole = [batch.to(gpu) for gpu in gpus]
+    return parallel_apply(replicate(net, gpus), whole)[0]
+
+
+def no_replica(net, batch, gpus):
+    return gather([net(part) for part in scatter(batch, gpus)], gpus[0])
+
+
+# 2.1.3: the prefix, taken off
+
+
+def bare(state, cut=lambda name: name.removeprefix("module.")):
+    return {cut(name): tensor for name, tensor in state.items()}
+
+
+def in_place(state):
+    for name in list(state):
+        state[name.removeprefix("module.")] = state.pop(name)
+
+
+def in_place_and_returned(state):
+    in_place(state)
+    return state
+
+
+def shuffled(state):
+    return dict(zip([name.removeprefix("module.") for name in state], reversed(state.values()), strict=True))
+
+
+# 2.1.4: a script, mended
+
+
+def on_all(net, gpus):
+    return nn.DataParallel(net.to(gpus[0]), device_ids=gpus)
+
+
+def careful(net, data, gpus, *, model=on_all, **options):
+    return model(net, gpus), DataLoader(data, **(options or {"batch_size": 50, "shuffle": True}))
+
+
+def careless(net, data, gpus):
+    model = nn.DataParallel(net, device_ids=[gpus[0]])
+    return model, DataLoader(data, batch_size=1, sampler=DistributedSampler(data, num_replicas=len(gpus), rank=0))
+
+
+def with_a_sampler(net, data, gpus):
+    sampler = DistributedSampler(data, num_replicas=len(gpus), rank=0)
+    return careful(net, data, gpus)[0], DataLoader(data, batch_size=50, sampler=sampler)
+
+
+SIZES = [3, 3, 3, 1]
+
+ANSWERS = {
+    "2.1.1": {
+        "correct": (SIZES, 12_000_000, 10, 750),
+        "wrong": [
+            (([3, 3, 2, 2], 12_000_000, 10, 750), ["`sizes` is 3, 3, 2, 2", "fairer"]),
+            (([2.5] * 4, 12_000_000, 10, 750), ["`sizes` is 2.5, 2.5, 2.5, 2.5", "fairer"]),
+            (([2, 2, 2, 2], 12_000_000, 10, 750), ["8 samples"]),
+            (([5, 5], 12_000_000, 10, 750), ["2 numbers for four GPUs"]),
+            ((10, 12_000_000, 10, 750), ["`sizes` is 10, not a list"]),
+            ((SIZES, 12_000_000, torch.tensor(1.0), 750), ["`grad` is 1", "the first GPU's"]),
+        ],
+    },
+    "2.1.2": {
+        "correct": forward,
+        "wrong": [
+            (the_lessons_line, ["with a batch of 1", "AssertionError"]),
+            (by_index, ["with a batch of 1", "IndexError"]),
+            (partial(forward, finish=lambda outputs, gpus: outputs), ["with a batch of 8 it returns a list"]),
+            (partial(forward, finish=lambda outputs, gpus: gather(outputs, "cpu")), ["the result is on cpu"]),
+            (partial(forward, finish=lambda outputs, gpus: gather(outputs, gpus[1])), ["the result is on", ":1"]),
+            (lambda net, batch, gpus: net(batch), ["with a batch of 8 only", ":0 computes"]),  # one gpu
+            (nothing_scattered, ["the GPUs compute 16 images"]),
+            # the real one
+            (lambda net, batch, gpus: nn.DataParallel(net, device_ids=gpus)(batch), ["`nn.DataParallel` itself"]),
+            (no_replica, ["with a batch of 8", "RuntimeError"]),
+            (partial(forward, detach=True), ["the scores are right, and the gradients"]),
+            # detached outputs
+            (lambda net, batch, gpus: forward(net, batch, gpus).detach(), ["no gradient reaches `net`"]),
+            # back to front
+            (partial(forward, finish=lambda parts, gpus: gather(parts[::-1], gpus[0])), ["the scores are not those"]),
+            (lambda net, batch, gpus: print(forward(net, batch, gpus)), ["it returns nothing"]),
+            (None, ["`forward` is None, not a function"]),
+        ],
+    },
+    "2.1.3": {
+        "correct": bare,
+        "wrong": [
+            (partial(bare, cut=lambda name: name[len("module.") :]), ["bare already", "should be"]),
+            (partial(bare, cut=lambda name: name.split(".", 1)[1]), ["bare already", "should be"]),
+            # `replace` takes every place
+            (
+                partial(bare, cut=lambda name: name.replace("module.", "")),
+                ["called module, submodule and modular", "should be"],
+            ),
+            (partial(bare, cut=lambda name: name.replace("module.", "", 1)), ["encoder.module", "should be"]),
+            # takes letters, not a word
+            (
+                partial(bare, cut=lambda name: name.lstrip("module.")),
+                ["a wrapped model", "`ayers.1.bias`", "`layers.1.bias`"],
+            ),
+            (in_place, ["changes the dictionary", "returns nothing"]),
+            (in_place_and_returned, ["changes the dictionary that it got"]),
+            (lambda state: dict(state), ["a wrapped model", "`module.layers.1.bias`"]),  # unchanged
+            # names alone
+            (lambda state: [name.removeprefix("module.") for name in state], ["returns a list, not a dictionary"]),
+            (shuffled, ["a tensor is not the one"]),
+        ],
+    },
+    "2.1.4": {
+        "correct": careful,
+        "wrong": [
+            (careless, ["wrapped? No", "a single device"]),
+            (
+                partial(careful, model=lambda net, gpus: nn.DataParallel(net, device_ids=gpus)),
+                ["weights on device_ids[0]? No", "is on cpu"],
+            ),
+            (with_a_sampler, ["serve all the data? No", "719 of 1437"]),
+            (partial(careful, model=lambda net, gpus: net.to(gpus[0])), ["wrapped? No", "a bare MLP"]),
+            (partial(careful, batch_size=1, shuffle=True), ["reach every device? No", "a batch of 1"]),
+            (partial(careful, batch_size=32, shuffle=True), ["its batches have 32 samples"]),
+            (partial(careful, batch_size=50, shuffle=True, drop_last=True), ["1400 of 1437"]),
+            (partial(careful, batch_size=50), ["two epochs come in the same order"]),
+            # the other way round
+            (lambda net, data, gpus: careful(net, data, gpus)[::-1], ["a DataLoader and a DataParallel"]),
+            (lambda net, data, gpus: careful(net, data, gpus)[0], ["two things"]),  # the model alone
+            (partial(careful, model=lambda net, gpus: DistributedDataParallel(net)), ["raised", "process group"]),
+        ],
+    },
+}

@@ -1,0 +1,227 @@
+"""Answers to the exercises of lesson 2.3: the right ones, the blanks, and mistakes that people make."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+
+def but(base, **methods):
+    """The class, with these methods done otherwise."""
+    return type(base.__name__, (base,), methods)
+
+
+# 2.3.2: a layer, mended
+
+
+class Mended(nn.Module):
+    keep_gains = nn.ParameterList
+
+    def __init__(self, channels):
+        super().__init__()
+        self.keep_wave(torch.sin(torch.arange(100.0)))
+        self.gains = self.keep_gains([nn.Parameter(torch.full((channels,), 2.0)) for _ in range(2)])
+
+    def keep_wave(self, wave):
+        self.register_buffer("wave", wave, persistent=False)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1], device=x.device)
+        return (x + self.wave[places, None]) * self.gains[0] + self.gains[1]
+
+
+PlainWave = but(Mended, keep_wave=lambda self, wave: setattr(self, "wave", wave))
+
+
+class Blank(nn.Module):
+    def __init__(self, *args):
+        raise NotImplementedError("your code here")
+
+
+class MovesThePlainWave(PlainWave):
+    def forward(self, x):
+        self.places = torch.arange(x.shape[1], device=next(self.parameters()).device)
+        return (x + self.wave.to(x.device)[self.places, None]) * self.gains[0] + self.gains[1]
+
+
+class WantsADevice(Mended):
+    def __init__(self, channels, device):
+        super().__init__(channels)
+
+
+class KeepsAFunction(Mended):
+    def __init__(self, channels):
+        super().__init__(channels)
+        self.mix = lambda x: x * self.gains[0] + self.gains[1]
+
+    def forward(self, x):
+        return self.mix(x + self.wave[: x.shape[1], None])
+
+
+class CutsTheWayBack(Mended):
+    def forward(self, x):
+        return (x + self.wave[: x.shape[1], None]) * self.gains[0].detach() + self.gains[1].data
+
+
+# 2.3.3: detective
+
+
+def holds_a_tensor(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(holds_a_tensor(part) for part in value)
+    return isinstance(value, torch.Tensor)
+
+
+DRAWERS = {"_parameters", "_buffers", "_modules"}
+
+
+def dotted(prefix, name):
+    return f"{prefix}.{name}" if prefix else name
+
+
+def strays(model, looks=holds_a_tensor, drawers=DRAWERS, deep=True, path=dotted):
+    found = []
+    for prefix, module in model.named_modules() if deep else [("", model)]:
+        for name, value in vars(module).items():
+            if name not in drawers and looks(value):
+                found.append(path(prefix, name))
+    return found
+
+
+def not_parameters(model):
+    def looks(value):
+        if isinstance(value, list | tuple):
+            return any(isinstance(part, torch.Tensor) and not isinstance(part, nn.Parameter) for part in value)
+        return holds_a_tensor(value)
+
+    return strays(model, looks=looks)
+
+
+# 2.3.4: a switch
+
+
+class Switch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([2.0]))
+
+    def stretch(self, x):
+        return x * self.weight
+
+    def shift(self, x):
+        return x + self.weight
+
+    def forward(self, x, op):
+        return getattr(self, op)(x)
+
+
+class StillBound(Switch):
+    def __init__(self):
+        super().__init__()
+        self.ops = {"stretch": self.stretch, "shift": self.shift}
+
+    def forward(self, x, op):
+        return self.ops[op](x)
+
+
+class Lambdas(StillBound):
+    def __init__(self):
+        super().__init__()
+        self.ops = {"stretch": lambda x: x * self.weight, "shift": lambda x: x + self.weight}
+
+
+class NoParameter(Switch):
+    def __init__(self):
+        super().__init__()
+        del self.weight
+        self.weight = torch.tensor([2.0])
+
+
+ANSWERS = {
+    "2.3.1": {
+        "correct": ("acfi", "acdfi", "a, f, i"),
+        "wrong": [
+            (("acdfi", "acdfi", "afi"), ["`saved` has d"]),
+            (("acf", "acdfi", "afi"), ["`saved` lacks i"]),
+            (("acfi", "abcdfi", "afi"), ["`follow` has b"]),
+            (("acfi", "acfi", "afi"), ["`follow` lacks d"]),
+            (("acfi", "acdefi", "afi"), ["`follow` has e"]),
+            (("acfi", "acdfi", "aefi"), ["`learn` has e"]),
+            (("acfi", "acdfi", "acfi"), ["`learn` has c"]),
+            (("acfi", "acdfi", "afgi"), ["`learn` has g"]),
+            (("acfi", "acdfi", "afz"), ["`learn` has z", "nothing in the class"]),
+            ((4, "acdfi", "afi"), ["`saved` is 4, not a string"]),
+        ],
+    },
+    "2.3.2": {
+        "correct": Mended,
+        "blank": Blank,
+        "wrong": [
+            (but(Mended, keep_gains=list), ["has 0 parameters, not 2"]),
+            (but(Mended, keep_wave=lambda self, wave: self.register_buffer("wave", wave)), ["also holds wave"]),
+            (
+                but(Mended, keep_wave=lambda self, wave: setattr(self, "wave", nn.Parameter(wave))),
+                ["has 3 parameters, not 2", "wave"],
+            ),
+            (PlainWave, ["on one GPU, `Mended` fails"]),
+            (MovesThePlainWave, ["on two GPUs", "Caught StopIteration in replica 0"]),
+            (WantsADevice, ["`Mended(4)` does not work", "device"]),
+            (KeepsAFunction, ["on two GPUs", "Caught RuntimeError in replica 1", "two devices"]),
+            # forgets the wave
+            (
+                but(Mended, forward=lambda self, x: x * self.gains[0] + self.gains[1]),
+                ["on the CPU", "not that of the original"],
+            ),
+            (CutsTheWayBack, ["no gradient reaches `gains.0`"]),
+            (but(Mended, forward=lambda self, x: None), ["`forward` returns nothing"]),
+            (Mended(4), ["a module already"]),
+            ("Mended", ["not a class"]),
+        ],
+    },
+    "2.3.3": {
+        "correct": strays,
+        "wrong": [
+            (lambda model: strays(model, drawers=set()), ["a Linear", "names '_parameters'"]),  # with drawers
+            (lambda model: strays(model, deep=False), ["a module inside", "misses '1.scale'"]),  # at the top only
+            (partial(strays, path=lambda prefix, name: name), ["a module inside", "names 'scale'"]),
+            (partial(strays, path=lambda prefix, name: f"{prefix}.{name}"), ["names '.scale'"]),
+            # tensors only
+            (
+                partial(strays, looks=lambda value: isinstance(value, torch.Tensor)),
+                ["a module with lists", "misses 'masks'"],
+            ),
+            # any list
+            (
+                partial(strays, looks=lambda value: isinstance(value, list | tuple | torch.Tensor)),
+                ["a module with lists", "names 'empty'"],
+            ),
+            # no dictionary
+            (
+                partial(strays, looks=lambda value: not isinstance(value, dict) and holds_a_tensor(value)),
+                ["a module with a dictionary", "misses 'cache'"],
+            ),
+            (not_parameters, ["a list of parameters", "misses 'scales'"]),
+            (lambda model: print(strays(model)), ["returns nothing"]),
+            (lambda model: [value for part in model.modules() for value in part.parameters()], ["not a list of names"]),
+        ],
+    },
+    "2.3.4": {
+        "correct": Switch,
+        "blank": Blank,
+        "wrong": [
+            (StillBound, ["'stretch' on two GPUs", "Caught RuntimeError in replica 1"]),
+            (Lambdas, ["'stretch' on two GPUs", "Caught RuntimeError in replica 1"]),
+            (
+                but(Switch, forward=lambda self, x, op: self.stretch(x)),
+                ["'shift' on one GPU", "not that of the original"],
+            ),
+            (NoParameter, ["has 0 parameters, not 1"]),
+            (
+                but(Switch, stretch=lambda self, x: x * self.weight.detach()),
+                ["'stretch' on one GPU", "no gradient reaches `weight`"],
+            ),
+        ],
+    },
+}

@@ -1,0 +1,267 @@
+"""Answers to the exercises of lesson 2.4: the right ones, the blanks, and mistakes that people make."""
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn.parallel import replicate
+
+
+def blank(*args):
+    raise NotImplementedError("your code here")
+
+
+def but(base, **methods):
+    """The class, with these methods done otherwise."""
+    return type(base.__name__, (base,), methods)
+
+
+# 2.4.2: a running mean, mended
+
+
+class RunningMean(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.layer = nn.Linear(features, 1)
+        self.register_buffer("total", torch.zeros(features))
+        self.register_buffer("rows", torch.zeros(()))
+
+    def forward(self, x):
+        return self.layer(x), self.keep(x)
+
+    def keep(self, x):
+        return x.sum(0, keepdim=True), torch.tensor([len(x)], device=x.device)
+
+    def absorb(self, kept):
+        total, rows = self.add_up(*kept)
+        self.total += total
+        self.rows += rows
+
+    def add_up(self, sums, counts):
+        return sums.sum(0), counts.sum()
+
+
+class ReturnsTheRows(RunningMean):
+    def forward(self, x):
+        return self.layer(x), x
+
+    def absorb(self, kept):
+        self.total = self.total + kept.sum(0)
+        self.rows = self.rows + len(kept)
+
+
+class StillInForward(RunningMean):
+    def forward(self, x):
+        self.total += x.sum(0)
+        self.rows += len(x)
+        return self.layer(x), x
+
+    def absorb(self, kept):
+        pass
+
+
+class AbsorbsNothing(RunningMean):
+    def absorb(self, kept):
+        total, rows = self.total, self.rows
+        total, rows = total + kept[0].sum(0), rows + kept[1].sum()
+
+
+class NotSummed(RunningMean):
+    def absorb(self, kept):
+        self.total = self.total + kept[0]
+        self.rows = self.rows + kept[1]
+
+
+class Twice(RunningMean):
+    def absorb(self, kept):
+        super().absorb(kept)
+        super().absorb(kept)
+
+
+# 2.4.3: the bad example, repaired
+
+
+def step(parallel, lr):
+    with torch.no_grad():
+        for p in parallel.module.parameters():
+            if p.grad is not None:
+                p -= lr * p.grad
+                p.grad.zero_()
+
+
+def by_optimizer(parallel, lr, kind=torch.optim.SGD):
+    kind(parallel.parameters(), lr=lr).step()
+    parallel.zero_grad()
+
+
+def of_children(parallel):
+    return [p for child in parallel.module.children() for p in child.parameters()]
+
+
+def of_replicas(parallel):
+    return [p for replica in replicate(parallel.module, parallel.device_ids) for p in replica.parameters()]
+
+
+def by_hand(parallel, lr, *, of=nn.Module.parameters, frozen_too=False, clear=True, shrink=0.0):
+    """The loop, with one thing done otherwise at a time."""
+    for p in of(parallel):
+        if p.grad is not None or frozen_too:
+            p.data -= lr * p.grad
+        p.data -= shrink * p.data
+    if clear:
+        parallel.zero_grad()
+
+
+def names_a_new_tensor(parallel, lr):
+    for p in parallel.parameters():
+        if p.grad is not None:
+            p = p - lr * p.grad
+    parallel.zero_grad()
+
+
+def with_grad(parallel, lr):
+    for p in parallel.parameters():
+        if p.grad is not None:
+            p -= lr * p.grad
+
+
+# 2.4.4: activations, in order
+
+
+def parts_of(parallel, layer, x, home=lambda output: output.detach().cpu(), remove=True):
+    """Pairs of a GPU and what `layer` gave there, in the order in which they came."""
+    parts = []
+    handle = layer.register_forward_hook(
+        lambda module, inputs, output: parts.append((output.get_device(), home(output)))
+    )
+    parallel(x)
+    if remove:
+        handle.remove()
+    return parts
+
+
+def collect(parallel, layer, x, **options):
+    return torch.cat([part for _, part in sorted(parts_of(parallel, layer, x, **options), key=lambda pair: pair[0])])
+
+
+def on_the_module(parallel, layer, x):
+    handle = layer.register_forward_hook(lambda module, inputs, output: setattr(module, "kept", output.detach().cpu()))
+    parallel(x)
+    handle.remove()
+    return layer.kept
+
+
+def without_a_gpu_1(parallel, layer, x):
+    parts = dict(parts_of(parallel, layer, x))
+    return torch.cat([parts[0], parts[1]])
+
+
+def the_inputs(parallel, layer, x):
+    collect(parallel, layer, x)
+    return x.cpu()
+
+
+def hooks_too_late(parallel, layer, x):
+    parts = []
+    parallel(x)
+    layer.register_forward_hook(lambda module, inputs, output: parts.append(output)).remove()
+    return torch.cat(parts)
+
+
+ANSWERS = {
+    "2.4.1": {"correct": (0, 8, 0, 4, 2)},
+    "2.4.2": {
+        "correct": RunningMean,
+        "accepted": [ReturnsTheRows],
+        "blank": but(RunningMean, forward=blank, absorb=blank),
+        "also blank": [but(RunningMean, absorb=blank)],
+        "wrong": [
+            (StillInForward, ["on two GPUs", "`forward` itself changes"]),
+            (but(RunningMean, forward=lambda self, x: self.layer(x)), ["`forward` returns one tensor", "not the pair"]),
+            (
+                but(RunningMean, forward=lambda self, x: (self.layer(x), *self.keep(x))),
+                ["a tuple of 3", "not the pair"],
+            ),
+            (but(RunningMean, forward=lambda self, x: (x, self.layer(x))), ["not the scores"]),
+            (AbsorbsNothing, ["on two GPUs", "leaves `total` and `rows` at 0"]),
+            # a Python number
+            (
+                but(RunningMean, keep=lambda self, x: (x.sum(0, keepdim=True), len(x))),
+                ["raised TypeError", "not iterable"],
+            ),
+            # on the CPU
+            (
+                but(RunningMean, keep=lambda self, x: (x.sum(0, keepdim=True), torch.tensor([len(x)]))),
+                ["raised", "CPU tensors"],
+            ),
+            (
+                but(
+                    RunningMean,
+                    keep=lambda self, x: (x.sum(0), torch.tensor([len(x)], device=x.device)),  # no row for each
+                    add_up=lambda self, sums, counts: (sums, counts.sum()),
+                ),
+                ["raised RuntimeError"],
+            ),
+            (NotSummed, ["`total` has shape (2, 3)"]),
+            (
+                but(RunningMean, add_up=lambda self, sums, counts: (sums[0], counts[0])),
+                ["`rows` is 6 of 10", "first replica"],
+            ),
+            (
+                but(RunningMean, add_up=lambda self, sums, counts: (sums[0], counts.sum())),
+                ["`total` has only the first replica's rows"],
+            ),
+            (
+                but(RunningMean, add_up=lambda self, sums, counts: (sums.sum(0), len(counts))),
+                ["`rows` is 5 of 10", "counts replicas"],
+            ),
+            (
+                but(RunningMean, keep=lambda self, x: (x.mean(0, keepdim=True), RunningMean.keep(self, x)[1])),
+                ["a sum of means"],
+            ),
+            (Twice, ["`rows` is 20", "10 rows"]),
+            (RunningMean(3), ["a module, not the class"]),
+            ("RunningMean", ["not a function"]),
+        ],
+    },
+    "2.4.3": {
+        "correct": step,
+        "accepted": [by_optimizer],
+        "wrong": [
+            (partial(by_hand, of=of_children, frozen_too=True, clear=False), ["raised TypeError", "NoneType"]),
+            (partial(by_hand, of=of_children), ["`scale` never moved"]),
+            (names_a_new_tensor, ["no parameter of the network moved"]),
+            (partial(by_hand, of=of_replicas, frozen_too=True, clear=False), ["no parameter of the network moved"]),
+            (with_grad, ["raised RuntimeError", "leaf Variable"]),
+            (partial(by_hand, clear=False), ["pile up"]),
+            (lambda parallel, lr: step(parallel, -lr), ["uphill"]),
+            (lambda parallel, lr: step(parallel, lr / len(parallel.device_ids)), ["half as long"]),  # shared out
+            (lambda parallel, lr: step(parallel, lr * len(parallel.device_ids)), ["twice as long"]),  # for each gpu
+            (partial(by_optimizer, kind=torch.optim.Adam), ["after 5 steps", "not what SGD makes of it"]),
+            (partial(by_hand, shrink=0.01), ["the frozen layer moved"]),
+            (None, ["`step` is None, not a function"]),
+        ],
+    },
+    "2.4.4": {
+        "correct": collect,
+        "wrong": [
+            # in the order in which they came
+            (lambda *given: torch.cat([part for _, part in parts_of(*given)]), ["the second GPU's rows come first"]),
+            (lambda *given: parts_of(*given)[-1][1], ["you return 3 of 5 rows"]),
+            (on_the_module, ["raised AttributeError"]),
+            (partial(collect, home=torch.Tensor.detach), ["raised RuntimeError"]),
+            (lambda parallel, layer, x: collect(parallel, layer, x).to(x.device), ["is on ", ":0"]),  # on gpu 0
+            (without_a_gpu_1, ["raised KeyError"]),
+            (partial(collect, remove=False), ["your hook is still on the layer"]),
+            # on one GPU
+            (
+                lambda parallel, layer, x: collect(parallel.module, layer, x),
+                ["the network ran on [0]", "not once on each"],
+            ),
+            (lambda parallel, layer, x: layer(x).detach().cpu(), ["the network ran on no GPU"]),  # without a forward
+            (hooks_too_late, ["raised", "non-empty list"]),
+            (the_inputs, ["not the outputs of `layer`"]),
+            (lambda *given: [part for _, part in parts_of(*given)], ["`collect` returns a list"]),
+        ],
+    },
+}

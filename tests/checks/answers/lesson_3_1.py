@@ -1,0 +1,112 @@
+"""Answers to the exercises of lesson 3.1: the right ones, the blanks, and mistakes that people make."""
+
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+# 3.1.2: one mean for unequal parts
+
+
+def mean_over_all(mine):
+    both = torch.stack([mine.sum(), mine.new_tensor(len(mine))])
+    dist.all_reduce(both)
+    return both[0] / both[1]
+
+
+def mean_of_means(mine):
+    mean = mine.mean()
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
+
+
+def the_sum(mine):
+    total = mine.sum()
+    dist.all_reduce(total)
+    return total
+
+
+def on_rank_0(mine):
+    both = torch.stack([mine.sum(), mine.new_tensor(len(mine))])
+    dist.reduce(both, dst=0)
+    return both[0] / both[1] if dist.get_rank() == 0 else 0.0
+
+
+# 3.1.3: all-gather with nothing but a sum
+
+
+def gather_all(x, *, begin=torch.zeros, ranks=None, row=None, send=True):
+    """The right answer, with one thing done otherwise at a time."""
+    rows = begin(ranks or dist.get_world_size(), len(x), dtype=x.dtype, device=x.device)
+    mine = dist.get_rank() if row is None else row
+    if mine < len(rows):
+        rows[mine] += x
+    if send:
+        dist.all_reduce(rows)
+    return rows
+
+
+def in_every_row(x):
+    rows = x.repeat(dist.get_world_size(), 1)
+    dist.all_reduce(rows)
+    return rows
+
+
+def the_real_one(x):
+    rows = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(rows, x)
+    return torch.stack(rows)
+
+
+def spoils_x(x):
+    rows = gather_all(x)
+    x.zero_()
+    return rows
+
+
+RIGHT = ([7, 8, 9], [0, 9, 18], [0, 9, 18], [27, 270, 2700])
+
+ANSWERS = {
+    "3.1.1": {
+        "correct": RIGHT,
+        "wrong": [
+            (([7, 7, 7], *RIGHT[1:]), ["`a` is [7, 7, 7]", "stopped after the `all_reduce`"]),
+            (([1, 3, 6], *RIGHT[1:]), ["`a` is [1, 3, 6]", "not met"]),
+            ((RIGHT[0], [9, 9, 9], *RIGHT[2:]), ["`b` is [9, 9, 9]", "stopped after the `broadcast`"]),
+            ((RIGHT[0], [0, 7, 14], *RIGHT[2:]), ["`b`", "rank 0's number"]),
+            ((*RIGHT[:2], [27, 27, 27], RIGHT[3]), ["`c`", "`all_reduce`"]),
+            ((*RIGHT[:3], [0, 90, 1800]), ["`d`", "nothing was added up"]),
+            ((*RIGHT[:3], [5, 5, 5]), ["`d` is [5, 5, 5]", "not it"]),
+            ((7, *RIGHT[1:]), ["`a` is 7, not three numbers"]),
+        ],
+    },
+    "3.1.2": {
+        "correct": mean_over_all,
+        "wrong": [
+            (mean_of_means, ["with 3, 1 numbers", "the mean of the ranks' means"]),
+            (the_sum, ["returns 16", "the sum"]),
+            (lambda mine: the_sum(mine) / dist.get_world_size(), ["divided by the number of ranks"]),  # by the ranks
+            (lambda mine: the_sum(mine) / max(1, len(mine)), ["divided by one rank's count"]),  # by my own count
+            (on_rank_0, ["rank 0 has the mean and rank 1 has not"]),
+            (lambda mine: print(mean_over_all(mine)), ["rank 0 returns nothing"]),
+            (lambda mine: mine.sum() / max(1, len(mine)), ["no rank made a collective"]),  # local
+            # uses what comes back
+            (lambda mine: dist.all_reduce(mine.sum()) / len(mine), ["raised TypeError", "NoneType"]),
+            ("mean", ["`mean_over_all` is 'mean', not a function"]),
+        ],
+    },
+    "3.1.3": {
+        "correct": gather_all,
+        "wrong": [
+            (partial(gather_all, begin=torch.ones), ["on 2 ranks", "every number is too large by 2"]),
+            (in_every_row, ["every row is the sum"]),
+            (partial(gather_all, row=0), ["all ranks wrote into row 0"]),
+            (partial(gather_all, ranks=2), ["on 3 ranks", "returns the shape (2, 2)"]),
+            (the_real_one, ["you called `dist.all_gather`"]),
+            (lambda x: list(gather_all(x)), ["a list, not a tensor"]),  # a list
+            (partial(gather_all, send=False), ["no rank made a collective"]),
+            (spoils_x, ["own `x` has changed"]),
+            (lambda x: dist.all_reduce(x), ["returns nothing, not a tensor"]),  # returns the call
+        ],
+    },
+}

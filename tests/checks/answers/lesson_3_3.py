@@ -1,0 +1,128 @@
+"""Answers to the exercises of lesson 3.3: the right ones, the blanks, and mistakes that people make."""
+
+from functools import partial
+
+import torch
+import torch.distributed as dist
+
+# 3.3.1: piece r to rank r
+
+
+def pass_right(chunk, place):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    arrived = torch.empty_like(place)
+    send = dist.P2POp(dist.isend, chunk, (rank + 1) % size)
+    recv = dist.P2POp(dist.irecv, arrived, (rank - 1) % size)
+    for work in dist.batch_isend_irecv([send, recv]):
+        work.wait()
+    return arrived
+
+
+def reduce_scatter(chunks, first=-1, steps=-1, lost=False):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size + steps):
+        goes, comes = (rank + first - step) % size, (rank + first - step - 1) % size
+        arrived = pass_right(chunks[goes], chunks[comes])
+        if lost:
+            chunks[comes] = chunks[comes] + arrived
+        else:
+            chunks[comes] += arrived
+
+
+def the_whole(chunks):
+    reduce_scatter(chunks)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size - 1):
+        goes, comes = (rank - step) % size, (rank - step - 1) % size
+        chunks[comes].copy_(pass_right(chunks[goes], chunks[comes]))
+
+
+def always_the_same(chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for _ in range(size - 1):
+        chunks[rank] += pass_right(chunks[rank], chunks[rank])
+
+
+def without_modulo(chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size - 1):
+        chunks[rank + step] += pass_right(chunks[rank + step + 1], chunks[rank + step])
+
+
+def by_all_reduce(chunks):
+    for chunk in chunks:
+        dist.all_reduce(chunk)
+
+
+# 3.3.2: one bucket
+
+
+def average_in_one(net, divide=None):
+    grads = [p.grad for p in net.parameters() if p.grad is not None]
+    vector = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(vector)
+    vector /= divide or dist.get_world_size()
+    for grad, piece in zip(grads, vector.split([grad.numel() for grad in grads]), strict=True):
+        grad.copy_(piece.view_as(grad))
+
+
+def one_by_one(net, send=True):
+    for p in net.parameters():
+        if p.grad is not None:
+            if send:
+                dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+
+
+def never_back(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+    dist.all_reduce(vector)
+    vector /= dist.get_world_size()
+
+
+def frozen_too(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()])
+    dist.all_reduce(vector)
+
+
+def in_reverse(net):
+    grads = [p.grad for p in net.parameters() if p.grad is not None]
+    vector = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(vector)
+    vector /= dist.get_world_size()
+    start = 0
+    for grad in reversed(grads):
+        grad.copy_(vector[start : start + grad.numel()].view_as(grad))
+        start += grad.numel()
+
+
+ANSWERS = {
+    "3.3.1": {
+        "correct": reduce_scatter,
+        "wrong": [
+            (
+                partial(reduce_scatter, first=0),
+                ["on 2 ranks", "rank 0 ends with chunk 1 finished", "the ring of the lesson"],
+            ),
+            (partial(reduce_scatter, steps=0), ["on 2 ranks"]),
+            (partial(reduce_scatter, steps=-2), ["nothing was passed on"]),
+            (partial(reduce_scatter, lost=True), ["the chunks are as they were"]),
+            (the_whole, ["every rank has the whole sum, after 2 steps"]),
+            (always_the_same, ["on 2 ranks", "the sum is"]),
+            (without_modulo, ["raised IndexError", "out of range"]),
+            (by_all_reduce, ["you called `dist.all_reduce`"]),
+        ],
+    },
+    "3.3.2": {
+        "correct": average_in_one,
+        "wrong": [
+            (one_by_one, ["on 2 ranks", "3 messages"]),
+            (partial(average_in_one, divide=1), ["every gradient is 2 times the mean"]),
+            (partial(average_in_one, divide=2), ["on 3 ranks", "every gradient is 1.5 times the mean"]),
+            (never_back, ["every rank still has its own gradients"]),
+            (frozen_too, ["raised AttributeError", "NoneType"]),
+            (in_reverse, ["not every gradient is the mean"]),
+            (partial(one_by_one, send=False), ["no `all_reduce` was called"]),
+        ],
+    },
+}

@@ -1,0 +1,140 @@
+"""Answers to the exercises of lesson 5.1: the right one, the blank, and mistakes that people make."""
+
+import random
+import socket
+from types import SimpleNamespace
+
+KEPT_OPEN = []
+
+
+def first_of_job(env):
+    return env["RANK"] == "0"
+
+
+def first_of_node(env):
+    return env["LOCAL_RANK"] == "0"
+
+
+def said(checkpoint=first_of_job, data=first_of_node, world_size=4, nnodes=2, error=None):
+    """What comes back from the script of 5.1.2, with the two expressions evaluated for each rank."""
+    output = {}
+    for rank in range(world_size):
+        env = {"RANK": str(rank), "LOCAL_RANK": str(rank % 2), "GROUP_RANK": str(rank // 2)}
+        output[rank] = f"writes the checkpoint: {checkpoint(env)}\nunpacks the data: {data(env)}\n"
+    return SimpleNamespace(output=output, world_size=world_size, nnodes=nnodes, error=error)
+
+
+silent = said()
+silent.output = {rank: "" for rank in range(4)}
+
+
+def free_port():
+    with socket.socket() as door:
+        door.bind(("", 0))
+        return door.getsockname()[1]
+
+
+def guessed():
+    return random.randint(20000, 60000)
+
+
+def address_too():
+    return "127.0.0.1", free_port()
+
+
+def never_closed():
+    door = socket.socket()
+    door.bind(("", 0))
+    door.listen()
+    KEPT_OPEN.append(door)
+    return door.getsockname()[1]
+
+
+def misspelt():
+    with socket.socket() as door:
+        door.bnid(("", 0))
+
+
+def environment(group_rank, local_rank, nnodes, nproc_per_node, port):
+    return {
+        "RANK": str(group_rank * nproc_per_node + local_rank),
+        "LOCAL_RANK": str(local_rank),
+        "GROUP_RANK": str(group_rank),
+        "WORLD_SIZE": str(nnodes * nproc_per_node),
+        "LOCAL_WORLD_SIZE": str(nproc_per_node),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def numbers(*numbers):
+    return {name: int(text) if text.isdigit() else text for name, text in environment(*numbers).items()}
+
+
+def rank_by_nodes(group_rank, local_rank, nnodes, nproc_per_node, port):
+    rank = group_rank * nnodes + local_rank
+    return environment(group_rank, local_rank, nnodes, nproc_per_node, port) | {"RANK": str(rank)}
+
+
+def no_address(*numbers):
+    return {name: text for name, text in environment(*numbers).items() if name != "MASTER_ADDR"}
+
+
+ANSWERS = {
+    "5.1.1": {"correct": (32, 19, 3, 256)},
+    "5.1.2": {
+        "correct": said(),
+        "blank": said(lambda env: ..., lambda env: ...),
+        "wrong": [
+            (said(first_of_node), ["“writes the checkpoint” is True on ranks 0 and 2", "one on every node"]),
+            (said(data=first_of_job), ["“unpacks the data” is True on rank 0 alone", "second node has none"]),
+            (said(lambda env: env["RANK"] == 0), ["“writes the checkpoint” is True on no rank"]),
+            (said(lambda env: True), ["“writes the checkpoint” is True on all four ranks"]),
+            (
+                said(data=lambda env: env["GROUP_RANK"] == "0"),
+                ["“unpacks the data” is True on ranks 0 and 1", "the whole first node"],
+            ),
+            (said(lambda env: env["RANK"]), ["on rank 0 `first_of_job` is 0", "neither True nor False"]),
+            (said(data=lambda env: env["LOCAL_RANK"] == "1"), ["ranks 1 and 3", "should be on ranks 0 and 2"]),
+            (said(nnodes=1), ["4 ranks of 1 agents"]),
+            (said(error=KeyError("LOCALRANK")), ["KeyError", "LOCALRANK"]),
+            (silent, ["rank 0 does not print"]),
+            ([True, False], ["not a run"]),
+        ],
+    },
+    "5.1.3": {
+        "correct": free_port,
+        "wrong": [
+            (lambda: 29511, ["29511 again", "another program holds"]),
+            (guessed, ["again", "another program holds"]),
+            (lambda: 0, ["returns 0", "the question"]),
+            (address_too, ["an address and a port"]),
+            (lambda: str(free_port()), ["the text"]),
+            (never_closed, ["nobody can use the port"]),
+            (lambda: None, ["returns nothing"]),
+            (lambda: 80, ["returns 80", "1024"]),
+            (misspelt, ["AttributeError", "bnid"]),
+            (29511, ["not a function"]),
+        ],
+    },
+    "5.1.4": {
+        "correct": environment,
+        "wrong": [
+            (numbers, ["RANK is 0, of type int", "are text"]),
+            (
+                lambda *numbers: environment(*numbers) | {"RANK": str(numbers[1])},
+                ["GROUP_RANK 1, LOCAL_RANK 0", "RANK is 0, not 2"],
+            ),
+            (rank_by_nodes, ["GROUP_RANK 1, LOCAL_RANK 0", "RANK is 3, not 2"]),
+            (lambda *numbers: environment(*numbers) | {"WORLD_SIZE": str(numbers[3])}, ["WORLD_SIZE is 2, not 6"]),
+            (lambda *numbers: environment(*numbers) | {"MASTER_PORT": "29500"}, ["MASTER_PORT is 29500, not 29400"]),
+            (no_address, ["MASTER_ADDR is missing"]),
+            (
+                lambda *numbers: environment(*numbers) | {"MASTER_ADDR": "first-server"},
+                ["MASTER_ADDR is 'first-server'"],
+            ),
+            (lambda *numbers: print(environment(*numbers)), ["returns nothing"]),
+            (environment(0, 0, 1, 1, 29400), ["not a function"]),
+        ],
+    },
+}

@@ -1,0 +1,180 @@
+"""Answers to the exercises of lesson 7.3: correct, blank, and what learners write before they get there."""
+
+import math
+from functools import partial
+from itertools import pairwise
+from operator import ge, gt
+
+# 7.3.1: Amdahl, backwards
+
+
+def share(alone, together, ranks):
+    return (together / alone - 1 / ranks) / (1 - 1 / ranks)
+
+
+def other_form(alone, together, ranks):
+    speedup = alone / together
+    return (ranks / speedup - 1) / (ranks - 1)
+
+
+# 7.3.2: what is exposed?
+
+
+def exposed_time(messages, work):
+    def within(moment, spans):
+        return any(start <= moment < end for start, end in spans)
+
+    moments = sorted({moment for span in [*messages, *work] for moment in span})
+    pieces = pairwise(moments)
+    return sum(b - a for a, b in pieces if within(a, messages) and not within(a, work))
+
+
+def in_halves(messages, work):
+    """A grid of half milliseconds, which happens to be fine enough for the check's spans."""
+    on_the_way = {half for start, end in messages for half in range(int(2 * start), int(2 * end))}
+    busy = {half for start, end in work for half in range(int(2 * start), int(2 * end))}
+    return len(on_the_way - busy) / 2
+
+
+def total(spans):
+    return sum(end - start for start, end in spans)
+
+
+def overlap(a, b):
+    return max(0, min(a[1], b[1]) - max(a[0], b[0]))
+
+
+def pair_by_pair(messages, work):
+    return total(messages) - sum(overlap(message, piece) for message in messages for piece in work)
+
+
+def first_to_last(messages, work):
+    whole = [(min(m[0] for m in messages), max(m[1] for m in messages))] if messages else []
+    return exposed_time(whole, work)
+
+
+def what_is_hidden(messages, work):
+    return exposed_time(messages, []) - exposed_time(messages, work)
+
+
+def trusts_the_order(messages, work):
+    """Merges the messages as they come."""
+    merged = []
+    for start, end in messages:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return exposed_time(merged, work)
+
+
+def as_list(messages, work):
+    return [m for m in messages if not any(overlap(m, piece) for piece in work)]
+
+
+# 7.3.3: who is slow?
+
+
+def longest(name):
+    return lambda ranks: max(range(len(ranks)), key=lambda rank: ranks[rank][name])
+
+
+def slow_rank(ranks):
+    return min(range(len(ranks)), key=lambda rank: ranks[rank]["exposed"])
+
+
+def busiest(ranks):
+    busy = [sum(parts.values()) - parts["exposed"] for parts in ranks]
+    return busy.index(max(busy))
+
+
+def the_whole(ranks):
+    return max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
+
+
+# 7.3.4: how many are worth it?
+
+
+def exactly(compute, message, efficiency):
+    return compute * (1 / efficiency - 1) / message
+
+
+def most(compute, message, efficiency):
+    return max(1, int(exactly(compute, message, efficiency) + 1e-9))
+
+
+def by_trying(compute, message, efficiency, *, enough=ge):
+    ranks = 1
+    while enough(compute / ((ranks + 1) * (compute / (ranks + 1) + message)), efficiency):
+        ranks += 1
+    return ranks
+
+
+def speedup_for_efficiency(compute, message, efficiency):
+    ranks = 1
+    while ranks < 1000 and compute / (compute / (ranks + 1) + message) >= efficiency:
+        ranks += 1
+    return ranks
+
+
+ANSWERS = {
+    "7.3.1": {
+        "correct": share,
+        "accepted": [other_form],
+        "wrong": [
+            (lambda alone, together, ranks: alone / together, ["the speed-up"]),
+            (lambda alone, together, ranks: alone / together / ranks, ["the efficiency"]),
+            (lambda alone, together, ranks: 1 - alone / together / ranks, ["1 less the efficiency"]),
+            (lambda alone, together, ranks: together / alone, ["what is left of the time"]),
+            (lambda alone, together, ranks: together / alone - 1 / ranks, ["nearly"]),
+            (lambda alone, together, ranks: 2 * together / alone - 1, ["share(100, 30, 8)", "holds for 2 ranks"]),
+            (lambda alone, together, ranks: share(together, alone, ranks), ["the wrong way round"]),
+            (lambda *args: 1 - share(*args), ["that *is* divided"]),
+            (lambda *args: None, ["gives nothing"]),
+            (0.25, ["not a function"]),
+        ],
+    },
+    "7.3.2": {
+        "correct": exposed_time,
+        "accepted": [in_halves],
+        "wrong": [
+            (lambda messages, work: total(messages), ["is 10, and it should be 7"]),
+            (lambda messages, work: total(messages) - total(work), ["exposed_time([(5, 10)], [(0, 3)])", "is 2"]),
+            (lambda messages, work: max(0, total(messages) - total(work)), ["is 2, and it should be 5"]),
+            (pair_by_pair, ["exposed_time([(0, 4), (2, 6)], [])", "is 8"]),
+            (first_to_last, ["exposed_time([(0, 2), (4, 6)], [])", "is 6"]),
+            (what_is_hidden, ["what is hidden"]),
+            (trusts_the_order, ["[(8, 9), (0, 3)]", "it should be 2.5"]),
+            (as_list, ["gives a list"]),
+            (lambda messages, work: None, ["gives nothing"]),
+        ],
+    },
+    "7.3.3": {
+        "correct": slow_rank,
+        "accepted": [busiest],
+        "wrong": [
+            (longest("exposed"), ["slow to read", "waits most"]),
+            (longest("data"), ["slow in forward,", "waits most"]),
+            (longest("backward"), ["waits most"]),
+            (longest("forward"), ["between the phases"]),
+            (the_whole, ["waits most"]),
+            (lambda ranks: min(ranks, key=lambda parts: parts["exposed"]), ["gives a dict"]),
+            (lambda ranks: slow_rank(ranks) + 1, ["there are 2 ranks"]),
+            (lambda ranks: None, ["gives nothing"]),
+        ],
+    },
+    "7.3.4": {
+        "correct": most,
+        "accepted": [by_trying],
+        "wrong": [
+            (exactly, ["most(80, 10, 0.65)", "not a whole number"]),
+            (lambda *given: math.ceil(exactly(*given)), ["one too many"]),
+            (lambda *given: int(exactly(*given) + 1e-9), ["most(10, 20, 0.5)", "nobody works"]),
+            (partial(by_trying, enough=gt), ["one too few"]),
+            (lambda *given: by_trying(*given) + 1, ["one too many"]),
+            (speedup_for_efficiency, ["is 1000"]),
+            (lambda compute, message, efficiency: compute / message / efficiency, ["not efficient enough"]),
+            (lambda *args: None, ["gives nothing"]),
+        ],
+    },
+}

@@ -1,0 +1,63 @@
+"""Answers to the exercises of lesson 8.1: correct, blank, and wrong as learners are wrong."""
+
+import math
+from functools import partial
+
+BYTES = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}
+
+
+def fewest(parameters, tool, room=80e9):
+    whole, shared = BYTES[tool]
+    left = room - whole * parameters
+    if left < 0 or (shared and left == 0):
+        return None
+    return max(1, math.ceil(shared * parameters / left)) if shared else 1
+
+
+def like_fsdp(parameters, tool, room, which):
+    return fewest(parameters, "fsdp" if tool == which else tool, room)
+
+
+OF_FSDP = {
+    "not rounded": lambda parameters, room: 16 * parameters / room,
+    "rounded down": lambda parameters, room: max(1, int(16 * parameters / room)),
+    "none at all": lambda parameters, room: int(16 * parameters // room),
+    "one number of Adam": lambda parameters, room: max(1, math.ceil(12 * parameters / room)),
+}
+
+
+def with_fsdp(parameters, tool, room, how):
+    return OF_FSDP[how](parameters, room) if tool == "fsdp" else fewest(parameters, tool, room)
+
+
+def instead_of_none(parameters, tool, room, word):
+    given = fewest(parameters, tool, room)
+    return word if given is None else given
+
+
+def the_brim(parameters, tool, room=80e9):
+    return None if tool == "ddp" and 16 * parameters == room else fewest(parameters, tool, room)
+
+
+ANSWERS = {
+    "8.1.1": {"correct": (19240, 32768, 5712)},
+    "8.1.2": {
+        "correct": fewest,
+        "wrong": [
+            (partial(like_fsdp, which="ddp"), ["fewest(7e9, 'ddp', 80e9) gives 2, and no number is enough"]),
+            (partial(with_fsdp, how="not rounded"), ["fewest(4e9, 'fsdp', 80e9) gives 0.8, which is no number"]),
+            (partial(with_fsdp, how="rounded down"), ["fewest(7e9, 'fsdp', 80e9) gives 1: it does not fit on so few"]),
+            (partial(with_fsdp, how="none at all"), ["gives 0, which is no number"]),
+            (the_brim, ["fewest(5e9, 'ddp', 80e9) gives None, and 1 would do"]),
+            (partial(like_fsdp, which="zero"), ["fewest(7e9, 'zero', 80e9) gives 2: it does not fit on so few"]),
+            (
+                partial(with_fsdp, how="one number of Adam"),
+                ["fewest(30e9, 'fsdp', 80e9) gives 5: it does not fit on so few"],
+            ),
+            (partial(instead_of_none, word=math.inf), ["gives inf, and no number is enough"]),
+            (lambda *given: fewest(*given[:2]), ["fewest(70e9, 'fsdp', 24e9) gives 14: it does not fit"]),
+            (partial(instead_of_none, word="none"), ["gives 'none'"]),
+            (7, ["not a function"]),
+        ],
+    },
+}
