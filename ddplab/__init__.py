@@ -11,7 +11,7 @@ import os
 from ddplab.agents import load_ipython_extension, torchrun
 from ddplab.checks import check
 from ddplab.checkup import doctor
-from ddplab.course.claims import claim, predict
+from ddplab.course.claims import claim, predict, settle
 from ddplab.hardware import device, devices
 from ddplab.launcher import launch
 from ddplab.processes import IN_FORKSERVER, warm_up
@@ -32,6 +32,7 @@ __all__ = [
     "load_ipython_extension",
     "log",
     "predict",
+    "settle",
     "torchrun",
 ]
 

@@ -5,13 +5,14 @@ import re
 import nbformat
 from nbformat import NotebookNode
 
+WIDTH = 110  # characters of code that a page of 1366 pixels shows
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 # Folders of the machine that ran it, looked for in outputs alone: a path in prose or code is the author's.
 MACHINE_PATH = re.compile(r"(?<![\w.:/])(?:~|/(?:home|tmp|root|work|Users|var|opt|usr))/[\w.+-]+")
 
 
 def problems(notebook: NotebookNode, lesson: bool = False) -> list[str]:
-    """Everything wrong with a stored notebook. `lesson` adds the bounds on the length of a lesson's cells."""
+    """Everything wrong with a stored notebook. `lesson` adds the bound on the width of its lines."""
     found = []
     try:
         nbformat.validate(notebook)
@@ -27,15 +28,13 @@ def problems(notebook: NotebookNode, lesson: bool = False) -> list[str]:
         found.append(f"its cells were not run once each, in order: {counts}")
     for n, cell in enumerate(cells, 1):
         found += [f"code cell {n}: {problem}" for problem in cell_problems(cell)]
-    return found + (length_problems(cells) if lesson else [])
+    return found + (width_problems(cells) if lesson else [])
 
 
 def cell_problems(cell: NotebookNode) -> list[str]:
     found = []
     if "execution" in cell.metadata:
         found.append("it stores when it ran")
-    if length(cell) > 20:
-        found.append(f"it has {length(cell)} lines, more than 20")
     for output in cell.outputs:
         if WIDGET_VIEW in output.get("data", {}):
             found.append("it stores a widget view")
@@ -46,20 +45,12 @@ def cell_problems(cell: NotebookNode) -> list[str]:
     return found
 
 
-def length_problems(cells: list[NotebookNode]) -> list[str]:
-    """A lesson has 12 to 30 cells, and they are short: half of them at most 3 lines, nine in ten at most 10."""
-    found, lengths = [], [length(cell) for cell in cells]
-    if not 12 <= len(cells) <= 30:
-        found.append(f"it has {len(cells)} code cells; a lesson has 12 to 30")
-    for bound, share in ((3, 0.5), (10, 0.9)):
-        within = sum(n <= bound for n in lengths)
-        if within < share * len(lengths):
-            found.append(f"{within} of its {len(lengths)} code cells have at most {bound} lines, below {share:.0%}")
-    return found
-
-
-def length(cell: NotebookNode) -> int:
-    return len([line for line in cell.source.splitlines() if line.strip()])
+def width_problems(cells: list[NotebookNode]) -> list[str]:
+    """JupyterLab cuts off what is wider than the page of a small laptop."""
+    wide = [(n, line) for n, cell in enumerate(cells, 1) for line in cell.source.splitlines() if len(line) > WIDTH]
+    return [
+        f"code cell {n}: a line of {len(line)} characters, more than {WIDTH}: {line.strip()[:40]}" for n, line in wide
+    ]
 
 
 def text_of(output: NotebookNode) -> str:

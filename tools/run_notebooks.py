@@ -32,6 +32,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+SETTLES = re.compile(r"^(?!from |import ).*\b(claim|settle)\(", re.MULTILINE)
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -65,12 +66,14 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 300) -> None:
 
 def normalise(notebook: NotebookNode) -> None:
     """Take out in place what differs from run to run or between machines and tells a reader nothing."""
-    notebook.metadata = nbformat.from_dict(METADATA)
+    lesson = {"ddplab": notebook.metadata.ddplab} if "ddplab" in notebook.metadata else {}
+    notebook.metadata = nbformat.from_dict(METADATA | lesson)
     identify(notebook)
     for cell in notebook.cells:
         cell.source = cell.source.rstrip()
         kept = sorted(tags(cell))
         cell.metadata = nbformat.from_dict({"tags": kept} if kept else {})
+    fold(notebook)
     for cell in code_cells(notebook):
         for output in cell.outputs:
             if output.output_type == "error":
@@ -81,6 +84,26 @@ def normalise(notebook: NotebookNode) -> None:
             if "metadata" in output:
                 output.metadata.pop(WIDGET_VIEW, None)
         cell.outputs = join_streams([output for output in cell.outputs if output.get("data") != {}])
+
+
+def fold(notebook: NotebookNode) -> None:
+    """Fold in place what would give an answer away, so that nobody reads it by chance; a cell that is run unfolds.
+
+    A cell that settles a prediction or holds a claim box is folded whole. Of a cell between a question and its answer
+    the outputs are folded, and of a cell tagged `hide-input` the source.
+    """
+    waiting: set[str] = set()  # the names of predictions that no cell has settled yet
+    for cell in code_cells(notebook):
+        answered = {name for name in waiting if re.search(rf"\b(settle\(|prediction=){name}\b", cell.source)}
+        asked = set(re.findall(r"^(\w+) = predict\(", cell.source, re.MULTILINE))
+        verdict = bool(answered) or SETTLES.search(cell.source) is not None
+        folds = {
+            "source_hidden": verdict or "hide-input" in tags(cell),
+            "outputs_hidden": verdict or (bool(waiting) and not asked),
+        }
+        if any(folds.values()):
+            cell.metadata["jupyter"] = {name: True for name, folded in folds.items() if folded}
+        waiting = (waiting - answered) | asked
 
 
 def join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:

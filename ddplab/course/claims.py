@@ -1,4 +1,8 @@
-"""Claim boxes: a piece of folklore, the learner's prediction, and the verdict that a cell has measured."""
+"""Predictions and what settles them, and claim boxes: a piece of folklore with the verdict that a cell has measured.
+
+Cells that settle something are stored folded, and so is what is shown between a question and its answer (see `fold` in
+tools/run_notebooks.py): nobody reads an answer by chance. Running such a cell shows what it says.
+"""
 
 import html
 from dataclasses import dataclass, field
@@ -84,6 +88,55 @@ class Claim:
             f"{marked(self.read or self.measured)}</div>"
             f"{you}</div>"
         )
+
+
+@dataclass
+class Settled:
+    """What `settle` returns: the answer to a prediction. A notebook shows it as a box, everything else as text."""
+
+    question: str
+    answer: str
+    because: str
+    predicted: str = ""  # one sentence about the learner's own prediction, or nothing
+    right: bool | None = None  # was it as predicted? None without a prediction
+
+    def __str__(self) -> str:
+        rows = [("Question", self.question), ("Answer", f"{self.answer}: {self.because}"), ("You", self.predicted)]
+        return "\n".join(f"{name:<10}{text}" for name, text in rows if text)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        sign = {None: "→", True: "✓", False: "↻"}[self.right]
+        you = f'<div style="margin-top:6px">{marked(self.predicted)}</div>' if self.predicted else ""
+        return (
+            f'<div role="note" aria-label="{html.escape(f"Answer: {self.answer}")}" style="'
+            "border:1px solid var(--jp-border-color1, #bdbdbd);padding:10px 14px;margin:8px 0;max-width:46em;"
+            'line-height:1.5;color:var(--jp-ui-font-color1, #212121);background:var(--jp-layout-color1, #ffffff)">'
+            f'<div style="color:var(--jp-ui-font-color2, #616161)">{marked(self.question)}</div>'
+            f'<div style="margin-top:6px"><strong>{sign} {marked(self.answer)}</strong>: {marked(self.because)}</div>'
+            f"{you}</div>"
+        )
+
+
+def settle(prediction: Prediction, answer: str, *, because: str, holds: bool) -> Settled:
+    """Answer a prediction with what the cells above have just measured. Let it be the last line of its cell.
+
+    answer: which of the prediction's options turned out right.    because: one sentence, with the number measured.
+    holds: what the cells have shown to be so; when it is False the answer is not what this machine measured, and
+        `AssertionError` says so.
+
+    `because` may mark code with backticks. When the learner has chosen an option, the box says whether it matched.
+    Raises ValueError for an `answer` that is not among the prediction's options.
+    """
+    predicted = _compare(prediction, answer)
+    if not holds:
+        raise AssertionError(
+            f"the answer “{answer}” to “{prediction.question}” is not what this machine measured ({because}). "
+            "If nothing in the cells above was changed, please report it."
+        )
+    right = None if prediction.choice is None else prediction.choice == answer
+    return Settled(prediction.question, answer, because, predicted, right)
 
 
 def claim(
