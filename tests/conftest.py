@@ -4,6 +4,7 @@ import atexit
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from multiprocessing.process import BaseProcess
 
@@ -19,6 +20,8 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+import warm_kernels  # noqa: E402
+from jupyter_client.provisioning import local_provisioner  # noqa: E402
 from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E402
 
 
@@ -51,8 +54,13 @@ def times(request) -> range:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Under --quick, skip a test at the moment when it starts a process: no list of quick tests that goes stale."""
+    """Give nbval's notebooks warm kernels, where torch can be forked.
+
+    Under --quick, skip a test at the moment when it starts a process: no list of quick tests that goes stale.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        if item.path.suffix == ".ipynb" and sys.platform == "linux":
+            patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
             patch.setattr(BaseProcess, "start", lambda *_, **__: pytest.skip("starts a process"))

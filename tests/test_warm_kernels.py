@@ -1,0 +1,95 @@
+"""A warm kernel is a kernel like any other: what ends with it, what differs from the next one, what it has imported."""
+
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+import warm_kernels
+from jupyter_client.provisioning import local_provisioner
+from nbval.kernel import CURRENT_ENV_KERNEL_NAME, RunningKernel
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="torch cannot be forked here")
+
+LOOK = """
+import json, os, random, sys
+from IPython.display import display
+found = {"ddplab": "ddplab" in sys.modules, "torch": "torch" in sys.modules, "pid": os.getpid()}
+found |= {"folder": os.getcwd(), "argv": sys.argv, "orig_argv": sys.orig_argv, "setting": os.environ.get("MY_SETTING")}
+found["leads"] = os.getsid(0) == os.getpgid(0) == os.getpid()
+import numpy, torch
+found["random"] = [random.random(), numpy.random.rand(), torch.rand(1).item()]
+from ddplab import launch
+found["ranks"] = launch(lambda: (os.getppid(), random.random(), torch.rand(1).item()), quiet=True).results
+found["children"] = [int(line) for line in os.popen(f"pgrep -P {os.getpid()}")]
+print(json.dumps(found))
+"""
+
+
+class Warm(RunningKernel):
+    def __init__(self, folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
+            super().__init__(CURRENT_ENV_KERNEL_NAME, cwd=str(folder))
+
+    @property
+    def process(self) -> warm_kernels.WarmKernel:
+        return self.km.provisioner.process
+
+    def look(self) -> dict:
+        message_id = self.execute_cell_input(LOOK, allow_stdin=False)
+        while (message := self.get_message("iopub", 60))["msg_type"] != "stream":
+            assert message["msg_type"] != "error", message["content"]
+        self.await_reply(message_id, 60)
+        return json.loads(message["content"]["text"])
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Started before the tests, which look at what they leave; it serves this process's notebooks too."""
+    Warm(".").stop()
+
+
+def test_a_warm_kernel_is_what_was_asked_for_and_another_one_each_time(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_SETTING", "new")
+    found = []
+    for _ in range(2):
+        kernel = Warm(tmp_path)
+        found.append(look := kernel.look())
+        assert look["torch"] and not look["ddplab"] and look["leads"]
+        assert (look["pid"], look["folder"], look["setting"]) == (kernel.process.pid, str(tmp_path), "new")
+        assert look["orig_argv"][:3] == [sys.executable, "-m", "ipykernel_launcher"]
+        assert look["argv"][1:] == look["orig_argv"][3:] and look["argv"][0].endswith("ipykernel_launcher.py")
+        assert {rank[0] for rank in look["ranks"]} < set(look["children"]), "the forkserver is the kernel's child"
+        kernel.stop()
+    numbers = [[*look["random"], *(number for rank in look["ranks"] for number in rank[1:])] for look in found]
+    assert len({*numbers[0], *numbers[1]}) == 14
+
+
+def test_a_warm_kernel_tells_how_it_ended(server, tmp_path):
+    asked, killed = Warm(tmp_path), Warm(tmp_path)
+    process = killed.process
+    assert process.poll() is None
+    process.kill()
+    assert process.wait() == process.poll() == -9
+    process = asked.process
+    asked.km.shutdown_kernel()
+    assert process.wait() == 0
+    for kernel in (asked, killed):
+        kernel.kc.stop_channels()
+
+
+def test_nothing_is_left_of_a_killed_client(tmp_path):
+    """Not its server, no kernel with a forkserver and processes for ranks, none whose forkserver still waits."""
+    code = "import sys, test_warm_kernels as test\nidle, used = test.Warm('.'), test.Warm('.')\nused.look()"
+    code += "\nprint('up', flush=True)\nsys.stdin.read()"
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__), "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout.readline() == "up\n"
+        family = psutil.Process(client.pid).children(recursive=True)
+        assert len(family) >= 6  # the server, two kernels, two forkservers, the resource tracker
+        client.kill()
+    assert psutil.wait_procs(family, 15)[1] == []
