@@ -1,0 +1,58 @@
+"""What tools/make_pages.py reads off the lessons, and where it writes it."""
+
+import pytest
+from make_pages import BEGIN, END, WAYS, made
+from nbformat.v4 import new_markdown_cell, new_notebook
+from run_notebooks import normalise, read, write
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A course of one lesson for each stop on the ways, with exercises for the first."""
+
+    def page(kind, number, title, *sources, minutes=0):
+        path = tmp_path / kind / f"{number[0]}_part" / f"{number}_it.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        notebook = new_notebook(cells=[new_markdown_cell(text) for text in (f"# {title}", *sources)])
+        notebook.metadata["ddplab"] = {"minutes": minutes}
+        for cell in notebook.cells:
+            cell.id = ""
+        normalise(notebook)
+        write(notebook, path)
+        return path
+
+    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n\n## The lessons\n\n{BEGIN}\n{END}\n")
+    part = page("lessons", "1.0", "Part 1 · The first", f"{BEGIN}\nold\n{END}")
+    numbers = sorted({number for numbers in WAYS.values() for number in numbers})
+    lessons = {number: page("lessons", number, f"{number} · Its `title`", "The end.", minutes=10) for number in numbers}
+    page("exercises", "1.1", "Exercises")
+    return tmp_path, part, lessons
+
+
+def test_a_parts_page_lists_its_lessons_with_minutes_and_exercises(course):
+    root, part, _ = course
+    part.write_text(made(root)[part])
+    row = "| 1.1 | [Its `title`](1.1_it.ipynb) | 10 | [exercises](../../exercises/1_part/1.1_it.ipynb) |"
+    assert row in read(part).cells[-1].source and "old" not in read(part).cells[-1].source
+
+
+def test_the_readme_has_the_ways_with_their_minutes_and_the_map(course):
+    root, _, _ = course
+    text = made(root)[root / "README.md"]
+    assert (
+        f"**In an hour** ({10 * len(WAYS['an hour'])} minutes of lessons): [1.1](lessons/1_part/1.1_it.ipynb) → "
+        in text
+    )
+    assert text.index("## The lessons") < text.index("### Part 1 · [The first](lessons/1_part/1.0_it.ipynb)")
+
+
+def test_a_lesson_says_once_where_each_way_goes_on(course):
+    root, _, lessons = course
+    first, second = WAYS["an hour"][:2]
+    for _ in range(2):  # writing twice changes nothing
+        for path, text in made(root).items():
+            path.write_text(text)
+    last = read(lessons[first]).cells[-1].source
+    assert last.count(f"On the way of an hour: [{second} · Its `title`](") == 1 and last.startswith("The end.")
+    assert BEGIN not in read(lessons[WAYS["half a day"][-1]]).cells[-1].source
+    assert made(root) == {path: path.read_text() for path in made(root)}

@@ -1,0 +1,138 @@
+"""Write what can be read off the lessons: README's map, the table on each part's page, the links of the ways through.
+
+    python tools/make_pages.py           # write
+    python tools/make_pages.py --check   # write nothing; fail where a page is not what it would be
+
+A lesson's metadata says how long it takes and its first cell has its title. All else on these pages is written by hand.
+"""
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import nbformat
+from run_notebooks import ROOT, read
+
+# What a way leads through, in order. tests/test_course.py follows its links, and looks that nothing needed is left out.
+WAYS = {
+    "an hour": ["1.1", "3.1", "4.1", "5.1"],
+    "half a day": ["1.1", "1.2", "2.1", "3.1", "3.3", "4.1", "4.2", "4.6", "5.1", "5.4", "6.1"],
+}
+BEGIN, END = "<!-- made by tools/make_pages.py: -->", "<!-- until here -->"
+
+
+class Page(NamedTuple):
+    """A lesson or a part's page: its number ("4.1"), title, minutes (0 for a part's page), and file."""
+
+    number: str
+    title: str
+    minutes: int
+    path: Path
+
+
+def pages(root: Path) -> list[Page]:
+    found = []
+    for path in sorted((root / "lessons").glob("*/*.ipynb")):
+        notebook = read(path)
+        title = notebook.cells[0].source.splitlines()[0].removeprefix("# ").partition(" · ")[2]
+        found.append(Page(path.name.split("_")[0], title, notebook.metadata.get("ddplab", {}).get("minutes", 0), path))
+    return found
+
+
+def link(page: Page, folder: Path, numbered: bool = True) -> str:
+    words = f"{page.number} · {page.title}" if numbered else page.title
+    return f"[{words}]({os.path.relpath(page.path, folder)})"
+
+
+def beside(page: Page, folder: Path, root: Path) -> str:
+    """Links from a page in `folder` to a lesson's exercises and their solutions; "" where it has none."""
+    there = [(kind, root / kind / page.path.relative_to(root / "lessons")) for kind in ("exercises", "solutions")]
+    return ", ".join(f"[{kind}]({os.path.relpath(path, folder)})" for kind, path in there if path.exists())
+
+
+def table(lessons: list[Page], folder: Path, root: Path) -> str:
+    rows = [
+        f"| {it.number} | {link(it, folder, False)} | {it.minutes or ''} | {beside(it, folder, root)} |"
+        for it in lessons
+    ]
+    return "\n".join(["|     | Lesson | Minutes | |", "|-----|--------|--------:|-|", *rows])
+
+
+def map_of_all(found: list[Page], root: Path) -> str:
+    """README's map: each part with its lessons, and the ways."""
+    text = []
+    for part in (it for it in found if it.number.endswith(".0")):
+        lessons = [it for it in found if it.number[0] == part.number[0] and it is not part]
+        text += [f"### Part {part.number[0]} · {link(part, root, False)}", "", table(lessons, root, root), ""]
+    return "\n".join(text).rstrip()
+
+
+def ways(found: list[Page], folder: Path) -> str:
+    """The ways through the course, each with its links and how long it takes."""
+    by_number, lines = {it.number: it for it in found}, []
+    for name, numbers in WAYS.items():
+        on_it = [by_number[number] for number in numbers]
+        stops = " → ".join(f"[{it.number}]({os.path.relpath(it.path, folder)})" for it in on_it)
+        lines.append(f"- **In {name}** ({sum(it.minutes for it in on_it)} minutes of lessons): {stops}")
+    total = sum(it.minutes for it in found if not it.number.startswith("9"))
+    lines.append(
+        f"- **In two days:** all parts in order, {round(total / 60)} hours of lessons; the exercises come on top."
+    )
+    return "\n".join(lines)
+
+
+def onward(page: Page, found: list[Page]) -> str:
+    """For the last cell of a lesson: where each way that passes here goes on, if that is not the next page."""
+    by_number, lines = {it.number: it for it in found}, []
+    for name, numbers in WAYS.items():
+        if page.number in numbers[:-1]:
+            after = by_number[numbers[numbers.index(page.number) + 1]]
+            lines.append(f"On the way of {name}: {link(after, page.path.parent)}.")
+    return "\\\n".join(lines)
+
+
+def between(text: str, made: str) -> str:
+    """The text with what stands between the two marks replaced; as it is where it has no marks."""
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{made}\n{END}", text, flags=re.DOTALL)
+
+
+def made(root: Path) -> dict[Path, str]:
+    """Each page's file with the text that it should have."""
+    found, files = pages(root), {}
+    readme = root / "README.md"
+    before, heading, after = readme.read_text(encoding="utf-8").partition("## The lessons")
+    files[readme] = between(before, ways(found, root)) + heading + between(after, map_of_all(found, root))
+    for page in found:
+        notebook, folder = read(page.path), page.path.parent
+        last = notebook.cells[-1]
+        if page.number.endswith(".0"):
+            lessons = [it for it in found if it.number[0] == page.number[0] and it is not page]
+            last.source = between(last.source, table(lessons, folder, root))
+        else:
+            for cell in notebook.cells[:-1]:
+                cell.source = between(cell.source, ways(found, folder))
+            further = onward(page, found)
+            last.source = last.source.partition(BEGIN)[0].rstrip() + (
+                f"\n\n{BEGIN}\n{further}\n{END}" if further else ""
+            )
+        files[page.path] = nbformat.writes(notebook).rstrip() + "\n"
+    return files
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, fail where a page differs")
+    only_check = parser.parse_args().check
+    drifted = [(path, text) for path, text in made(ROOT).items() if path.read_text(encoding="utf-8") != text]
+    for path, text in drifted:
+        print(f"{path.relative_to(ROOT)} {'is not what tools/make_pages.py makes' if only_check else 'written'}")
+        if not only_check:
+            path.write_text(text, encoding="utf-8")
+    return 1 if drifted and only_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
