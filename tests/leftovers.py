@@ -6,18 +6,18 @@ import time
 
 import psutil
 
-there_before: set[int] = set()  # the browser tests' JupyterLab, which lives as long as its tests
+there_before: set[int] = set()  # the browser tests' JupyterLab and the warm kernels' server, which outlive a test
 
 
 def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
     """Return what descends from this process since the test began, or from another; less multiprocessing's servers
     and the processes that wait to become ranks."""
-    return [process for process in _descendants(pid) if not _is_spare(process)]
+    return [process for process in _descendants(pid) if not _is_spare(process) and _is_new(process, pid)]
 
 
 def spares_alive(pid: int | None = None) -> list[psutil.Process]:
     """Return the processes below this one, or another, that wait to become ranks."""
-    return [process for process in _descendants(pid) if _is_spare(process)]
+    return [process for process in _descendants(pid) if _is_spare(process) and _is_new(process, pid)]
 
 
 def _is_spare(process: psutil.Process) -> bool:
@@ -40,13 +40,22 @@ def _descendants(pid: int | None) -> list[psutil.Process]:
     alive = []
     for process in me.children(recursive=True):
         try:
-            theirs = {process.pid, *(parent.pid for parent in process.parents())}  # the browser starts helpers late
-            gone = process.status() == psutil.STATUS_ZOMBIE or (pid is None and theirs & there_before)
-            if not gone and not is_server(process):
+            if process.status() != psutil.STATUS_ZOMBIE and not is_server(process):
                 alive.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):
             pass
     return alive
+
+
+def _is_new(process: psutil.Process, pid: int | None) -> bool:
+    """Tell whether a process descends from nothing that was there before: the browser starts helpers late.
+
+    To look for its parents takes longer than all else here, so it is asked last.
+    """
+    try:
+        return pid is not None or not {process.pid, *(parent.pid for parent in process.parents())} & there_before
+    except psutil.NoSuchProcess:
+        return False
 
 
 def run_folders(folder: str | None = None) -> list[str]:
