@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import sys
 import threading
@@ -245,6 +246,8 @@ def redirect_output(folder: Folder, rank: int) -> None:
 def introduce(folder: Folder, rank: int) -> None:
     """Say who this rank is, and have it tell where it is: its stacks on SIGUSR1 and when it crashes (SIGABRT, SIGSEGV),
     its latest collectives when somebody opens the pipe for writing."""
+    if limit := os.environ.get("DDPLAB_WRITE_LIMIT"):  # an exercise is being checked, and may log without end
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
     stacks = open(folder.of(rank, "stacks"), "w")
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
     faulthandler.enable(stacks)

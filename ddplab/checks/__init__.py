@@ -15,11 +15,12 @@ machine cannot tell. Everything else that the learner's code raises is caught he
 import contextlib
 import importlib
 import inspect
-import io
 import json
 import linecache
 import os
 import re
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -28,6 +29,9 @@ from typing import Any
 CORRECT, NOT_YET = "correct", "not yet"
 BLANK, CANNOT_CHECK = "not filled in yet", "cannot check here"
 UNKNOWN = "no such exercise"
+
+LIMIT = 60.0  # seconds that a check waits for an answer, whatever the answer does
+WRITTEN = 20_000_000  # bytes, in any one file of a rank that is being checked: its rows, its output, its own
 
 BLANK_CODE = "your code here"  # what the exercise notebooks raise where the learner has written nothing yet
 
@@ -115,7 +119,7 @@ def judge(id: str, /, *answers: Any, **named: Any) -> Verdict:
         known = ", ".join(sorted(EXERCISES)) or "none"
         return Verdict(str(id), "", UNKNOWN, f"the exercises loaded so far are {known}")
     try:
-        with _random_state_kept(), _output_hidden():
+        with _random_state_kept(), _output_hidden(), _limits():
             _ask(found, answers, named)
     except Exception as error:
         state, message, hint = _explain(error, found)
@@ -188,6 +192,8 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
 
     if "RankTimeoutError" in kinds:
         return NOT_YET, f"your ranks never finished: {text.splitlines()[0]}", ""
+    if "File too large" in text:
+        return NOT_YET, f"your code logs or prints without end: more than {WRITTEN:,} bytes", "Does the loop end?"
     what = name + (f": {text.splitlines()[0]}" if text else "")
     if rank_error:
         rank = getattr(error, "rank", None)
@@ -249,5 +255,36 @@ def _random_state_kept() -> Iterator[None]:
 @contextlib.contextmanager
 def _output_hidden() -> Iterator[None]:
     """What the learner's code prints while it is checked would come between the verdicts."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
         yield
+
+
+@contextlib.contextmanager
+def _limits() -> Iterator[None]:
+    """End an answer that runs, logs or prints without end, in the notebook or in its ranks.
+
+    Raises NotYet after LIMIT seconds, by way of the interrupt that ■ sends: it stops ranks too, and leaves nothing.
+    """
+    rung = threading.Event()
+
+    def ring(*_: object) -> None:
+        rung.set()
+        signal.raise_signal(signal.SIGINT)
+
+    on_main = threading.current_thread() is threading.main_thread()  # only there can a signal be handled
+    before = signal.signal(signal.SIGALRM, ring) if on_main else None
+    os.environ["DDPLAB_WRITE_LIMIT"] = str(WRITTEN)  # see ddplab.worker
+    try:
+        if on_main:
+            signal.setitimer(signal.ITIMER_REAL, LIMIT, 1)  # and again, should the answer catch the first
+        yield
+    except KeyboardInterrupt:
+        if not rung.is_set():
+            raise  # somebody's own ■
+        what = f"your code had not ended after {LIMIT:.0f} seconds, and was stopped"
+        raise NotYet(what, hint="Does every loop in it end, on every rank?") from None
+    finally:
+        del os.environ["DDPLAB_WRITE_LIMIT"]
+        if on_main:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)

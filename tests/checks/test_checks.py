@@ -6,6 +6,8 @@ import inspect
 import json
 import random
 import re
+import signal
+import time
 from pathlib import Path
 
 import cloudpickle
@@ -13,7 +15,7 @@ import numpy
 import pytest
 import torch
 
-from ddplab import checks, launch
+from ddplab import checks, launch, log
 from ddplab.checks import CannotCheck, NotFilledIn, NotYet, check, exercise, judge
 from ddplab.checks.common import ASKED
 
@@ -288,6 +290,31 @@ def test_an_interrupt_passes(made):
 
     with pytest.raises(KeyboardInterrupt):
         made(judged)(1)
+
+
+@pytest.mark.parametrize("on", ["the notebook", "ranks"])
+def test_an_answer_that_does_not_end_is_stopped_and_told(made, monkeypatch, on):
+    def endless():
+        while True:
+            time.sleep(0.1)
+            if on == "ranks":
+                log(busy=1)  # which counts as progress, so that launch's own limit does not apply
+
+    monkeypatch.setattr(checks, "LIMIT", 2.0)
+    verdict = made(lambda answer: launch(answer, nproc_per_node=2) if on == "ranks" else answer())(endless)
+    assert verdict.message == "your code had not ended after 2 seconds, and was stopped"
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("how", ["log", "print"])
+def test_an_answer_that_writes_without_end_is_stopped_and_told(made, monkeypatch, how):
+    def endless():
+        while True:
+            log(left=1) if how == "log" else print("left")
+
+    monkeypatch.setattr(checks, "WRITTEN", 100_000)
+    verdict = made(lambda answer: launch(answer, nproc_per_node=2))(endless)
+    assert verdict.message == "your code logs or prints without end: more than 100,000 bytes"
 
 
 @pytest.mark.parametrize(("answers", "named"), [((), {}), ((1, 2), {}), ((), {"wrong": 1})])
