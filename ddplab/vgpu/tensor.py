@@ -421,6 +421,9 @@ def _check_rnn(x, *args):  # input, [batch sizes,] hidden, weights, ...
             if t.device != x.device:
                 found = f"found input tensor at {x.device} and {what} tensor at {t.device}"
                 raise RuntimeError(f"Input and {what} tensors are not at the same device, {found}")
+    for name, t in zip(("hx", "cx"), _tensors([hidden]), strict=False):
+        if not t.is_contiguous():  # as cuDNN has it
+            raise RuntimeError(f"rnn: {name} is not contiguous")
     return x, *args
 
 

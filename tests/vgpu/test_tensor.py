@@ -39,6 +39,11 @@ def test_device_errors_read_as_on_cuda(g):
         nn.LSTM(2, 2).to(g.d0)(a, (torch.zeros(1, 2), torch.zeros(1, 2)))
     with pytest.raises(RuntimeError, match=f"Input and parameter tensors are not at the same device.*{g.d0} .*cpu"):
         nn.LSTM(2, 2)(a, tuple(torch.zeros(1, 2).to(g.d0) for _ in range(2)))
+    for name, apart in (("hx", (True, False)), ("cx", (False, True))):  # two layers first, two rows second, and strided
+        states = [torch.zeros(2, 2, 2).to(g.d0) for _ in range(2)]
+        states = [state.transpose(0, 1) if strided else state for state, strided in zip(states, apart, strict=True)]
+        with pytest.raises(RuntimeError, match=f"rnn: {name} is not contiguous"):
+            nn.LSTM(2, 2, num_layers=2).to(g.d0)(a[None].repeat(3, 1, 1), tuple(states))
     with pytest.raises(
         RuntimeError, match="indices should be either on cpu or on the same device as the indexed tensor"
     ):
