@@ -1,0 +1,81 @@
+"""Pictures of `nn.DataParallel`: where one forward's pieces are, and how a batch of sentences is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ddplab.plots import STYLE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STAGES = ("", "scatter", "replicate", "parallel_apply", "gather")
+
+
+def one_forward(crossed: Mapping[str, int]) -> Figure:
+    """Draw one forward of eight images on two GPUs, from left to right, a row of boxes for each GPU.
+
+    Args:
+        crossed: the bytes that go from one GPU to the other in the stages "scatter", "replicate" and "gather".
+
+    Thin arrows stay on a GPU; thick ones cross, and have their bytes beside them. Returns the matplotlib figure.
+    """
+    import matplotlib.pyplot as plt
+
+    boxes = {(0, 1): "8 images", (4, 1): "8 x 10\nscores"}
+    for row in (0, 1):
+        boxes |= {(1, row): "4 images", (2, row): "replica", (3, row): "4 x 10\nscores"}
+    crossings = {"scatter": ((0, 1), (1, 0)), "replicate": ((2, 1), (2, 0)), "gather": ((3, 0), (4, 1))}
+    stays = [((column, row), (column + 1, row)) for column, row in boxes if (column + 1, row) in boxes]
+    figure = new_figure(9, 3)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        placed = {}
+        for place, what in boxes.items():
+            frame = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "black"}
+            placed[place] = axis.text(*place, what, ha="center", va="center", fontsize=10, bbox=frame)
+        for start, end in [*stays, *crossings.values()]:  # drawn after the boxes, so that they end at their frames
+            crosses = start[1] != end[1]
+            look = {"lw": 3, "color": "C1"} if crosses else {"lw": 1, "color": "black"}
+            from_, to = placed[start].get_bbox_patch(), placed[end].get_bbox_patch()
+            arrow = {"arrowstyle": "-|>", "mutation_scale": 18 if crosses else 12, "shrinkA": 2, "shrinkB": 2, **look}
+            axis.annotate("", end, start, arrowprops={"patchA": from_, "patchB": to, **arrow}, zorder=3)
+        for stage, ((left, _), (right, _)) in crossings.items():
+            axis.text((left + right) / 2 + 0.2, 0.5, f"{crossed[stage]:,} bytes", va="center")
+        axis.set_xticks(range(5), STAGES)
+        axis.set(xlim=(-0.5, 4.5), ylim=(-0.4, 1.4), yticks=[0, 1], yticklabels=["gpus[1]", "gpus[0]"])
+    return figure
+
+
+def sentence_grid(sentences: Sequence[Sequence[str]], ends: Sequence[int] = ()) -> Figure:
+    """Draw a padded batch of sentences, a row for each, a box for each word, and the cut between two GPUs.
+
+    Args:
+        sentences: each as a list of words; the first half is GPU 0's.
+        ends: how many words wide each GPU's result is, drawn as a dashed line across its half.
+
+    Padding is hatched, and the cut is a thick line. Returns the matplotlib figure.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    width, cut = max(map(len, sentences)), (len(sentences) + 1) // 2
+    figure = new_figure(9, 3.6)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        for row, sentence in enumerate(sentences):
+            for column in range(width):
+                word = sentence[column] if column < len(sentence) else None
+                look = {"facecolor": "white"} if word is not None else {"facecolor": "0.92", "hatch": "////"}
+                axis.add_patch(Rectangle((column, row), 1, 1, edgecolor="0.6", **look))
+                if word is not None:
+                    axis.text(column + 0.5, row + 0.5, word, ha="center", va="center", color="black")
+        axis.axhline(cut, color="black", linewidth=4)
+        for gpu, end in enumerate(ends):
+            top, bottom = (0, cut) if gpu == 0 else (cut, len(sentences))
+            axis.plot([end, end], [top + 0.1, bottom - 0.1], "C1--", linewidth=4)
+        middles = [cut / 2, (cut + len(sentences)) / 2]
+        axis.set(xlim=(0, width + 0.05), ylim=(len(sentences), 0), xticks=[])
+        axis.set_yticks(middles, ["GPU 0", "GPU 1"])
+    return figure

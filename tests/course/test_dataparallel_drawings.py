@@ -1,0 +1,48 @@
+"""Pictures of `nn.DataParallel`, read back: bytes beside the arrows, arrows clear of boxes, padding hatched."""
+
+import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from ddplab.course.dataparallel_drawings import one_forward, sentence_grid
+
+matplotlib.use("Agg")
+
+CROSSED = {"scatter": 1024, "replicate": 19240, "gather": 160}
+
+
+def test_each_crossing_has_its_bytes_beside_it():
+    axis = one_forward(CROSSED).axes[0]
+    texts = [text.get_text() for text in axis.texts]
+    assert [text for text in texts if "bytes" in text] == ["1,024 bytes", "19,240 bytes", "160 bytes"]
+    assert texts.count("4 images") == texts.count("replica") == 2 and "8 images" in texts
+    assert [label.get_text() for label in axis.get_xticklabels()][1:] == [
+        "scatter", "replicate", "parallel_apply", "gather",
+    ]  # fmt: skip
+
+
+def test_no_arrowhead_is_behind_a_box():
+    figure = one_forward(CROSSED)
+    FigureCanvasAgg(figure).draw()
+    texts = figure.axes[0].texts
+    frames = [text.get_bbox_patch().get_window_extent() for text in texts if text.get_bbox_patch()]
+    arrows = [text.arrow_patch for text in texts if getattr(text, "arrow_patch", None)]
+    assert len(frames) == 8 and len(arrows) == 9
+    for arrow in arrows:
+        line, head = arrow._get_path_in_displaycoord()[0]
+        for x, y in [*line.vertices, *head.vertices[:3]]:
+            assert not any(frame.x0 < x < frame.x1 and frame.y0 < y < frame.y1 for frame in frames)
+
+
+def test_padding_is_hatched_and_words_stand_in_their_boxes():
+    axis = sentence_grid([["a", "b", "c"], ["d", "e"], ["f"], []]).axes[0]
+    assert [bool(patch.get_hatch()) for patch in axis.patches] == [False] * 3 + [False] * 2 + [True, False] + [True] * 5
+    assert [text.get_text() for text in axis.texts] == list("abcdef")
+    (cut,) = axis.lines
+    assert list(cut.get_ydata()) == [2, 2]
+
+
+def test_dashed_lines_end_each_gpus_result():
+    axis = sentence_grid([["a", "b"], ["c", "d"], ["e"], ["f"]], ends=[2, 1]).axes[0]
+    first, second = axis.lines[1:]
+    assert list(first.get_xdata()) == [2, 2] and list(second.get_xdata()) == [1, 1]
+    assert max(first.get_ydata()) < 2 < min(second.get_ydata()) and second.get_linestyle() == "--"
