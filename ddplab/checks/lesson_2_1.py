@@ -7,7 +7,7 @@ from unittest import mock
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, asks, expect_all, gpus_for, hint_for, kind, needs_function, number
@@ -29,17 +29,18 @@ NUMBERS = asks(
         (1, "that is the first GPU's", "The gradients of all replicas come home."),
         (4, "that is the last GPU's", "The gradients of all replicas come home."),
     ),
-    Number("never_seen", 750, "The sampler serves one share of four.").with_mistakes(
-        (250, "those are the ones that are seen", "And the others?"),
-        (0, "so it would be if there were four processes", "Who loads the shares of ranks 1, 2 and 3?"),
-        (500, "that holds for num_replicas=2", "The sampler keeps one share of four."),
+    Number("averaged", 1, "Nobody divides but your loss. By what does it divide?").with_mistakes(
+        (2.5, "that is the mean of the four GPUs' gradients", "The mean is over the ten outputs, not over GPUs."),
+        (10, "that is the gradient of the sum", "The mean of ten outputs is their sum, divided."),
+        (4, "that is divided by 2.5", "The mean is over the ten outputs."),
+        (0.25, "that is divided twice", "Once by the ten outputs; DataParallel divides by nothing."),
     ),
 )
 
 
 @exercise("2.1.1", "Numbers of one step")
-def numbers(sizes: Any, copied: Any, grad: Any, never_seen: Any) -> None:
-    """A batch of 10 on four GPUs; a million parameters; gradients 1 to 4; a DistributedSampler."""
+def numbers(sizes: Any, copied: Any, grad: Any, averaged: Any) -> None:
+    """A batch of 10 on four GPUs; a million parameters; gradients 1 to 4, of a sum and of a mean."""
     try:
         parts = [number("sizes", size) for size in sizes]
     except TypeError:
@@ -52,40 +53,48 @@ def numbers(sizes: Any, copied: Any, grad: Any, never_seen: Any) -> None:
             raise NotYet(f"{shown}: {len(parts)} numbers for four GPUs", "One number for each GPU.")
         hint = "It divides, rounds up, and gives that many to each until nothing is left. Try scatter, or `chunk`."
         raise NotYet(f"{shown}: that would be fairer than what scatter does", hint)
-    expect_all(NUMBERS, {"copied": copied, "grad": grad, "never_seen": never_seen})
+    expect_all(NUMBERS, {"copied": copied, "grad": grad, "averaged": averaged})
 
 
 @exercise("2.1.2", "A forward of your own")
 def own_forward(forward: Callable[..., Any]) -> None:
     """`forward(net, batch, gpus)` must be nn.DataParallel's, for batches of 8, 3 and 1, gradients included."""
     needs_function("forward", forward)
-    with gpus_for(2) as gpus:
-        net = MLP(hidden=4).to(gpus[0])
-        model = nn.DataParallel(net, device_ids=gpus)
-        for size, devices in ((8, 2), (3, 2), (1, 1)):
-            batch = torch.randn(size, 1, 8, 8).to(gpus[0])
-            where = f"with a batch of {size}"
-            itself = mock.patch.object(nn.DataParallel, "forward", autospec=True, side_effect=nn.DataParallel.forward)
-            with _noted(net) as seen, itself as wrapped:
-                got = _hinted(where, forward, net, batch, gpus)
-            if not isinstance(got, torch.Tensor):
-                hint = "`return` the result." if got is None else "One tensor: gather the parts."
-                raise NotYet(f"{where} it returns {kind(got)}, not a tensor", hint)
-            if wrapped.called:
-                raise NotYet("that is `nn.DataParallel` itself", "The four functions, from scatter to gather.")
-            if len({where for where, _ in seen}) < devices:
-                used = sorted({str(where) for where, _ in seen})
-                hint = "Scatter the batch over `gpus`, and give each replica its part."
-                raise NotYet(f"{where} only {used[0] if used else 'no GPU'} computes", hint)
-            if sum(n for _, n in seen) != size:
-                hint = "Scatter the batch; every replica gets its part, and no more."
-                raise NotYet(f"{where} the GPUs compute {sum(n for _, n in seen)} images", hint)
-            wanted = model(batch)
-            if got.device != wanted.device:
-                raise NotYet(f"{where} the result is on {got.device}", "Gather it on `gpus[0]`.")
-            if got.shape != wanted.shape or not torch.allclose(got, wanted, atol=1e-5):
-                raise NotYet(f"{where} the scores are not those of DataParallel", "Gather the parts in order.")
-            _same_gradients(where, net, got, wanted)
+    for n, sizes in ((2, (8, 3, 1)), (3, (8, 4))):
+        with gpus_for(n) as gpus:
+            _judge_forward(forward, gpus, sizes, " on three GPUs" if n == 3 else "")
+
+
+def _judge_forward(forward: Callable[..., Any], gpus: Any, sizes: tuple[int, ...], on: str) -> None:
+    net = MLP(hidden=4).to(gpus[0])
+    model = nn.DataParallel(net, device_ids=gpus)
+    for size in sizes:
+        devices = len(torch.empty(size).chunk(len(gpus)))
+        batch = torch.randn(size, 1, 8, 8).to(gpus[0])
+        where = f"with a batch of {size}{on}"
+        itself = mock.patch.object(nn.DataParallel, "forward", autospec=True, side_effect=nn.DataParallel.forward)
+        with _noted(net) as seen, itself as wrapped:
+            got = _hinted(where, forward, net, batch, gpus)
+        if not isinstance(got, torch.Tensor):
+            hint = "`return` the result." if got is None else "One tensor: gather the parts."
+            raise NotYet(f"{where} it returns {kind(got)}, not a tensor", hint)
+        if wrapped.called:
+            raise NotYet("that is `nn.DataParallel` itself", "The four functions, from scatter to gather.")
+        if len({where for where, _ in seen}) < devices:
+            used = sorted({str(where) for where, _ in seen})
+            hint = "Scatter the batch over `gpus`, and give each replica its part."
+            if len(used) > 1:
+                raise NotYet(f"{where} only {' and '.join(used)} compute", "As many GPUs as there are in `gpus`.")
+            raise NotYet(f"{where} only {used[0] if used else 'no GPU'} computes", hint)
+        if sum(n for _, n in seen) != size:
+            hint = "Scatter the batch; every replica gets its part, and no more."
+            raise NotYet(f"{where} the GPUs compute {sum(n for _, n in seen)} images", hint)
+        wanted = model(batch)
+        if got.device != wanted.device:
+            raise NotYet(f"{where} the result is on {got.device}", "Gather it on `gpus[0]`.")
+        if got.shape != wanted.shape or not torch.allclose(got, wanted, atol=1e-5):
+            raise NotYet(f"{where} the scores are not those of DataParallel", "Gather the parts in order.")
+        _same_gradients(where, net, got, wanted)
 
 
 def _same_gradients(where: str, net: Any, got: Any, wanted: Any) -> None:
@@ -169,7 +178,7 @@ def _hint(what: str, got: Mapping[str, Any], before: list[str]) -> str:
 def mended(careful: Callable[..., Any]) -> None:
     """`careful(net, data, gpus)` must return a model and a loader in which the checklist finds no fault."""
     needs_function("careful", careful)
-    data = digits()
+    data = TensorDataset(digits().tensors[0], torch.arange(len(digits())))  # each sample says which one it is
     with gpus_for(2) as gpus:
         returned = careful(MLP(hidden=2), data, gpus)
         if not (isinstance(returned, tuple | list) and len(returned) == 2):
@@ -181,11 +190,15 @@ def mended(careful: Callable[..., Any]) -> None:
         for finding in dataparallel_checklist(model, loader).findings:
             if finding.ok is False:
                 raise NotYet(f"{finding.question} No: {finding.found}", finding.do)
-        if loader.batch_size != 50:
-            raise NotYet(f"its batches have {loader.batch_size} samples", "50 are asked for.")
-        first, second = ([tuple(labels.tolist()) for _, labels in loader] for _ in range(2))
-        if (served := sum(map(len, first))) != len(data):
-            raise NotYet(f"an epoch serves {served} of {len(data)} samples", "Leave the last batch in.")
+        first, second = ([which.tolist() for _, which in loader] for _ in range(2))
+        if any(len(batch) != 50 for batch in first[:-1]):
+            raise NotYet(f"its batches have {len(first[0])} samples", "50 are asked for.")
+        served = [sample for batch in first for sample in batch]
+        if len(set(served)) < len(served):
+            found = f"an epoch serves {len(set(served))} of {len(data)} samples, and some of them more than once"
+            raise NotYet(found, "Shuffled means: every sample once, in any order. Without replacement.")
+        if len(served) != len(data):
+            raise NotYet(f"an epoch serves {len(served)} of {len(data)} samples", "Leave the last batch in.")
         if first == second:
             raise NotYet("two epochs come in the same order", "`shuffle=True`")
 

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel, gather, parallel_apply, replicate, scatter
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
 # 2.1.2: a forward of your own
 
@@ -32,6 +32,15 @@ def nothing_scattered(net, batch, gpus):
 
 def no_replica(net, batch, gpus):
     return gather([net(part) for part in scatter(batch, gpus)], gpus[0])
+
+
+def two_named(net, batch, gpus):
+    return forward(net, batch, [gpus[0], gpus[1]])
+
+
+def by_chunks(net, batch, gpus):
+    parts = [part.to(gpu) for part, gpu in zip(batch.chunk(len(gpus)), gpus, strict=False)]
+    return gather(parallel_apply(replicate(net, gpus[: len(parts)]), parts), gpus[0])
 
 
 # 2.1.3: the prefix, taken off
@@ -71,6 +80,20 @@ def careless(net, data, gpus):
     return model, DataLoader(data, batch_size=1, sampler=DistributedSampler(data, num_replicas=len(gpus), rank=0))
 
 
+def by_batch_sampler(net, data, gpus):
+    batches = BatchSampler(RandomSampler(data), batch_size=50, drop_last=False)
+    return on_all(net, gpus), DataLoader(data, batch_sampler=batches)
+
+
+def with_replacement(net, data, gpus):
+    return careful(net, data, gpus, batch_size=50, sampler=RandomSampler(data, replacement=True))
+
+
+def batches_of_32(net, data, gpus):
+    batches = BatchSampler(RandomSampler(data), batch_size=32, drop_last=False)
+    return on_all(net, gpus), DataLoader(data, batch_sampler=batches)
+
+
 def with_a_sampler(net, data, gpus):
     sampler = DistributedSampler(data, num_replicas=len(gpus), rank=0)
     return careful(net, data, gpus)[0], DataLoader(data, batch_size=50, sampler=sampler)
@@ -80,18 +103,19 @@ SIZES = [3, 3, 3, 1]
 
 ANSWERS = {
     "2.1.1": {
-        "correct": (SIZES, 12_000_000, 10, 750),
+        "correct": (SIZES, 12_000_000, 10, 1),
         "wrong": [
-            (([3, 3, 2, 2], 12_000_000, 10, 750), ["`sizes` is 3, 3, 2, 2", "fairer"]),
-            (([2.5] * 4, 12_000_000, 10, 750), ["`sizes` is 2.5, 2.5, 2.5, 2.5", "fairer"]),
-            (([2, 2, 2, 2], 12_000_000, 10, 750), ["8 samples"]),
-            (([5, 5], 12_000_000, 10, 750), ["2 numbers for four GPUs"]),
-            ((10, 12_000_000, 10, 750), ["`sizes` is 10, not a list"]),
-            ((SIZES, 12_000_000, torch.tensor(1.0), 750), ["`grad` is 1", "the first GPU's"]),
+            (([3, 3, 2, 2], 12_000_000, 10, 1), ["`sizes` is 3, 3, 2, 2", "fairer"]),
+            (([2.5] * 4, 12_000_000, 10, 1), ["`sizes` is 2.5, 2.5, 2.5, 2.5", "fairer"]),
+            (([2, 2, 2, 2], 12_000_000, 10, 1), ["8 samples"]),
+            (([5, 5], 12_000_000, 10, 1), ["2 numbers for four GPUs"]),
+            ((10, 12_000_000, 10, 1), ["`sizes` is 10, not a list"]),
+            ((SIZES, 12_000_000, torch.tensor(1.0), 1), ["`grad` is 1", "the first GPU's"]),
         ],
     },
     "2.1.2": {
         "correct": forward,
+        "accepted": [by_chunks],
         "wrong": [
             (the_lessons_line, ["with a batch of 1", "AssertionError"]),
             (by_index, ["with a batch of 1", "IndexError"]),
@@ -99,6 +123,7 @@ ANSWERS = {
             (partial(forward, finish=lambda outputs, gpus: gather(outputs, "cpu")), ["the result is on cpu"]),
             (partial(forward, finish=lambda outputs, gpus: gather(outputs, gpus[1])), ["the result is on", ":1"]),
             (lambda net, batch, gpus: net(batch), ["with a batch of 8 only", ":0 computes"]),  # one gpu
+            (two_named, ["with a batch of 8 on three GPUs only", ":0 and", ":1 compute"]),
             (nothing_scattered, ["the GPUs compute 16 images"]),
             # the real one
             (lambda net, batch, gpus: nn.DataParallel(net, device_ids=gpus)(batch), ["`nn.DataParallel` itself"]),
@@ -138,12 +163,15 @@ ANSWERS = {
     },
     "2.1.4": {
         "correct": careful,
+        "accepted": [by_batch_sampler, partial(careful, batch_size=50, sampler=RandomSampler(range(1437)))],
         "wrong": [
             (careless, ["wrapped? No", "a single device"]),
             (
                 partial(careful, model=lambda net, gpus: nn.DataParallel(net, device_ids=gpus)),
                 ["weights on device_ids[0]? No", "is on cpu"],
             ),
+            (with_replacement, ["of 1437 samples, and some of them more than once"]),
+            (batches_of_32, ["its batches have 32 samples"]),
             (with_a_sampler, ["serve all the data? No", "719 of 1437"]),
             (partial(careful, model=lambda net, gpus: net.to(gpus[0])), ["wrapped? No", "a bare MLP"]),
             (partial(careful, batch_size=1, shuffle=True), ["reach every device? No", "a batch of 1"]),

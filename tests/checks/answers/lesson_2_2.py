@@ -47,6 +47,18 @@ def a_part_too_many(batch, gpus):
     return [batch // gpus] * gpus + [batch % gpus] if batch % gpus else [batch // gpus] * gpus
 
 
+def endless(batch, gpus):
+    found = []
+    while sum(found) < batch:
+        found.append(batch // (gpus + 1) if batch < gpus else 0)
+    return found
+
+
+def idle(batch, gpus):
+    while batch > 0:
+        pass
+
+
 # 2.2.2: a reader that needs no lengths
 
 
@@ -71,6 +83,15 @@ class FullLengths(Reader):
         lengths = torch.full((len(tokens),), tokens.size(1))
         packed = pack_padded_sequence(self.embed(tokens), lengths, batch_first=True)
         return pad_packed_sequence(self.lstm(packed)[0], batch_first=True)[0].flip(1)
+
+
+class RowByRow(Reader):
+    def forward(self, tokens):
+        hidden = torch.zeros(*tokens.shape, 6, device=tokens.device)  # float32
+        for i, sentence in enumerate(tokens):
+            n = int((sentence != 0).sum())
+            hidden[i, :n] = self.lstm(self.embed(sentence[None, :n]))[0][0]
+        return hidden
 
 
 class OtherLayers(Reader):
@@ -113,6 +134,23 @@ class Cells(NextWord):
 class CountsOnTheCpu(NextWord):
     def forward(self, tokens, targets):
         return self.losses(tokens, targets, "sum").view(1), (targets != 0).sum().view(1).cpu()
+
+
+class InFloat32(NextWord):
+    def forward(self, tokens, targets):
+        loss, count = super().forward(tokens, targets)
+        return loss.float(), count.float()
+
+
+class PaddingLearns(NextWord):
+    def forward(self, tokens, targets):
+        scores = self.head(self.lstm(self.embed(tokens))[0])
+        return nn.functional.cross_entropy(scores.mT, targets, reduction="sum").view(1), (targets != 0).sum().view(1)
+
+
+class OneSentence(NextWord):
+    def forward(self, tokens, targets):
+        return super().forward(tokens[:1], targets[:1])
 
 
 def batch_loss(outputs):
@@ -159,13 +197,15 @@ ANSWERS = {
             (rest_at_the_end, ["7 sentences on 3 GPUs", "[2, 2, 3]"]),
             (rest_dropped, ["7 sentences on 3 GPUs", "which is 6 sentences"]),
             (a_part_too_many, ["7 sentences on 3 GPUs", "more parts than GPUs"]),
+            (endless, ["`shares(8, 2)` had not ended after 100,000 lines"]),
+            (idle, ["`shares(8, 2)` had not ended"]),
             (lambda batch, gpus: -(-batch // gpus), ["`shares(8, 2)` gives 4", "not a list"]),  # only the first
             ([3, 3, 1], ["`shares` is [3, 3, 1], not a function"]),
         ],
     },
     "2.2.2": {
         "correct": Reader,
-        "accepted": [but(Reader, forward=lambda self, x: self.lstm(self.embed(x))[0] * (x != 0)[..., None])],
+        "accepted": [RowByRow, but(Reader, forward=lambda self, x: self.lstm(self.embed(x))[0] * (x != 0)[..., None])],
         "blank": but(Reader, forward=blank),
         "wrong": [
             (but(Reader, forward=lambda self, x: self.read(x, None)), ["on one GPU", "7 words wide", "`tokens` is 9"]),
@@ -202,6 +242,7 @@ ANSWERS = {
             # without a dimension; and a loss for each word
             (but(NextWord, forward=lambda self, x, y: (self.losses(x, y, "sum"), (y != 0).sum())), batch_loss),
             (but(NextWord, forward=lambda self, x, y: (self.losses(x, y, "none"), y != 0)), batch_loss),
+            (InFloat32, batch_loss),
         ],
         "blank": (but(NextWord, forward=blank), blank),
         "wrong": [
@@ -213,6 +254,8 @@ ANSWERS = {
             ((MeansAndSentences, batch_loss), ["on 2 GPUs", "% off"]),
             ((NextWord, lambda outputs: outputs[0].sum() / outputs[1].float().mean()), ["on 2 GPUs", "2 times"]),
             ((NextWord, lambda outputs: outputs[0].sum()), ["on one GPU", "18 times"]),
+            ((PaddingLearns, batch_loss), ["on one GPU", "padding has a loss"]),
+            ((OneSentence, batch_loss), ["on one GPU", "% off that of the mean over all words"]),
             ((Cells, batch_loss), ["on one GPU", "0.3333 times"]),
             ((NextWord, lambda outputs: outputs[0] / outputs[1].sum()), ["on 2 GPUs", "a tensor of shape (2,)"]),
             ((NextWord, lambda outputs: batch_loss(outputs).item()), ["on one GPU", "returns a float"]),
@@ -230,6 +273,8 @@ ANSWERS = {
         "wrong": [
             (but(Carrier, into=as_it_is, back=as_it_is), ["on one GPU", "raised RuntimeError", "Expected hidden"]),
             (but(Carrier, into=lambda self, state: state.reshape(2, -1, 6)), ["did not start from the state"]),
+            # what cuDNN refuses
+            (but(Carrier, into=lambda self, state: state.transpose(0, 1)), ["on one GPU", "hx is not contiguous"]),
             # it starts anew, from zeros
             (
                 but(Carrier, into=lambda self, state: torch.zeros(2, len(state), 6).to(state)),
