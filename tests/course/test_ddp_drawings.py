@@ -1,0 +1,47 @@
+"""Pictures of DDP, read back: the curves, the differences, the bars of buckets, the masks."""
+
+import matplotlib
+import pytest
+import torch
+
+from ddplab.course.ddp_drawings import beside, buckets_in_time, differences, masks
+
+matplotlib.use("Agg")
+
+
+def test_beside_draws_the_mean_of_the_ranks_over_one_device_and_each_rank_in_another_stroke():
+    (axis,) = beside([2.0, 1.0], [[1.0, 0.0], [3.0, 2.0]]).axes
+    one, mean, *ranks = axis.lines
+    assert one.get_ydata().tolist() == mean.get_ydata().tolist() == [2, 1]
+    assert one.get_linewidth() > 3 * mean.get_linewidth()
+    assert [line.get_ydata().tolist() for line in ranks] == [[1, 0], [3, 2]]
+    assert len({line.get_linestyle() for line in [mean, *ranks]}) == 3
+    labels = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert labels == ["one device", "2 ranks, the mean", "rank 0 alone", "rank 1 alone"]
+
+
+def test_differences_are_drawn_on_a_logarithmic_axis_with_named_lines():
+    (axis,) = differences({"float32": [1e-8, 2e-8], "float64": [1e-17, 2e-17]}, {"epsilon": 1e-7}).axes
+    first, second, line = axis.lines
+    assert axis.get_yscale() == "log" and first.get_ydata().tolist() == [1e-8, 2e-8]
+    assert first.get_marker() != second.get_marker()
+    assert set(line.get_ydata()) == {1e-7} and [text.get_text() for text in axis.texts] == ["epsilon"]
+
+
+def test_a_bar_is_a_bucket_from_where_it_leaves_to_where_it_is_back():
+    early = [("begins", 0, 10.0), ("ready", 1, 10.010), ("leaves", 0, 10.011), ("back", 0, 10.031)]
+    late = [("begins", 0, 10.0), ("ready", 1, 10.020), ("leaves", 0, 10.021), ("back", 0, 10.031)]
+    (axis,) = buckets_in_time({"second backward": [early, late]}).axes
+    spans = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches]
+    assert spans == [(pytest.approx(11), pytest.approx(31)), (pytest.approx(21), pytest.approx(31))]
+    assert [line.get_xdata()[0] for line in axis.lines] == [pytest.approx(10), pytest.approx(20)]
+    assert [text.get_text() for text in axis.texts] == ["layer 1", " bucket 0"] * 2 and axis.patches[0].get_hatch()
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["rank 0", "rank 1"]
+
+
+def test_masks_are_black_where_an_entry_was_dropped_with_a_line_between_ranks():
+    tables = [torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 0.0]])]
+    one, other = masks({"alike": tables[:1] * 2, "apart": tables}).axes
+    assert other.images[0].get_array().tolist() == [[True, False], [False, True]]
+    assert one.get_title() == "alike" and len(other.lines) == 1
+    assert [tick.get_text() for tick in other.get_yticklabels()] == ["rank 0", "rank 1"]
