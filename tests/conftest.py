@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from multiprocessing.process import BaseProcess
 
 # A folder of this test process alone, so that what other test processes are doing is not mistaken for a leftover.
@@ -68,6 +69,9 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_collection_modifyitems(items):
+    twice = [name for name, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"pytest-xdist would run one of those with the same name: {', '.join(twice)}")
     if torch.cuda.device_count() == 0:
         for item in items:
             if "gpu" in item.keywords:
