@@ -70,8 +70,7 @@ def pytest_runtest_protocol(item):
 
 def pytest_collection_modifyitems(items):
     twice = [name for name, count in Counter(item.nodeid for item in items).items() if count > 1]
-    if twice:
-        raise pytest.UsageError(f"pytest-xdist would run one of those with the same name: {', '.join(twice)}")
+    assert not twice, f"pytest-xdist would run one of those with the same name: {twice}"
     if torch.cuda.device_count() == 0:
         for item in items:
             if "gpu" in item.keywords:
