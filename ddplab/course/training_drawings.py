@@ -1,0 +1,150 @@
+"""Pictures of training on one device: images, losses, where a step's time and memory go, runs side by side, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from ddplab.plots import DASHES, MARKERS, STYLE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from ddplab.metrics import Metrics
+
+HATCHES = ("", "///", "...", "xxx", "---")
+
+
+def images(pictures: Tensor, labels: Tensor) -> Figure:
+    """Draw images, (n, 1, height, width), in a row, each with its label above."""
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(0.8 * len(pictures), 1.1)
+    with plt.style.context(STYLE):
+        axes = figure.subplots(1, len(pictures), squeeze=False)[0]
+        for axis, picture, label in zip(axes, pictures, labels, strict=True):
+            axis.imshow(picture[0].tolist(), cmap="gray_r")
+            axis.set_title(int(label), fontsize=10)
+            axis.set(xticks=[], yticks=[])
+    return figure
+
+
+def sorted_losses(losses: Sequence[float], whole: float, of: str) -> Figure:
+    """Draw the losses of many batches, sorted, a dot each, and the loss of them all as a dashed line.
+
+    of: what the line is the loss of, for the legend.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(6, 3)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        axis.plot(sorted(losses), "o", markersize=3, label="one batch each, sorted")
+        axis.axhline(whole, color="black", linestyle="--", label=of)
+        axis.set(xlabel="batches", ylabel="loss of one and the same model")
+        axis.legend()
+    figure.tight_layout()
+    return figure
+
+
+def step_times(times: Mapping[int, Sequence[float]], shown: int) -> Figure:
+    """Draw the phases of one batch size's step as bars, and the throughput of all sizes.
+
+    Args:
+        times: batch size → the seconds of forward, backward and update.
+        shown: the batch size whose phases are drawn.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(9, 3)
+    with plt.style.context(STYLE):
+        bars, curve = figure.subplots(1, 2)
+        bars.bar(["forward", "backward", "update"], [1000 * seconds for seconds in times[shown]])
+        bars.set(ylabel="milliseconds", title=f"one step, batch {shown}")
+        curve.loglog(list(times), [size / sum(phases) for size, phases in times.items()], "o-")
+        curve.set(xlabel="batch size", ylabel="images per second", title="throughput")
+    figure.tight_layout()
+    return figure
+
+
+def memory_bars(held: Mapping[str, Mapping[str, int]]) -> Figure:
+    """Draw what fills a device's memory as stacked bars.
+
+    held: a bar's name → what it is made of, from the bottom up: name → bytes. Every bar has the same names.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(1.5 * len(held) + 3, 3.4)
+    with plt.style.context([STYLE, {"hatch.linewidth": 0.6}]):
+        axis = figure.subplots()
+        bottoms = [0.0] * len(held)
+        for name, hatch in zip(next(iter(held.values())), HATCHES, strict=False):
+            heights = [parts[name] / 1000 for parts in held.values()]
+            axis.bar(list(held), heights, 0.6, bottoms, hatch=hatch, edgecolor="black", linewidth=0.6, label=name)
+            bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+        axis.set(ylabel="kilobytes")
+        handles, names = axis.get_legend_handles_labels()
+        axis.legend(handles[::-1], names[::-1], loc="upper left")  # in the order of the bars, from the top down
+    figure.tight_layout()
+    return figure
+
+
+def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "seed") -> Figure:
+    """Draw one logged column of several runs side by side: a chart for each run, a line for each rank.
+
+    Args:
+        runs: title → the metrics of a run.    column: what was logged, drawn against the step.
+        top: the upper edge; what is above it, or not a number, is drawn there.    what: what a rank stands for.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(3.0 * len(runs), 2.8)
+    with plt.style.context(STYLE):
+        axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
+        for axis, (title, metrics) in zip(axes, runs.items(), strict=True):
+            for rank in sorted({row["rank"] for row in metrics if column in row}):
+                rows = [row for row in metrics if row["rank"] == rank and column in row]
+                heights = [min(row[column], top) if isfinite(row[column]) else top for row in rows]
+                look = {"linestyle": DASHES[rank % 4], "marker": MARKERS[rank % 8], "markersize": 4}
+                axis.plot([row["step"] for row in rows], heights, **look, label=f"{what} {rank}")
+            axis.set(xlabel="epoch", title=title, ylim=(0, top))
+        axes[0].set_ylabel(column)
+        axes[-1].legend(fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def root_line(sizes: Sequence[int], errors: Sequence[float]) -> Figure:
+    """Draw the gradient's relative error against the batch size, beside the line of 1/√B through the first point."""
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(6, 3.4)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        axis.loglog(sizes, errors, "o", label="measured")
+        axis.loglog(sizes, [errors[0] * (sizes[0] / size) ** 0.5 for size in sizes], "k--", label="1 / √B")
+        axis.axhline(1, color="gray", linestyle=":", label="as long as the gradient")
+        axis.set(xlabel="batch size B", ylabel="rms error, relative")
+        axis.legend()
+    figure.tight_layout()
+    return figure
+
+
+def epochs_and_updates(metrics: Metrics, names: Sequence[Any]) -> Figure:
+    """Draw the logged `loss` of each rank twice: against `epoch`, and against `updates`. names: what the ranks are."""
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(9, 3.4)
+    with plt.style.context(STYLE):
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis, across in zip(axes, ("epoch", "updates"), strict=True):
+            for rank, name in enumerate(names):
+                look = {"linestyle": DASHES[rank % 4], "marker": MARKERS[rank % 8], "markersize": 4}
+                axis.loglog(metrics.column(across, rank), metrics.column("loss", rank), **look, label=str(name))
+            axis.set(xlabel=across)
+        axes[0].set(ylabel="loss, all training images")
+        axes[0].legend(fontsize=8)
+    figure.tight_layout()
+    return figure

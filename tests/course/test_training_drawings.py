@@ -1,0 +1,69 @@
+"""Pictures of training, read back: heights, names, and signs that do without colour."""
+
+import matplotlib
+import pytest
+
+from ddplab.course.data import digits
+from ddplab.course.training_drawings import (
+    beside,
+    epochs_and_updates,
+    images,
+    memory_bars,
+    root_line,
+    sorted_losses,
+    step_times,
+)
+from ddplab.metrics import Metrics
+
+matplotlib.use("Agg")
+
+
+def labels(axis):
+    return [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_each_image_has_its_label():
+    pictures, digit = digits()[:3]
+    figure = images(pictures, digit)
+    assert [axis.get_title() for axis in figure.axes] == [str(int(label)) for label in digit]
+    assert all(axis.get_images() for axis in figure.axes)
+
+
+def test_losses_are_sorted_and_the_whole_is_a_dashed_line():
+    axis = sorted_losses([3.0, 1.0, 2.0], 2.2, "all").axes[0]
+    dots, line = axis.get_lines()
+    assert list(dots.get_ydata()) == [1, 2, 3] and set(line.get_ydata()) == {2.2} and line.get_linestyle() == "--"
+    assert labels(axis) == ["one batch each, sorted", "all"]
+
+
+def test_a_steps_phases_and_the_throughput_of_each_size():
+    bars, curve = step_times({1: [0.001, 0.002, 0.001], 8: [0.002, 0.004, 0.002]}, shown=8).axes
+    assert [bar.get_height() for bar in bars.patches] == [2, 4, 2]
+    assert list(curve.get_lines()[0].get_ydata()) == pytest.approx([250, 1000])
+
+
+def test_memory_is_stacked_and_hatched():
+    axis = memory_bars({"a": {"weights": 1000, "rest": 2000}, "b": {"weights": 1000, "rest": 4000}}).axes[0]
+    assert [(bar.get_y(), bar.get_height()) for bar in axis.patches] == [(0, 1), (0, 1), (1, 2), (1, 4)]
+    assert axis.patches[0].get_hatch() != axis.patches[2].get_hatch() and labels(axis) == ["rest", "weights"]
+
+
+def test_runs_side_by_side_keep_to_the_chart():
+    rows = [{"rank": rank, "step": step, "loss": [1.0, float("nan")][rank]} for rank in (0, 1) for step in (1, 2)]
+    figure = beside({"one": Metrics(rows), "two": Metrics(rows[:2])}, "loss", top=2.5)
+    first, second = figure.axes
+    assert [list(line.get_ydata()) for line in first.get_lines()] == [[1, 1], [2.5, 2.5]]
+    assert len({line.get_linestyle() for line in first.get_lines()}) == 2
+    assert (first.get_title(), second.get_title()) == ("one", "two") and labels(second) == ["seed 0"]
+
+
+def test_the_line_of_the_root_starts_at_the_first_point():
+    measured, line, _ = root_line([16, 64], [2.0, 1.1]).axes[0].get_lines()
+    assert list(measured.get_ydata()) == [2.0, 1.1] and list(line.get_ydata()) == [2.0, 1.0]
+
+
+def test_one_run_against_epochs_and_updates():
+    rows = [{"rank": r, "step": e, "epoch": e, "updates": 10 * e, "loss": 1 / e} for r in (0, 1) for e in (1, 2)]
+    left, right = epochs_and_updates(Metrics(rows), ["small", "large"]).axes
+    assert list(left.get_lines()[0].get_xdata()) == [1, 2] and list(right.get_lines()[0].get_xdata()) == [10, 20]
+    assert labels(left) == ["small", "large"]
