@@ -27,5 +27,7 @@ def show(words: Any, widget: Callable[[], Any]) -> None:
         return
     from IPython.display import display
 
+    bundle = widget()._repr_mimebundle_()
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
     # Where the widget is gone (a saved file, a forge) the words stand in for it.
-    display({**widget()._repr_mimebundle_(), "text/plain": str(words)}, raw=True)
+    display({**data, "text/plain": str(words)}, metadata, raw=True)

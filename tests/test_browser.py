@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 IN_A_PAGE = ["lessons/1_one_device/1.1", "lessons/2_dataparallel/2.1", "lessons/6_when_it_goes_wrong/6.1"]
 EVERY = [path.relative_to(ROOT) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.ipynb"))]
 NOTEBOOKS = [path for path in EVERY if "DDPLAB_EVERY_PAGE" in os.environ or str(path).startswith(tuple(IN_A_PAGE))]
-IMPORTS = "import os, time\nfrom ddplab import claim, launch, log, predict"
+IMPORTS = "import os, time\nfrom ddplab import claim, launch, log, predict, settle"
 SLOW = """
 def train(seconds):
     open(f"pid{os.environ['RANK']}", "w").write(str(os.getpid()))
@@ -282,23 +282,36 @@ def test_everything_is_legible(notebook, lab, picture, theme):
 
 def test_predict_from_the_keyboard(notebook, lab, picture):
     question = "guess = predict('Which is it?', 'the first', 'the second', 'the third')"
-    verdict = (
-        "claim('it is the third', verdict='false', because='it is the second.', measured='2', holds=True,\n"
-        "      prediction=guess, answer='the second')"
-    )
-    it = notebook(question, "guess.choice", verdict)
+    it = notebook(question, "guess.choice", "settle(guess, 'the second', because='it is 2.', holds=True)")
     it.run(0)
     radios = it.output(0).get_by_role("radio")
+    assert it.output(0).get_by_role("group", name="Predict: Which is it?").count() == 1
     tab_to(lab.page, radios.first)
-    for key in ("Space", "Tab", "Space"):
+    for key in ("Space", "ArrowDown"):
         lab.page.keyboard.press(key)
     until(lambda: [radio.is_checked() for radio in radios.all()] == [False, True, False], 5)
+    assert radios.nth(1).evaluate("it => it === document.activeElement")  # the notebook did not take the arrow key
     picture(it.output(0))
     it.run(1)
     assert "the second" in it.text(1)
     it.run(2)
-    picture(it.output(2), "_claim")
+    picture(it.output(2), "_settled")
     assert "You predicted “the second”, and so it is." in it.text(2)
+
+
+def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
+    """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    shown = ["guess = predict('Which?', 'one', 'another')", CHECKLIST, PLANNER, SIDE_BY_SIDE, "launch(lambda: 1)"]
+    it = notebook(*shown)
+    for cell in range(len(shown)):
+        it.run(cell)
+    output = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output"
+    found = Axe().run(lab.page, context=output, options={"resultTypes": ["violations"]}).response["violations"]
+    serious = [v for v in found if v["impact"] in ("serious", "critical")]
+    assert lab.page.locator(output).count() >= len(shown)
+    assert not serious, [(v["id"], [node["html"][:200] for node in v["nodes"]]) for v in serious]
 
 
 def test_the_checklist_from_the_keyboard(notebook, lab, picture):
@@ -311,6 +324,7 @@ def test_the_checklist_from_the_keyboard(notebook, lab, picture):
         tab_to(lab.page, panel.get_by_role("button", name=button))
         lab.page.keyboard.press("Space")
         until(lambda wanted=wanted: wanted(finding.inner_text()), 5)
+        assert panel.get_by_role("button", name=button).evaluate("it => it === document.activeElement")
     picture(panel)
 
 
@@ -320,8 +334,8 @@ def test_the_planner_from_the_keyboard(notebook, lab, picture):
     panel = it.output(0)
     chosen = panel.get_by_role("row", name="→")
     assert chosen.inner_text().split()[:2] == ["→", "64"]
-    tab_to(lab.page, panel.get_by_role("slider").nth(2))
-    lab.page.keyboard.press("ArrowRight")
+    tab_to(lab.page, panel.get_by_role("combobox", name="GPUs"))
+    lab.page.keyboard.press("ArrowDown")
     until(lambda: chosen.inner_text().split()[:2] == ["→", "128"], 5)
     picture(panel)
 
@@ -332,11 +346,12 @@ def test_side_by_side_from_the_keyboard(notebook, lab, picture):
     panel = it.output(0)
     status = panel.get_by_role("status")
     assert "Nothing trained yet" in status.inner_text()
-    tab_to(lab.page, panel.get_by_role("slider").first)
-    lab.page.keyboard.press("ArrowRight")  # the next larger batch
+    tab_to(lab.page, panel.get_by_role("combobox", name="batch"))
+    lab.page.keyboard.press("ArrowDown")  # the next larger batch
     tab_to(lab.page, panel.get_by_role("button", name="Train"))
     lab.page.keyboard.press("Space")
     until(lambda: status.inner_text() == "Trained.", 30)
+    assert panel.get_by_role("button", name="Train").evaluate("it => it === document.activeElement")
     assert panel.get_by_role("img", name="batch 64").count() == 1
     picture(panel)
     tab_to(lab.page, panel.get_by_role("button", name="Clear"))

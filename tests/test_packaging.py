@@ -114,8 +114,10 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 def test_the_wheel_holds_every_module_and_the_digits(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
-    ours = {str(path.relative_to(ROOT)) for path in (ROOT / "ddplab").rglob("*.py")}
-    assert ours | {"ddplab/course/digits.npz"} == {name for name in packed if name.startswith("ddplab/")}
+    ours = {
+        str(path.relative_to(ROOT)) for kind in ("py", "js", "npz") for path in (ROOT / "ddplab").rglob(f"*.{kind}")
+    }
+    assert ours == {name for name in packed if name.startswith("ddplab/")}
     assert any(name.endswith("licenses/LICENSE") for name in packed)
     assert any(name.endswith("licenses/NOTICE") for name in packed), "the credit for the digits travels with them"
 
@@ -163,7 +165,7 @@ def test_a_lesson_opened_outside_the_repository_runs_against_the_wheel(installed
 
 
 def test_the_import_is_light():
-    heavy = ["matplotlib", "ipywidgets", "IPython", "torch.utils.data.dataloader", "nbformat", "pytest"]
+    heavy = ["matplotlib", "ipywidgets", "anywidget", "IPython", "torch.utils.data.dataloader", "nbformat", "pytest"]
     before = f"import torch, sys; heavy = {{*{heavy}}} - sys.modules.keys()"
     code = f"{before}; import ddplab; print(sorted(heavy & sys.modules.keys()))"
     assert python(code) == "[]"

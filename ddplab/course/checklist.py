@@ -76,7 +76,6 @@ class Checklist:
         def go(step: int) -> None:
             nonlocal at
             at = min(max(at + step, 0), len(self.findings) - 1)
-            back.disabled, onward.disabled = at == 0, at == len(self.findings) - 1
             page.value = self._page(at)
 
         def look_again(_button: Any) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import Any
 
+from ddplab.course.controls import radio_buttons
 from ddplab.screen import show
 from ddplab.tables import marked
 
@@ -206,32 +207,11 @@ def _compare(prediction: Prediction | None, answer: str | None) -> str:
 
 
 def _ask(prediction: Prediction) -> None:
-    show(prediction, lambda: _radio_buttons(prediction))
+    def choose(option: str) -> None:
+        prediction.choice = option
 
-
-def _radio_buttons(prediction: Prediction) -> Any:
-    import ipywidgets
-
-    # JupyterLab takes the arrow keys for itself, so each option is a group of its own: Tab reaches it, Space chooses.
-    buttons = [
-        ipywidgets.RadioButtons(
-            options=[option],
-            value=option if option == prediction.choice else None,
-            layout=ipywidgets.Layout(width="auto", margin="0"),
-        )
-        for option in prediction.options
-    ]
-
-    def choose(change: dict) -> None:
-        if change["new"] is not None:
-            prediction.choice = change["new"]
-            for other in set(buttons) - {change["owner"]}:
-                other.value = None
-
-    for button in buttons:
-        button.observe(choose, names="value")
-    question = ipywidgets.HTML(f"<strong>Predict:</strong> {marked(prediction.question)}")
-    return ipywidgets.VBox([question, *buttons])
+    question = f"<strong>Predict:</strong> {marked(prediction.question)}"
+    show(prediction, lambda: radio_buttons(question, prediction.options, prediction.choice, choose))
 
 
 def _mark_as_shown(prediction: Prediction) -> None:

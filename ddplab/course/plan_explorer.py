@@ -9,12 +9,13 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
+from ddplab.course.controls import choices
 from ddplab.course.plan import MACHINES, PRECISION, STATE, Plan, plan_training, transformer_seconds
 from ddplab.screen import show
 from ddplab.tables import html_table, text_table
 
 SIZES = {"124 M": 124e6, "350 M": 350e6, "1.3 B": 1.3e9, "2.7 B": 2.7e9, "7 B": 7e9, "13 B": 13e9}
-CHOICES = {  # field → what its slider offers
+CHOICES = {  # field → what its list offers
     "model": tuple(SIZES),
     "batch": (1, 2, 4, 8, 16, 32, 64),
     "gpus": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
@@ -32,7 +33,7 @@ HEADS = ("GPUs", "samples/s", "efficiency", "", "step ms", "exposed ms", "GB a G
 
 @dataclass
 class Planner:
-    """What was chosen. A live notebook shows sliders and a table, everything else prints the table."""
+    """What was chosen. A live notebook shows lists and a table, everything else prints the table."""
 
     model: str = "1.3 B"
     batch: int = 8
@@ -85,28 +86,19 @@ class Planner:
         show(self, self._widget)
 
     def _widget(self) -> Any:
-        """Eight sliders (Tab reaches them, the left and right arrow move them) and the table."""
+        """Eight lists to choose from (Tab reaches them, the arrow keys choose) and the table."""
         import ipywidgets
 
-        page = ipywidgets.HTML()
-        sliders = []
-        for field, options in CHOICES.items():
-            look = {"description": LABELS.get(field, field), "style": {"description_width": "90px"}}
-            if field == "machine":  # its names are longer than a slider has room for; the line below says them
-                look["readout"] = False
-            slider = ipywidgets.SelectionSlider(
-                options=options, value=getattr(self, field), layout=ipywidgets.Layout(width="340px"), **look
-            )
+        page = ipywidgets.HTML(self._page())
 
-            def choose(change: dict, field: str = field) -> None:
-                setattr(self, field, change["new"])
-                page.value = self._page()
+        def choose(values: dict[str, Any]) -> None:
+            for field in CHOICES:
+                setattr(self, field, values[LABELS.get(field, field)])
+            page.value = self._page()
 
-            slider.observe(choose, names="value")
-            sliders.append(slider)
-        page.value = self._page()
-        rows = [ipywidgets.HBox(sliders[i : i + 2]) for i in range(0, len(sliders), 2)]
-        return ipywidgets.VBox([*rows, page])
+        offered = {LABELS.get(field, field): options for field, options in CHOICES.items()}
+        chosen = {LABELS.get(field, field): getattr(self, field) for field in CHOICES}
+        return ipywidgets.VBox([choices(offered, chosen, choose), page])
 
     def _page(self) -> str:
         rows = self.rows()
@@ -125,8 +117,8 @@ def planner(**chosen: Any) -> Planner:
 
     Computing is taken to run at 40 % of the GPU's bf16 peak; precision changes what is held and sent.
 
-    In a live notebook each of these is a slider; elsewhere the result is a table. Raises ValueError for a choice that
-    no slider has, TypeError for a name that none has.
+    In a live notebook each of these is a list to choose from; elsewhere the result is a table. Raises ValueError for a
+    choice that no list has, TypeError for a name that none has.
     """
     found = Planner(**chosen)
     for field, options in CHOICES.items():

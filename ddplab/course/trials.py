@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
+from ddplab.course.controls import choices
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.launcher import launch
@@ -148,44 +149,48 @@ class SideBySide:
     # -------------------------------------------------------------- live
 
     def _widget(self) -> Any:
-        """Three sliders (Tab reaches them, the left and right arrow move them), two buttons, and the charts."""
+        """Three lists to choose from (Tab reaches them, the arrow keys choose), two buttons, and the charts."""
         import ipywidgets
 
-        wide, first = {"continuous_update": False}, self.settings[0] if self.settings else (32, 0.1)
-        batch = ipywidgets.SelectionSlider(
-            options=BATCHES, value=_nearest(first[0], BATCHES), description="batch", **wide
+        first = self.settings[0] if self.settings else (32, 0.1)
+        lists = choices(
+            {"batch": BATCHES, "rate": RATES, "seeds": (1, 2, 3)},
+            {"batch": _nearest(first[0], BATCHES), "rate": _nearest(first[1], RATES), "seeds": self.seeds},
         )
-        rate = ipywidgets.SelectionSlider(options=RATES, value=_nearest(first[1], RATES), description="rate", **wide)
-        seeds = ipywidgets.IntSlider(self.seeds, 1, 3, description="seeds", **wide)
         go, clear = ipywidgets.Button(description="Train"), ipywidgets.Button(description="Clear")
         go.tooltip, clear.tooltip = "Train with these, beside what is there", "Take every chart away"
         page = ipywidgets.HTML()
 
+        at_work = threading.Lock()  # a button that is switched off meanwhile would lose the focus; it does nothing
+
         def redraw() -> None:
-            go.disabled = clear.disabled = busy = any(trial.run.state == "running" for trial in self.trials)
-            page.value = self._page(busy)
+            page.value = self._page(at_work.locked())
 
         def work(*chosen: Any) -> None:
             try:
                 self.train(*chosen, redraw)
             except Exception as error:  # a thread has no cell to raise in
-                go.disabled = clear.disabled = False
                 page.value = f"<pre>{html.escape(f'{type(error).__name__}: {error}')}</pre>"
+                at_work.release()
+            else:
+                at_work.release()
+                redraw()
 
         def train(_button: Any) -> None:
-            go.disabled = clear.disabled = True
-            # The page stays alive, and so does the kernel.
-            threading.Thread(target=work, args=(batch.value, rate.value, seeds.value), daemon=True).start()
+            if at_work.acquire(blocking=False):
+                # The page stays alive, and so does the kernel.
+                threading.Thread(target=work, args=tuple(lists.values.values()), daemon=True).start()
 
         def take_away(_button: Any) -> None:
-            self.trials = []
-            redraw()
+            if not at_work.locked():
+                self.trials = []
+                redraw()
 
         go.on_click(train)
         clear.on_click(take_away)
         self._redraw = redraw
         redraw()
-        return ipywidgets.VBox([ipywidgets.HBox([batch, rate, seeds]), ipywidgets.HBox([go, clear]), page])
+        return ipywidgets.VBox([lists, ipywidgets.HBox([go, clear]), page])
 
     def _page(self, busy: bool) -> str:
         if not self.trials:

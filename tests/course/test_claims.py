@@ -7,7 +7,8 @@ import sys
 import pytest
 
 import ddplab.screen
-from ddplab.course.claims import VERDICTS, claim, predict
+from ddplab.course import claims
+from ddplab.course.claims import VERDICTS, claim, predict, settle
 
 FALSE = {
     "verdict": "false",
@@ -28,16 +29,15 @@ def not_live(monkeypatch):
 
 
 def radio_buttons(prediction, monkeypatch):
-    """Show a prediction as a notebook does; return the radio buttons and what was displayed."""
+    """Show a prediction as a notebook does; return its radio buttons, what was displayed, and the prediction."""
     import IPython.display
-    import ipywidgets
 
     made, shown = [], []
-    monkeypatch.setattr(IPython.display, "display", lambda data, raw=False: shown.append(data))
-    original = ipywidgets.RadioButtons
-    monkeypatch.setattr(ipywidgets, "RadioButtons", lambda **kw: made.append(original(**kw)) or made[-1])
+    monkeypatch.setattr(IPython.display, "display", lambda data, _=None, raw=False: shown.append(data))
+    original = claims.radio_buttons
+    monkeypatch.setattr(claims, "radio_buttons", lambda *it: made.append(original(*it)) or made[-1])
     result = prediction()
-    return made, shown[0], result
+    return made[0], shown[0], result
 
 
 def test_text_is_stable_and_names_everything():
@@ -102,22 +102,26 @@ def test_predict_is_text_where_nobody_can_press(not_live, capsys):
     assert prediction.choice is None
 
 
-def test_an_unset_prediction_adds_nothing(not_live):
-    prediction = predict("Who?", "rank 0", "rank 1")
-    box = claim("x", prediction=prediction, answer="rank 0", **FALSE)
-    assert str(box) == str(claim("x", **FALSE)) and box._repr_html_() == claim("x", **FALSE)._repr_html_()
+def test_an_answer_without_a_choice_says_the_answer_alone(not_live):
+    box = settle(predict("Who `waits`?", "rank 0", "rank 1"), "rank 0", because="rank 1 came 3 s later", holds=True)
+    assert str(box) == repr(box) == "Question  Who `waits`?\nAnswer    rank 0: rank 1 came 3 s later"
+    assert "<code>waits</code>" in box._repr_html_() and "You predicted" not in box._repr_html_()
 
 
-def test_radio_buttons_carry_the_choice_to_the_claim(live, monkeypatch):
-    (first, second), _, prediction = radio_buttons(lambda: predict("Who?", "rank 0", "rank 1"), monkeypatch)
-    assert first.value is None and second.value is None and prediction.choice is None
-    first.value = "rank 0"
-    second.value = "rank 1"
-    assert first.value is None and prediction.choice == "rank 1"
-    wrong = claim("x", prediction=prediction, answer="rank 0", **FALSE)
-    assert "You predicted “rank 1”. It turned out “rank 0”." in str(wrong)
-    assert "You predicted “rank 1”. It turned out “rank 0”." in wrong._repr_html_()
-    assert "and so it is" in str(claim("x", prediction=prediction, answer="rank 1", **FALSE))
+def test_radio_buttons_carry_the_choice_to_its_answer(live, monkeypatch):
+    buttons, _, prediction = radio_buttons(lambda: predict("Who?", "rank 0", "rank 1"), monkeypatch)
+    assert buttons.options == ["rank 0", "rank 1"] and buttons.choice is None and prediction.choice is None
+    buttons.choice = "rank 1"
+    assert prediction.choice == "rank 1"
+    wrong, right = (settle(prediction, it, because="so", holds=True) for it in ("rank 0", "rank 1"))
+    for shown in (str(wrong), wrong._repr_html_()):
+        assert "You predicted “rank 1”. It turned out “rank 0”." in shown
+    assert "and so it is" in str(right) and (right.right, wrong.right) == (True, False)
+
+
+def test_an_answer_that_was_not_measured_fails_its_cell(not_live):
+    with pytest.raises(AssertionError, match=r"“rank 0” to “Who\?” is not what this machine measured \(so\)"):
+        settle(predict("Who?", "rank 0", "rank 1"), "rank 0", because="so", holds=False)
 
 
 def test_the_text_stands_in_where_the_widget_is_gone(live, monkeypatch):
@@ -128,7 +132,7 @@ def test_the_text_stands_in_where_the_widget_is_gone(live, monkeypatch):
 def test_an_answer_must_be_an_option(not_live):
     prediction = predict("Who?", "rank 0", "rank 1")
     with pytest.raises(ValueError, match="'rank 2'; the options were 'rank 0', 'rank 1'"):
-        claim("x", prediction=prediction, answer="rank 2", **FALSE)
+        settle(prediction, "rank 2", because="so", holds=True)
 
 
 @pytest.mark.parametrize("options", [(), ("one",), ("same", "same")])

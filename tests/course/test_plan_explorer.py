@@ -1,4 +1,4 @@
-"""The planner as a widget: text where nobody can press, and sliders where somebody can."""
+"""The planner as a widget: text where nobody can press, and lists where somebody can."""
 
 import subprocess
 import sys
@@ -27,18 +27,17 @@ def test_more_memory_than_a_gpu_has_does_not_fit():
     assert planner(model="1.3 B").plan().fits and planner(model="7 B").plan().fits is False
 
 
-def test_the_sliders_change_the_table(monkeypatch):
+def test_the_lists_change_the_table(monkeypatch):
     monkeypatch.setattr(ddplab.screen, "live", lambda: True)
     found = planner()
     box = found._widget()
-    page = box.children[-1]
-    sliders = {slider.description: slider for row in box.children[:-1] for slider in row.children}
-    assert len(sliders) == len(CHOICES) and "→ 64" in page.value and "1.3 B" in page.value
-    sliders["GPUs"].value = 256
+    lists, page = box.children
+    assert len(lists.options) == len(CHOICES) and "→ 64" in page.value and "1.3 B" in page.value
+    lists.values = {**lists.values, "GPUs": 256}
     assert "→ 256" in page.value and found.gpus == 256
-    sliders["model"].value = "13 B"
+    lists.values = {**lists.values, "model": "13 B"}
     assert "<td>no</td>" in page.value
-    sliders["machine"].value = "8 A100, PCIe, 10 Gb Ethernet"
+    lists.values = {**lists.values, "machine": "8 A100, PCIe, 10 Gb Ethernet"}
     assert "10 Gb Ethernet" in page.value and found.plan().efficiency < 0.5
 
 
@@ -47,7 +46,7 @@ def test_the_text_stands_in_where_the_widget_is_gone(monkeypatch):
 
     monkeypatch.setattr(ddplab.screen, "live", lambda: True)
     shown = []
-    monkeypatch.setattr(IPython.display, "display", lambda data, raw=False: shown.append(data))
+    monkeypatch.setattr(IPython.display, "display", lambda data, _=None, raw=False: shown.append(data))
     found = planner()
     found._ipython_display_()
     assert shown[0]["text/plain"] == str(found) and "application/vnd.jupyter.widget-view+json" in shown[0]
