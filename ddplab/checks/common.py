@@ -121,11 +121,13 @@ def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = N
     try:
         return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=timeout).results
     except RankError as error:
-        hint = hint_for(error.reason, hints or {})
+        text = error.reason or str(error)  # without a Python exception, as when gloo aborts, there is no reason
+        hint = hint_for(text, hints or {})
         if not hint:
             raise
-        reason = error.reason.strip().splitlines()[0][:160]
-        raise NotYet(f"your code, on rank {error.rank}, raised {error.type_name}: {reason}", hint) from None
+        told = text.strip().splitlines()[0][:160]
+        raised = f"your code, on rank {error.rank}, raised {error.type_name}: {told}" if error.reason else told
+        raise NotYet(raised, hint) from None
 
 
 def note_calls(names: Sequence[str], note: Callable[[str], Any]) -> None:

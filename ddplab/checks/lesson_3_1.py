@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import TWICE, kind, needs_function, note_calls, on_ranks
+from ddplab.checks.common import TWICE, kind, needs_function, on_ranks
+from ddplab.checks.messages import noted_messages
 from ddplab.hardware import device
 
 
@@ -53,7 +54,7 @@ def mean(mean_over_all: Callable[..., Any]) -> None:
     for parts in ([[1.0, 2.0, 3.0], [10.0]], [[1.0, 1.0, 1.0, 5.0], [7.0], []]):
         size, everything = len(parts), [number for part in parts for number in part]
         where = f"on ranks with {', '.join(str(len(part)) for part in parts)} numbers"
-        got, calls = zip(*on_ranks(_mean_in_rank, mean_over_all, parts, size=size, hints=HINTS), strict=True)
+        got, calls = zip(*on_ranks(_mean_in_rank, mean_over_all, parts, size=size, hints=HINTS, timeout=6), strict=True)
         right = sum(everything) / len(everything)
         if None in got:
             raise NotYet(f"{where}, rank {got.index(None)} returns nothing", "Every rank returns the mean.")
@@ -84,13 +85,9 @@ def mean(mean_over_all: Callable[..., Any]) -> None:
 
 
 def _mean_in_rank(mean_over_all: Callable[..., Any], parts: list[list[float]]) -> tuple[float | None, int]:
-    calls: list[str] = []
-    note_calls(COLLECTIVES, calls.append)
+    messages = noted_messages()
     value = mean_over_all(torch.tensor(parts[dist.get_rank()], device=device()))
-    return None if value is None else float(value), len(calls)
-
-
-COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter", "all_gather_object")
+    return None if value is None else float(value), len(messages)
 
 
 @exercise("3.1.3", "All-gather with nothing but a sum")
@@ -137,16 +134,18 @@ def _row(rank: int) -> Any:
 
 
 def _gather_in_rank(gather_all: Callable[..., Any]) -> tuple[Any, list[str], bool]:
-    calls: list[str] = []
-    note_calls((*COLLECTIVES, "all_gather_into_tensor", "send", "recv"), calls.append)
+    messages = noted_messages()
     row = _row(dist.get_rank()).to(device())
     x = row.clone()
     got = gather_all(x)
-    return got, calls, not torch.equal(x, row)
+    return got, [message.name for message in messages], not torch.equal(x, row)
 
 
+ALIKE = "In a collective all ranks bring tensors of one shape and type. `mine` differs; its sum and its length do not."
 HINTS = {
     **TWICE,
+    "SIGABRT": ALIKE,  # how gloo ends a process whose partner brought another size
+    "invalid tensor size": ALIKE,
     "expected a single tensor": "`dist.all_reduce` takes a tensor, and not a number: `torch.tensor(…)`.",
     "Expected parameter `tensor`": "`dist.all_reduce` takes a tensor, and not a number: `torch.tensor(…)`.",
     "'NoneType' object": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",

@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.distributed import all_reduce
 
 # 3.1.2: one mean for unequal parts
 
@@ -32,6 +33,24 @@ def on_rank_0(mine):
     return both[0] / both[1] if dist.get_rank() == 0 else 0.0
 
 
+def by_gathering(mine):
+    parts = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, mine.tolist())
+    numbers = [number for part in parts for number in part]
+    return sum(numbers) / len(numbers)
+
+
+def another_type_on_one_rank(mine):
+    both = torch.tensor([float(mine.sum()), len(mine)], dtype=torch.float64 if dist.get_rank() else torch.float32)
+    dist.all_reduce(both)
+    return both[0] / both[1]
+
+
+def the_numbers_themselves(mine):
+    dist.all_reduce(mine)
+    return mine.mean()
+
+
 # 3.1.3: all-gather with nothing but a sum
 
 
@@ -43,6 +62,13 @@ def gather_all(x, *, begin=torch.zeros, ranks=None, row=None, send=True):
         rows[mine] += x
     if send:
         dist.all_reduce(rows)
+    return rows
+
+
+def imported_by_name(x):
+    rows = torch.zeros(dist.get_world_size(), len(x)).to(x)
+    rows[dist.get_rank()] = x
+    all_reduce(rows)
     return rows
 
 
@@ -82,6 +108,7 @@ ANSWERS = {
     },
     "3.1.2": {
         "correct": mean_over_all,
+        "accepted": [by_gathering],
         "wrong": [
             (mean_of_means, ["with 3, 1 numbers", "the mean of the ranks' means"]),
             (the_sum, ["returns 16", "the sum"]),
@@ -92,11 +119,14 @@ ANSWERS = {
             (lambda mine: mine.sum() / max(1, len(mine)), ["no rank made a collective"]),  # local
             # uses what comes back
             (lambda mine: dist.all_reduce(mine.sum()) / len(mine), ["raised TypeError", "NoneType"]),
+            (the_numbers_themselves, ["different shapes"]),
+            (another_type_on_one_rank, ["SIGABRT"]),
             ("mean", ["`mean_over_all` is 'mean', not a function"]),
         ],
     },
     "3.1.3": {
         "correct": gather_all,
+        "accepted": [imported_by_name],
         "wrong": [
             (partial(gather_all, begin=torch.ones), ["on 2 ranks", "every number is too large by 2"]),
             (in_every_row, ["every row is the sum"]),

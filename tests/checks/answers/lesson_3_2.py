@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.distributed import recv, send
 
 # 3.2.1: once around
 
@@ -34,6 +35,60 @@ def by_all_reduce(ball):
     return ball
 
 
+def imported_by_name(ball):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        send(ball, 1)
+        recv(ball, size - 1)
+    else:
+        recv(ball, rank - 1)
+        ball = ball + rank
+        send(ball, (rank + 1) % size)
+    return ball
+
+
+def with_isend(ball):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    came = torch.zeros_like(ball)
+    if rank == 0:
+        work = dist.isend(ball, 1 % size)
+    dist.irecv(came, (rank - 1) % size).wait()
+    if rank > 0:
+        work = dist.isend(came + rank, (rank + 1) % size)
+    work.wait()
+    return came
+
+
+def returns_its_own(ball):
+    came = ball.clone()
+    go_around(came)
+    return ball
+
+
+def sends_its_own(ball):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    came = torch.zeros_like(ball)
+    if rank == 0:
+        dist.send(ball, 1)
+        dist.recv(came, size - 1)
+    else:
+        dist.recv(came, rank - 1)
+        dist.send(ball + rank, (rank + 1) % size)
+    return came
+
+
+def the_other_way(ball):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        dist.send(ball, size - 1)
+        dist.recv(ball, 1)
+    else:
+        dist.recv(ball, (rank + 1) % size)
+        ball += rank
+        dist.send(ball, rank - 1)
+    return ball
+
+
 def to_rank_0(ball):
     if dist.get_rank() > 0:
         dist.send(ball * 0 + dist.get_rank(), 0)
@@ -56,6 +111,16 @@ def tree_broadcast(x, powers_of_two_only=False):
         elif have <= rank < 2 * have:
             dist.recv(x, rank - have)
         have *= 2
+
+
+def tree_by_doubling(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank:
+        recv(x, rank - 2 ** (rank.bit_length() - 1))
+    step = 2 ** rank.bit_length() if rank else 1
+    while rank + step < size:
+        send(x, rank + step)
+        step *= 2
 
 
 def one_after_the_other(x):
@@ -84,19 +149,24 @@ def only_one_round(x, into=lambda x: x):
 ANSWERS = {
     "3.2.1": {
         "correct": go_around,
+        "accepted": [imported_by_name, with_isend],
         "wrong": [
             (all_receive_first, ["never finished", "all ranks are in the same place"]),
             (partial(go_around, modulo=False), ["on rank 1", "there is no rank 2"]),
-            (partial(go_around, own=1), ["on 4 ranks", "every rank has added 1"]),
-            (partial(go_around, own=0), ["on 2 ranks", "comes back as it left"]),
+            (partial(go_around, own=1), ["on 4 ranks", "rank 2 sends 102 and not 103", "has added 1"]),
+            (partial(go_around, own=0), ["on 2 ranks", "rank 1 sends 100", "as it came"]),
+            (returns_its_own, ["on 2 ranks", "101 came back to rank 0, and rank 0 returns 100"]),
+            (sends_its_own, ["on 2 ranks", "rank 1 sends 1 and", "its own ball"]),
+            (the_other_way, ["on 4 ranks", "rank 0 sends to rank 3, and the next is rank 1"]),
             (lambda ball: print(go_around(ball)), ["rank 0 returns nothing"]),
             (by_all_reduce, ["you called `dist.all_reduce`"]),
-            (to_rank_0, ["on 2 ranks", "there were 1 messages"]),
+            (to_rank_0, ["on 2 ranks", "rank 0 sends nothing"]),
             ("around", ["not a function"]),
         ],
     },
     "3.2.2": {
         "correct": tree_broadcast,
+        "accepted": [tree_by_doubling],
         "wrong": [
             (one_after_the_other, ["on 4 ranks", "3 rounds", "rank 0 sends them all"]),
             (hand_to_hand, ["on 4 ranks", "3 rounds", "only one rank sends at a time"]),

@@ -1,0 +1,60 @@
+"""What a rank sends and receives, seen below torch.distributed's functions: however a learner has imported them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+NAMES = {  # the operations of torch.ops.c10d, and what torch.distributed calls them
+    "allreduce_": "all_reduce",
+    "reduce_": "reduce",
+    "broadcast_": "broadcast",
+    "gather_": "gather",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather_into_tensor",
+    "scatter_": "scatter",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_tensor",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "send": "send",
+    "recv_": "recv",
+}  # a barrier carries nothing, and is not noted
+
+
+@dataclass(frozen=True)
+class Message:
+    """A send, a receive or a collective of this rank."""
+
+    name: str  # as in torch.distributed
+    other: int | None = None  # the other rank, of a send or recv
+    first: float | None = None  # of a send, the first number in the tensor
+
+
+def noted_messages() -> list[Message]:
+    """From now on, note in this rank each message into the list that is returned.
+
+    A send to a rank that there is not, which would crash the process, raises ValueError.
+    """
+    noted: list[Message] = []
+    _Noting(noted).__enter__()  # until the process ends
+    return noted
+
+
+class _Noting(TorchDispatchMode):
+    def __init__(self, noted: list[Message]):
+        super().__init__()
+        self.noted = noted
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = NAMES.get(func.__name__.split(".")[0]) if func.namespace == "c10d" else None
+        if name in ("send", "recv"):
+            tensors, _, other = args[:3]
+            if not 0 <= other < dist.get_world_size():
+                raise ValueError(f"there is no rank {other}")
+            first = float(tensors[0].flatten()[0]) if name == "send" else None
+            self.noted.append(Message(name, other, first))
+        elif name:
+            self.noted.append(Message(name))
+        return func(*args, **(kwargs or {}))
