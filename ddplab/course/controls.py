@@ -59,5 +59,17 @@ def choices(
     return widget
 
 
+def claims_board(claims: list[list[Any]]) -> Any:
+    """The board of claims as a widget: search, a filter, and a quiz. claims: see board.js; their texts are HTML."""
+    import anywidget
+    import traitlets
+
+    class Board(anywidget.AnyWidget):
+        _esm = HERE / "board.js"
+        claims = traitlets.List().tag(sync=True)
+
+    return Board(claims=claims)
+
+
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

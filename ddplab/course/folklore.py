@@ -1,4 +1,4 @@
-"""All claim boxes of the course in one table, read from what the cells of the lessons have stored.
+"""All claim boxes of the course on one board, read from what the cells of rooms and lessons have stored.
 
 Nothing here is typed by hand: a claim, its verdict and its number are those of the box, as it was when the lesson
 was last run and saved. Run a lesson on your machine, save it, and the table has your numbers.
@@ -12,7 +12,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ddplab.course.claims import VERDICTS
-from ddplab.tables import markdown_table
+from ddplab.course.controls import claims_board
+from ddplab.screen import live
+from ddplab.tables import markdown_table, marked
 
 SYMBOL = "|".join(re.escape(symbol) for symbol, _ in VERDICTS.values())
 BOX = re.compile(
@@ -36,13 +38,16 @@ class Box:
 
 
 def boxes(folder: str | Path = "..") -> list[Box]:
-    """The claim boxes stored in a folder of lessons, by parts: those with a row first, by row, then by lesson.
+    """The claim boxes stored in a folder of lessons, by parts: those with a row first, then by lesson.
 
+    A numbered claim is settled in a room of its own (9.1 to 9.5). Where a lesson has its box too, the room's counts.
     Raises FileNotFoundError where the folder has no lessons with boxes in them.
     """
     found = [box for path in sorted(Path(folder).glob("*/[0-9]*.ipynb")) for box in _boxes_of(path)]
     if not found:
         raise FileNotFoundError(f"no claim boxes in {folder}: give the folder of the lessons, saved with their outputs")
+    in_rooms = {box.row for box in found if box.lesson.startswith("9.")}
+    found = [box for box in found if box.lesson.startswith("9.") or box.row is None or box.row not in in_rooms]
     return sorted(found, key=lambda box: (box.row is None, box.row or 0, box.lesson))
 
 
@@ -54,6 +59,21 @@ def table(boxes: Iterable[Box]) -> str:
         row = "" if box.row is None else str(box.row)
         rows.append([row, box.text, verdict, box.measured, f"[{box.lesson}]({box.link})"])
     return markdown_table(["", "claim", "verdict", "measured", "settled in"], rows)
+
+
+def board(boxes: Iterable[Box]) -> None:
+    """Show the boxes: in a live notebook with search, a filter and a quiz, in a saved file as the table."""
+    from IPython.display import display
+
+    boxes = list(boxes)
+    data = {"text/markdown": table(boxes), "text/plain": f"{len(boxes)} claims"}
+    if live():
+        rows = [
+            [it.row, *map(marked, (it.text, it.verdict, it.because, it.measured)), it.lesson, it.link] for it in boxes
+        ]
+        widget, _ = claims_board(rows)._repr_mimebundle_()
+        data |= {name: view for name, view in widget.items() if name != "text/plain"}
+    display(data, raw=True)
 
 
 def _boxes_of(path: Path) -> Iterable[Box]:
