@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tensors, _unflatten_dense_tensors
+from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tensors
 from torch.nn.parallel import comm
 
 from .meter import meter
@@ -41,8 +41,15 @@ def broadcast_coalesced(tensors: list[Tensor], devices: list[int], buffer_size: 
         buffers = chunk if sparse else [_flatten_dense_tensors([t.detach() for t in chunk])]
         for mine, device in zip(copies, devices[1:], strict=True):
             there = [t for buffer in buffers for t in broadcast(buffer, [device])]
-            mine += there if sparse else [t.data for t in _unflatten_dense_tensors(there[0], chunk)]
+            mine += there if sparse else _cut_like(chunk, there[0])
     return [list(tensors), *(list(_reorder_tensors_as(mine, tensors)) for mine in copies)]
+
+
+def _cut_like(tensors: list[Tensor], buffer: Tensor) -> list[Tensor]:
+    """Slices of the buffer with these tensors' shapes. (Torch's own would be handed both, which inference mode does not
+    take apart: two devices in one kernel.)"""
+    pieces = buffer.split([t.numel() for t in tensors])
+    return [piece.view(t.shape).data for piece, t in zip(pieces, tensors, strict=True)]
 
 
 def scatter(tensor: Tensor, devices: list[int], chunk_sizes=None, dim: int = 0, streams=None) -> list[Tensor]:

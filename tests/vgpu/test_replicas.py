@@ -36,6 +36,14 @@ def test_what_a_replica_keeps_and_loses(g):
     assert module.in_place == 1 and module.weight == 1
 
 
+def test_inference_mode(g):
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).to(g.d0).eval()
+    x = torch.linspace(-1, 1, 12).view(4, 3).to(g.d0)
+    with torch.inference_mode():
+        out = g.dp(module)(x)
+    torch.testing.assert_close(out.cpu(), module(x).detach().cpu())
+
+
 def test_a_plain_attribute_stays_behind(g):
     g.need_two()
 
