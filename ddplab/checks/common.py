@@ -98,7 +98,7 @@ def numbers(id: str, title: str, *asked: Number) -> None:
 
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     judge.__signature__ = inspect.Signature([inspect.Parameter(it.name, either) for it in asked])
-    judge.__module__ = f"ddplab.checks.lesson_{id.partition('.')[0]}"
+    judge.__module__ = f"ddplab.checks.lesson_{'_'.join(id.split('.')[:2])}"
     exercise(id, title)(judge)
 
 
