@@ -4,18 +4,26 @@ Nothing here is typed by hand: a claim, its verdict and its number are those of 
 was last run and saved. Run a lesson on your machine, save it, and the table has your numbers.
 """
 
+from __future__ import annotations
+
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ddplab.course.claims import VERDICTS
 from ddplab.course.controls import claims_board
+from ddplab.plots import STYLE, new_figure
 from ddplab.screen import live
 from ddplab.tables import markdown_table, marked
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HATCHES = dict(zip(VERDICTS, ["", "..", "//", "xx", "oo"], strict=True))  # colour is not the only sign
 SYMBOL = "|".join(re.escape(symbol) for symbol, _ in VERDICTS.values())
 BOX = re.compile(
     rf"Claim +(?P<row>\d*) *“(?P<text>.*)”\n"
@@ -74,6 +82,27 @@ def board(boxes: Iterable[Box]) -> None:
         widget, _ = claims_board(rows)._repr_mimebundle_()
         data |= {name: view for name, view in widget.items() if name != "text/plain"}
     display(data, raw=True)
+
+
+def verdicts_by_text(boxes: Iterable[Box], texts: Mapping[str, range]) -> Figure:
+    """Draw a bar for each text, with a piece for each verdict. texts: what to call a text → the rows of its claims.
+
+    Returns the matplotlib figure.
+    """
+    import matplotlib.pyplot as plt
+
+    boxes, left = list(boxes), [0] * len(texts)
+    figure = new_figure(8, 3)
+    with plt.style.context(STYLE):
+        axis = figure.add_subplot(xlabel="claims")
+        for verdict, hatch in HATCHES.items():
+            counts = [sum(it.verdict == verdict and it.row in rows for it in boxes) for rows in texts.values()]
+            bars = axis.barh([*texts], counts, left=left, hatch=hatch, edgecolor="white", label=verdict)
+            axis.bar_label(bars, [count or "" for count in counts], label_type="center", backgroundcolor="white")
+            left = [before + count for before, count in zip(left, counts, strict=True)]
+        axis.invert_yaxis()
+        axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=5)
+    return figure
 
 
 def _boxes_of(path: Path) -> Iterable[Box]:

@@ -5,8 +5,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import ddplab.course.folklore
 from ddplab.course.claims import VERDICTS, claim
-from ddplab.course.folklore import boxes, table
+from ddplab.course.folklore import board, boxes, table, verdicts_by_text
 
 LESSONS = Path(__file__).parents[2] / "lessons"
 
@@ -60,3 +61,29 @@ def test_every_verdict_is_read(tmp_path, verdict):
 def test_a_folder_without_boxes_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="no claim boxes"):
         boxes(tmp_path)
+
+
+def test_of_a_numbered_claim_its_rooms_box_counts(tmp_path):
+    lesson(tmp_path, "2_part/2.1_first.ipynb", settled("as a lesson says it", 7), settled("only here", 8))
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("as its room says it", 7), settled("no number"))
+    assert [box.text for box in boxes(tmp_path)] == ["as its room says it", "only here", "no number"]
+
+
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_the_board_is_a_widget_where_somebody_looks_and_always_a_table(tmp_path, monkeypatch, looked_at):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data))
+    monkeypatch.setattr(ddplab.course.folklore, "live", lambda: looked_at)
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("it <costs> `nothing`", 7))
+    board(boxes(tmp_path))
+    assert shown[0]["text/markdown"] == table(boxes(tmp_path)) and shown[0]["text/plain"] == "1 claims"
+    assert ("application/vnd.jupyter.widget-view+json" in shown[0]) == looked_at
+
+
+def test_the_picture_has_a_piece_for_each_verdict_of_each_text(tmp_path):
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("a", 1), settled("b", 2), settled("c", 3, verdict="false"))
+    (axis,) = verdicts_by_text(boxes(tmp_path), {"one": range(1, 3), "other": range(3, 4)}).axes
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axis.containers}
+    assert widths["true if"] == [2, 0] and widths["false"] == [0, 1] and widths["true"] == [0, 0]
