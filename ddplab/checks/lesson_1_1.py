@@ -1,19 +1,24 @@
 """Checks of lesson 1.1, Start here."""
 
+import time
 from collections.abc import Callable
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
 from ddplab.launcher import launch
+from ddplab.run import Run
 
 
 @exercise("1.1.1", "Every rank says who it is")
 def who_am_i(greet: Callable[[], str]) -> None:
-    """`greet()` returns "rank R of W", read from torch.distributed. Run here on three ranks."""
+    """`greet()` returns "rank R of W", read from torch.distributed. Run here on three ranks, then on two."""
     needs_function("greet", greet)
     said = on_ranks(greet, size=3, timeout=15)
     wanted = [f"rank {rank} of 3" for rank in range(3)]
     if said == wanted:
+        if (on_two := on_ranks(greet, size=2, timeout=15)) != ["rank 0 of 2", "rank 1 of 2"]:
+            hint = "Ask torch.distributed for both numbers: `dist.get_rank()`, `dist.get_world_size()`."
+            raise NotYet(f"right on three ranks; but on two, rank 0 said {on_two[0]!r}", hint)
         return
     if all(line is None for line in said):
         hint = "What a rank prints is output, what it returns is a result: use `return`."
@@ -32,9 +37,9 @@ def who_am_i(greet: Callable[[], str]) -> None:
 
 @exercise("1.1.2", "A row a step")
 def countdown(count: Callable[[int], None]) -> None:
-    """`count(n)` logs a column `left`: n, n - 1, … 1, a row each. Run here on two ranks with n = 4."""
+    """`count(n)` logs a column `left`: n, n - 1, … 1, a row each. Run here on two ranks with n = 4, then with n = 2."""
     needs_function("count", count)
-    run = launch(count, 4, nproc_per_node=2, quiet=True, timeout=15)
+    run = _counted(count, 4)
     columns = run.metrics.columns()
     if not columns:
         raise NotYet(
@@ -48,6 +53,11 @@ def countdown(count: Callable[[int], None]) -> None:
         raise NotYet("only one of the two ranks logged", "Leave the rank out of it: every rank logs its own rows.")
     left = run.metrics.column("left", rank=0)
     if left == [4, 3, 2, 1]:
+        from_two = _counted(count, 2).metrics
+        if [row.get("left") for row in from_two if row["rank"] == 0] != [2, 1]:
+            shown = [row.get("left") for row in from_two if row["rank"] == 0]
+            hint = "Count from `n`, whatever it is."
+            raise NotYet(f"count(4) is right, but count(2) logged {shown}, not [2, 1]", hint)
         return
     hints = {
         (1, 2, 3, 4): "It should count down: `range(n, 0, -1)`.",
@@ -59,9 +69,23 @@ def countdown(count: Callable[[int], None]) -> None:
     raise NotYet(f"count(4) logged {left}, not [4, 3, 2, 1]", hints.get(tuple(left), once))
 
 
+def _counted(count: Callable[[int], None], n: int) -> Run:
+    """The run of `count(n)` on two ranks. Raises NotYet for one that logs and logs."""
+    run = launch(count, n, nproc_per_node=2, quiet=True, timeout=15, wait=False)
+    try:
+        while run.state == "running":
+            time.sleep(0.1)
+            if len(run.metrics) > 1000:
+                hint = "Does the number become smaller each time? `range(n, 0, -1)`"
+                raise NotYet(f"count({n}) has logged more than 1,000 rows, and goes on", hint)
+    finally:
+        run.stop()  # of a run that has ended nothing is left to stop
+    return run.wait()
+
+
 @exercise("1.1.3", "All birds, on every rank")
 def all_birds(count_birds: Callable[[], int]) -> None:
-    """Rank r has seen 10**r birds; `count_birds()` returns everybody's sum, on every rank. Run here on three ranks."""
+    """Rank r has seen 10**r birds; `count_birds()` returns everybody's sum, on every rank. Run on 3 ranks and on 2."""
     needs_function("count_birds", count_birds)
     results = on_ranks(count_birds, size=3, timeout=15)
     if any(result is None for result in results):
@@ -73,6 +97,10 @@ def all_birds(count_birds: Callable[[], int]) -> None:
     except (TypeError, ValueError):
         raise NotYet(f"rank 0 returned {results[0]!r}, not a number", "Return `t.item()`.") from None
     if birds == [111, 111, 111]:
+        on_two = on_ranks(count_birds, size=2, timeout=15)
+        if any(result is None or float(result) != 11 for result in on_two):
+            hint = "On two ranks it is 1 + 10: let the ranks add up what each of them has seen."
+            raise NotYet(f"111 is right on three ranks; but on two, rank 0 returned {on_two[0]!r}, not 11", hint)
         return
     told = "the three ranks returned " + ", ".join(f"{number:g}" for number in birds)
     if birds[0] == 111:

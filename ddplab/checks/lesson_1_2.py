@@ -43,13 +43,19 @@ def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
     model.train()
 
     data = TensorDataset(x[:357], y[:357])
+    seen: list[int] = []
+    model.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
     answer = number("accuracy", accuracy(model, data))
     moved = not torch.equal(model.features[1].running_mean, statistics)
     if abs(answer - share) < 1e-6 and not moved:
-        if not model.training:
-            hint = "Note model.training before, and put it back: model.train(was_training)."
-            raise NotYet("the model came in training mode and is left in evaluation mode", hint)
+        if max(seen, default=0) >= len(data):
+            hint = "`DataLoader(data, batch_size=64)` serves them in portions."
+            raise NotYet(f"the model was given all {len(data)} images at once, not batch by batch", hint)
+        _mode_is_kept(accuracy, model, data)
         return
+    if 0 < (served := sum(seen)) < len(data):
+        hint = "The short last batch counts too: no `drop_last`, and no `//` that leaves it out."
+        raise NotYet(f"the model has seen {served} of {len(data)} images: the last batch is left out", hint)
     if answer == right.sum() or answer > 100:
         raise NotYet(f"it returned {answer:g}: that is how many are right", "Divide by how many images there are.")
     if abs(answer - 100 * share) < 1e-3:
@@ -68,6 +74,17 @@ def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
     raise NotYet(f"it returned {answer:.4f}, not {share:.4f}", hint)
 
 
+def _mode_is_kept(accuracy: Callable[[nn.Module, TensorDataset], float], model: nn.Module, data: TensorDataset) -> None:
+    """Raise NotYet where a model does not leave in the mode in which it came; it came in training mode already."""
+    hint = "Note model.training before, and put it back: model.train(was_training)."
+    if not model.training:
+        raise NotYet("the model came in training mode and is left in evaluation mode", hint)
+    model.eval()
+    accuracy(model, data)
+    if model.training:
+        raise NotYet("a model that came in evaluation mode is left in training mode", hint)
+
+
 @exercise("1.2.2", "One seed, one run")
 @one_thread()
 def one_seed(train_mlp: Callable[[int], nn.Module]) -> None:
@@ -76,7 +93,8 @@ def one_seed(train_mlp: Callable[[int], nn.Module]) -> None:
     models = []
     for noise, seed in ((1, 0), (2, 0), (3, 1)):
         torch.manual_seed(noise)  # whatever the notebook drew before must not matter
-        model = train_mlp(seed)
+        with _batches_seen() as batches:
+            model = train_mlp(seed)
         if not isinstance(model, nn.Module):
             raise NotYet(f"`train_mlp` returned {type(model).__name__!r}, not a model", "End with `return model`.")
         models.append(nn.utils.parameters_to_vector(model.parameters()).detach().cpu())
@@ -97,42 +115,43 @@ def one_seed(train_mlp: Callable[[int], nn.Module]) -> None:
     if share < 0.6:
         hint = "Keep the loop: three epochs are enough."
         raise NotYet(f"the model gets {share:.0%} of the test split right: it is hardly trained", hint)
+    _are_shuffled(batches)
 
 
-@exercise("1.2.3", "What fits on a device")
-def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
-    """`bytes_to_train(n, optimizer)`: parameters, gradients and state of n float32 parameters, without activations."""
-    needs_function("bytes_to_train", bytes_to_train)
-    right = {"sgd": 8, "momentum": 12, "adam": 16}
-    each = {name: number("bytes_to_train", bytes_to_train(1000, name)) / 1000 for name in right}
-    if each == right:
-        large = number("bytes_to_train", bytes_to_train(7_000_000_000, "adam"))
-        if large != 112e9:
-            raise NotYet(f"7 billion parameters gave {large:g}, not 112e9", "Is it the same formula for every n?")
-        return
-    told = "for each parameter it counts " + ", ".join(f"{name} {size:g}" for name, size in each.items()) + " bytes"
-    mistakes = [
-        ({"sgd": 4, "momentum": 8, "adam": 12}, "the gradients are missing", "One gradient for each parameter."),
-        ({"sgd": 2, "momentum": 3, "adam": 4}, "those are numbers, not bytes", "A float32 has 4 bytes."),
-        ({"sgd": 16, "momentum": 24, "adam": 32}, "a float32 has 4 bytes, not 8", "8 bytes would be float64."),
-        ({"sgd": 4, "momentum": 6, "adam": 8}, "a float32 has 4 bytes, not 2", "2 bytes would be float16."),
-        ({"sgd": 0, "momentum": 4, "adam": 8}, "that is the state alone", "Add the parameters and their gradients."),
-    ]
-    for sizes, what, hint in mistakes:
-        if each == sizes:
-            raise NotYet(f"{told}: {what}", hint)
-    if len(set(each.values())) == 1:
-        raise NotYet(f"{told}: the same for every optimiser", "Only the optimiser's state differs: 0, 1 or 2 numbers.")
-    name = next(name for name in right if each[name] != right[name])
-    hints = {
-        "sgd": "Plain SGD keeps nothing: a parameter and its gradient, 4 bytes each.",
-        "momentum": "Momentum keeps one number more for each parameter.",
-        "adam": "Adam keeps two numbers more for each parameter.",
-    }
-    raise NotYet(f"{told}: {name} is not right", hints[name])
+@contextlib.contextmanager
+def _batches_seen() -> Iterator[list[Tensor]]:
+    """What every `MLP` is given meanwhile, batch after batch."""
+    batches: list[Tensor] = []
+
+    def note(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+        if isinstance(module, MLP) and given:
+            batches.append(given[0].detach().cpu())
+
+    handle = nn.modules.module.register_module_forward_pre_hook(note)
+    try:
+        yield batches
+    finally:
+        handle.remove()
 
 
-@exercise("1.2.4", "Pieces that are not equal")
+def _are_shuffled(batches: list[Tensor]) -> None:
+    """Raise NotYet where the training digits came in the order of the file, or in batches of another size."""
+    x = digits().tensors[0]
+    if not batches:
+        return  # trained in a way that nobody sees here: it has learned, and repeats itself
+    if len(batches[0]) != 32:
+        raise NotYet(
+            f"the first batch has {len(batches[0])} images, not 32", "`DataLoader(digits(), batch_size=32, …)`"
+        )
+    if torch.equal(batches[0], x[:32]):
+        raise NotYet("the digits are not shuffled: the first batch holds the first 32 of them", "`shuffle=True`")
+    steps = len(x) // 32 + 1
+    if len(batches) > steps and torch.equal(batches[0], batches[steps]):
+        hint = "Make the loader and its generator once, before the loop; each epoch then draws an order of its own."
+        raise NotYet("every epoch serves the digits in the same order", hint)
+
+
+@exercise("1.2.3", "Pieces that are not equal")
 @one_thread()
 def uneven_pieces(accumulate: Callable[[nn.Module, Tensor, Tensor, int], Any]) -> None:
     """`accumulate(model, x, y, size)` leaves the whole batch's gradient in p.grad, from pieces of `size` images."""

@@ -36,6 +36,11 @@ def count(n, *, numbers=lambda n: range(n, 0, -1), note=lambda left: log(left=le
         note(left)
 
 
+def never_counts_down(n):
+    while n > 0:
+        log(left=n)
+
+
 def logs_after_the_loop(n):
     left = n
     while left > 1:
@@ -87,6 +92,7 @@ ANSWERS = {
             (lambda: f"rank {dist.get_rank() + 1} of {dist.get_world_size()}", ["counted from 1"]),  # counted from one
             (lambda: dist.get_rank(), ["rank 0 returned 0", "not a text"]),  # only the number
             (capital, ["rank 0 said 'Rank 0 of 3'", "not 'rank 0 of 3'"]),
+            (lambda: f"rank {dist.get_rank()} of 3", ["on two, rank 0 said 'rank 0 of 3'"]),  # always of three
             (text_plus_number, ["TypeError", "rank", "of text_plus_number"]),
             (lambda: f"rank {dist.get_rnak()} of {dist.get_world_size()}", ["AttributeError", "get_rnak"]),  # misspelt
             (lambda: f"rank {rank} of {world_size}", ["NameError", "'rank' is not defined"]),  # noqa: F821
@@ -101,6 +107,8 @@ ANSWERS = {
             (lambda n: None, ["no rank logged anything"]),
             (partial(count, numbers=lambda n: range(1, n + 1)), ["count(4) logged [1, 2, 3, 4], not [4, 3, 2, 1]"]),
             (partial(count, numbers=lambda n: range(n, -1, -1)), ["[4, 3, 2, 1, 0], not [4, 3, 2, 1]"]),
+            (lambda n: count(4), ["count(2) logged [4, 3, 2, 1], not [2, 1]"]),  # always from four
+            (never_counts_down, ["more than 1,000 rows, and goes on"]),
             (logs_after_the_loop, ["count(4) logged [1]"]),
             (partial(count, note=lambda i: log(i=i)), ["no column 'left'", "'i'"]),
             (lambda n: log(left=list(range(n, 0, -1))), ["TypeError", "got a list"]),
@@ -120,6 +128,7 @@ ANSWERS = {
             (lambda: count_birds() / dist.get_world_size(), ["the mean, not the sum"]),
             (a_plain_number, ["your code", "raised"]),
             (partial(count_birds, lambda: torch.ones((), device=device())), ["every rank put in 1"]),
+            (lambda: 111, ["on two, rank 0 returned 111, not 11"]),  # a constant
             (lambda: f"{count_birds()} birds", ["rank 0 returned '111 birds', not a number"]),  # a sentence
             (111, ["`count_birds` is 111, not a function"]),
         ],

@@ -38,6 +38,34 @@ def wrong_dimension(logits, labels):
     return (logits.argmax(dim=0) == labels).double().mean()
 
 
+@torch.no_grad()
+def in_batches(model, data, **options):
+    was_training, right, seen = model.training, 0, 0
+    model.eval()
+    for x, y in DataLoader(data, 64, **options):
+        right += (model(x).argmax(dim=1) == y).double().sum()
+        seen += len(y)
+    model.train(was_training)
+    return right / (len(data) if options else seen)  # a tensor
+
+
+def drops_the_rest(model, data):
+    return in_batches(model, data, drop_last=True)
+
+
+def always_back_to_training(model, data):
+    share = accuracy(model, data)
+    model.train()
+    return share
+
+
+def not_in_batches(model, data):
+    was_training = model.training
+    share = at_once(model, data, share_right)
+    model.train(was_training)
+    return share
+
+
 def leaves_it_in_evaluation_mode(model, data):
     share = accuracy(model, data)
     model.eval()
@@ -78,6 +106,24 @@ def train_mlp(seed):
     return fit(seeded_mlp(seed), loader_from(seed))
 
 
+def seeded_once(seed):
+    return fit(seeded_mlp(seed), DataLoader(digits(), 32, shuffle=True))  # model and order from the global state
+
+
+def not_shuffled(seed):
+    return fit(seeded_mlp(seed), DataLoader(digits(), 32))
+
+
+def one_order_for_all_epochs(seed):
+    model = seeded_mlp(seed)
+    return fit(model, DataLoader(digits(), 32, sampler=torch.randperm(1437).tolist()))
+
+
+def smaller_batches(seed):
+    model = seeded_mlp(seed)
+    return fit(model, DataLoader(digits(), 16, shuffle=True))
+
+
 def model_seeded_only(seed):
     model = seeded_mlp(seed)
     torch.seed()  # something else draws
@@ -91,21 +137,6 @@ def seeded_too_late(seed):
 
 
 # 1.2.3
-
-
-def bytes_to_train(n, optimizer):
-    return 4 * n * {"sgd": 2, "momentum": 3, "adam": 4}[optimizer]
-
-
-def without_gradients(n, optimizer):
-    return bytes_to_train(n, optimizer) - 4 * n
-
-
-def capital_letters(n, optimizer):
-    return 4 * n * {"SGD": 2, "Momentum": 3, "Adam": 4}[optimizer]
-
-
-# 1.2.4
 
 SHARES = {
     "its images": lambda n, pieces, whole: n / whole,
@@ -144,7 +175,11 @@ def chunks_instead(model, x, y, size):
 ANSWERS = {
     "1.2.1": {
         "correct": accuracy,
+        "accepted": [in_batches],
         "wrong": [
+            (drops_the_rest, ["has seen 320 of 357 images", "the last batch is left out"]),
+            (always_back_to_training, ["came in evaluation mode", "left in training mode"]),
+            (not_in_batches, ["all 357 images at once"]),
             (lambda model, data: accuracy(model, data) * len(data), ["that is how many are right"]),  # how many
             (leaves_it_in_evaluation_mode, ["left in evaluation mode"]),
             (lambda model, data: 100 * accuracy(model, data), ["in per cent"]),  # per cent
@@ -161,7 +196,11 @@ ANSWERS = {
     },
     "1.2.2": {
         "correct": train_mlp,
+        "accepted": [seeded_once],
         "wrong": [
+            (not_shuffled, ["not shuffled", "the first 32"]),
+            (one_order_for_all_epochs, ["every epoch serves the digits in the same order"]),
+            (smaller_batches, ["the first batch has 16 images, not 32"]),
             (lambda seed: fit(MLP(), loader_from()), ["two runs with seed 0 end with different weights"]),
             (model_seeded_only, ["different weights"]),
             (lambda seed: fit(MLP(), loader_from(seed)), ["different weights"]),  # loader seeded only
@@ -172,24 +211,6 @@ ANSWERS = {
         ],
     },
     "1.2.3": {
-        "correct": bytes_to_train,
-        "wrong": [
-            (without_gradients, ["sgd 4, momentum 8, adam 12", "gradients are missing"]),
-            (lambda n, optimizer: bytes_to_train(n, optimizer) / 4, ["numbers, not bytes"]),  # numbers not bytes
-            (lambda n, optimizer: 2 * bytes_to_train(n, optimizer), ["4 bytes, not 8"]),  # in float64
-            (lambda n, optimizer: bytes_to_train(n, optimizer) / 2, ["4 bytes, not 2"]),  # in float16
-            (lambda n, optimizer: bytes_to_train(n, optimizer) - 8 * n, ["the state alone"]),  # state alone
-            (lambda n, optimizer: 16 * n, ["the same for every optimiser"]),  # the same for all
-            # adam like momentum
-            (lambda n, optimizer: 8 * n if optimizer == "sgd" else 12 * n, ["adam 12", "adam is not right"]),
-            (lambda n, optimizer: bytes_to_train(n, optimizer) / 1e9, ["sgd 8e-09", "sgd is not right"]),  # gigabytes
-            (capital_letters, ["KeyError", "capital_letters"]),
-            # right for small n only
-            (lambda n, name: bytes_to_train(min(n, 10**6), name), ["7 billion parameters gave 1.6e+07, not 112e9"]),
-            (112e9, ["not a function"]),
-        ],
-    },
-    "1.2.4": {
         "correct": accumulate,
         "wrong": [
             (partial(accumulate, share="all"), ["64 images in pieces of 8", "the means of 8 pieces are added up"]),
