@@ -1,9 +1,9 @@
-"""Does a killed job resume every time, and with the same bits? The script of lesson 5.4, killed and resumed N times.
+"""Does a killed job resume every time, and with the same bits? The script of lesson 5.5, killed and resumed N times.
 
     python stress/restarts.py             # 50 times
     python stress/restarts.py --times 5 --shared-store
 
-The scripts are taken out of the lesson's own cells. Each time rank 1 is killed in the middle of epoch 2, torchrun
+The scripts are taken out of the cells of lessons 5.4 and 5.5. Each time rank 1 is killed in the middle of epoch 2, torchrun
 starts the ranks again, they resume from the checkpoint and train to the end. The last checkpoint is then compared
 with that of a run without the accident: weights, optimiser, scheduler, random states and position.
 `--shared-store` leaves torchrun's store as it is by default, for comparison (see the lesson). Exit status 0 when every
@@ -27,13 +27,13 @@ import torch
 
 from ddplab import RankError, torchrun
 
-LESSON = Path(__file__).resolve().parent.parent / "lessons" / "5_torchrun/5.4_checkpoints_and_restarts.ipynb"
+LESSONS = sorted((Path(__file__).resolve().parent.parent / "lessons" / "5_torchrun").glob("5.[45]_*.ipynb"))
 PLACES = [*range(32), *range(30, 48)]  # killed after 32 steps, resumed at 30
 
 
 def write_scripts(folder: Path) -> None:
-    """Write checkpointing.py and resume.py as the lesson's cells would."""
-    for cell in nbformat.read(LESSON, as_version=4).cells:
+    """Write checkpointing.py and resume.py as the lessons' cells would."""
+    for cell in [cell for path in LESSONS for cell in nbformat.read(path, as_version=4).cells]:
         first, _, rest = cell.source.partition("\n")
         for name, starts in {"checkpointing.py": "%%writefile checkpointing.py", "resume.py": "%%torchrun"}.items():
             if first.startswith(starts) and name in first:

@@ -1,4 +1,4 @@
-"""The job that lesson 5.4 stops and resumes, and the lesson's own two functions. The lesson tests the rest."""
+"""The job that lessons 5.4 and 5.5 stop and resume, and 5.4's own two functions. The lesson tests the rest."""
 
 import functools
 import os
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from ddplab import launch
 from ddplab.course import digits_job
 
-LESSON = Path(__file__).parents[2] / "lessons" / "5_torchrun/5.4_checkpoints_and_restarts.ipynb"
+LESSON = Path(__file__).parents[2] / "lessons" / "5_torchrun/5.4_checkpoints.ipynb"
 
 
 def whole_job():

@@ -4,6 +4,8 @@ import random
 import socket
 from types import SimpleNamespace
 
+import torch
+
 KEPT_OPEN = []
 
 
@@ -81,7 +83,11 @@ def no_address(*numbers):
 
 
 ANSWERS = {
-    "5.1.1": {"correct": (32, 19, 3, 256)},
+    "5.1.1": {
+        "correct": (32, 19, 3, 256),
+        "accepted": [(32.0, 19, torch.tensor(3), 256)],
+        "wrong": [((32, 19, "cuda:3", 256), ["`gpu` is 'cuda:3', not a whole number"])],
+    },
     "5.1.2": {
         "correct": said(),
         "blank": said(lambda env: ..., lambda env: ...),

@@ -3,10 +3,12 @@
 import os
 import shutil
 import tempfile
+import time
 from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.distributed import broadcast
 
 # 5.4.2: a save that survives
 
@@ -87,6 +89,40 @@ def nobody_writes(state, path):
     return state
 
 
+def sleeps(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    time.sleep(3)
+    return torch.load(path, map_location="cpu")
+
+
+def polls(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, f"{path}.new")
+        os.replace(f"{path}.new", path)
+    while not os.path.exists(path):
+        time.sleep(0.1)
+    return torch.load(path, map_location="cpu")
+
+
+def retries(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    while True:
+        try:
+            return torch.load(path, map_location="cpu")
+        except (OSError, RuntimeError, EOFError):
+            time.sleep(0.1)
+
+
+def by_a_message(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    written = torch.zeros(1)
+    broadcast(written, src=0)
+    return torch.load(path, map_location="cpu")
+
+
 # 5.4.4: the rest of the job
 
 
@@ -135,6 +171,11 @@ def counted_anew(position, epochs, batches):
             yield epoch, batch, data
 
 
+def without_end(position, epochs, batches):
+    while True:
+        yield from remaining(position, epochs, batches)
+
+
 ANSWERS = {
     "5.4.1": {"correct": (3, 60, 10, 4)},
     "5.4.2": {
@@ -155,6 +196,7 @@ ANSWERS = {
     },
     "5.4.3": {
         "correct": save_then_load,
+        "accepted": [by_a_message],
         "wrong": [
             (partial(save_then_load, barrier=()), ["rank 1", "FileNotFoundError"]),
             (partial(save_then_load, before=True), ["rank 1", "FileNotFoundError"]),
@@ -164,6 +206,9 @@ ANSWERS = {
             (partial(save_then_load, load=(0,)), ["rank 1 returns nothing"]),
             (its_own_state, ["rank 1 does not return what is in the file"]),
             (nobody_writes, ["no rank writes"]),
+            (sleeps, ["rank 1 does not wait for rank 0"]),
+            (polls, ["rank 1 does not wait for rank 0"]),
+            (retries, ["rank 1 does not wait for rank 0"]),
             (partial(save_then_load, where=None), ["the GPU on which rank 0 had it"]),
         ],
     },
@@ -181,6 +226,7 @@ ANSWERS = {
             (always_the_same_epoch, ["other data"]),
             (lambda position, epochs, batches: remaining(position, epochs - 1, batches), ["(2, 0) is missing"]),
             (counted_anew, ["(1, 2)"]),
+            (without_end, ["it gives 100 batches, and more"]),
             (lambda *given: print(*remaining(*given)), ["gives nothing"]),
         ],
     },

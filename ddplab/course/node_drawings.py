@@ -1,0 +1,85 @@
+"""Pictures for the part on torchrun: which GPU a rank asks for, who was in a job when, where a curve falls back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ddplab.plots import STYLE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
+    """Draw the GPU that each rank of a job asks for: by its RANK (a cross), and by its LOCAL_RANK (a ring).
+
+    local, node: LOCAL_RANK and GROUP_RANK of rank 0, 1, 2, … A grey band marks the GPUs that a node has. Returns the
+    matplotlib figure.
+    """
+    import matplotlib.pyplot as plt
+
+    ranks = list(range(len(local)))
+    figure = new_figure(6, 3)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        axis.axhspan(-0.4, max(local) + 0.4, color="0.9", label="GPUs that a node has")
+        axis.plot(ranks, ranks, "X:", markersize=10, label="cuda:{RANK}")
+        axis.plot(ranks, local, "o", markersize=16, fillstyle="none", label="cuda:{LOCAL_RANK}")
+        axis.set_xticks(ranks, [f"RANK {rank}\nnode {node[rank]}" for rank in ranks])
+        axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])
+        axis.legend()
+    figure.tight_layout()
+    return figure
+
+
+def stays(seen: Sequence[tuple[int, str, int, int, int]], length: int = 20) -> Figure:
+    """Draw who was in an elastic job when: a bar for each stay of a server, from its first step to its last.
+
+    seen: (first step, server, rank, world size, images a step) of each stay, `length` steps each. A bar is hatched
+    where the server was a rank other than 0. Returns the matplotlib figure.
+    """
+    figure = new_figure(9, 3)
+    axis = figure.subplots()
+    for step, server, rank, size, images in seen:
+        axis.barh(server, length, left=step, hatch="//" * rank, color="0.8", edgecolor="black")
+        text = f"RANK {rank} of {size}\n{images} images a step"
+        axis.text(step + length / 2, server, text, ha="center", va="center", backgroundcolor="white")
+    end = max(step for step, *_ in seen) + length
+    axis.set(xlabel="step", xticks=range(0, end + 1, length))
+    figure.tight_layout()
+    return figure
+
+
+def fall_back(places: Sequence[int], around: int = 6) -> Figure:
+    """Draw the place in the training at each step that a rank took, over all attempts, near where it falls back.
+
+    Returns the matplotlib figure. Raises ValueError when the curve never falls back.
+    """
+    import matplotlib.pyplot as plt
+
+    falls = [n for n in range(1, len(places)) if places[n] <= places[n - 1]]
+    if not falls:
+        raise ValueError("the curve never falls back")
+    first, last = max(0, falls[0] - around), min(len(places), falls[-1] + around)
+    figure = new_figure(6, 3)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        axis.plot(range(first, last), places[first:last], "o-", markersize=4)
+        axis.set(xlabel="steps of the rank, in both attempts", ylabel="place in the training")
+    figure.tight_layout()
+    return figure
+
+
+def distances(forgot: Mapping[str, float]) -> Figure:
+    """Draw a bar for each thing that was forgotten: how far the weights then end from those of the calm run."""
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(7, 3)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        axis.bar_label(axis.barh(list(forgot), list(forgot.values())), fmt="{:.1%}", padding=3)
+        axis.set(xlabel="how far the final weights are from the calm run's", xlim=(0, 1.2 * max(forgot.values())))
+        axis.invert_yaxis()
+    figure.tight_layout()
+    return figure

@@ -1,0 +1,55 @@
+"""Answers to the exercises of lesson 5.3: the right one, the blank, and mistakes that people make."""
+
+MENDED = r"""#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --gpus-per-node=4
+srun torchrun \
+    --nnodes 2 \
+    --nproc-per-node 4 \
+    --rdzv-backend c10d \
+    --rdzv-endpoint "$(hostname):$((10000 + SLURM_JOB_ID % 20000))" \
+    --rdzv-id "$SLURM_JOB_ID" \
+    train.py
+"""
+
+
+def but(*changes):
+    text = MENDED
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+ANSWERS = {
+    "5.3.1": {
+        "correct": MENDED,
+        "accepted": [
+            but(("$(hostname)", '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)')),
+            but(("$(hostname)", "$HOSTNAME")),
+            but(("srun torchrun", "srun --kill-on-bad-exit=1 torchrun")),
+        ],
+        "wrong": [
+            (but(("node=1", "node=4")), ["start 4 agents on each node"]),
+            (but(("srun torchrun", "torchrun")), ["on the first node only"]),
+            (but(("c10d \\", "c10d")), ["takes `--rdzv-endpoint` for a command"]),
+            (but(("$((10000 + SLURM_JOB_ID % 20000))", "29500")), ["both meet at port 29500"]),
+            (but((":$((10000 + SLURM_JOB_ID % 20000))", "")), ["both meet at port 29400"]),
+            (but(("    --rdzv-backend c10d \\\n", "")), ["'static'", "number of its own"]),
+            (but(("--rdzv-id", "--rdzv-job")), ["torchrun refuses it"]),
+            (but(("train.py", "")), ["torchrun refuses it", "training_script"]),
+            (but(("--nnodes 2", "--nnodes 4")), ["nnodes as '4'"]),
+            (but(("20000))", "20000)")), ["bash cannot read it"]),
+            (but(("#!/bin/bash\n", "")), ["first line"]),
+            (but(("$(hostname)", "")), ["names no machine"]),
+            (but(("$(hostname)", "localhost")), ["the store is always on 'localhost'"]),
+            (but(("$(hostname)", "gpu01")), ["the store is always on 'gpu01'"]),
+            (but(("10000 + SLURM_JOB_ID % 20000", "60000 + SLURM_JOB_ID * 7")), ["the port of job 4242 is 89694"]),
+            (but(("10000 + SLURM_JOB_ID % 20000", "10000 + SLURM_JOB_ID")), ["the port of job 4000000 is 4010000"]),
+            (but(('"$(hostname):$((10000', "'$(hostname):'\"$((10000")), ["'$(hostname)', to the letter"]),
+            (but(("$((10000 + SLURM_JOB_ID % 20000))", "")), ["both meet at port 29400"]),
+            (["srun", "torchrun"], ["a list, not a text"]),
+        ],
+    },
+}

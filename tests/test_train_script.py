@@ -1,0 +1,86 @@
+"""The script to keep, of lesson 5.6: killed and restarted under torchrun, it ends with the bits of a calm run."""
+
+import ast
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+
+from ddplab import launch
+
+FOLDER = Path(__file__).parent.parent / "lessons" / "5_torchrun"
+SCRIPT = FOLDER / "train.py"
+# train.py itself, and an accident: on the first attempt rank 1 is killed when epoch 1 is trained, before it is saved
+KILLED = f"""
+import os, signal, sys
+sys.path.insert(0, {str(FOLDER)!r})
+import train
+save = train.save
+def save_or_die(path, job, next_epoch):
+    if next_epoch == 2 and os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        os.kill(os.getpid(), signal.SIGKILL)
+    save(path, job, next_epoch)
+train.save = save_or_die
+train.main()
+"""
+
+
+def test_it_imports_torch_and_the_standard_library_alone():
+    tree = ast.walk(ast.parse(SCRIPT.read_text()))
+    names = [alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names]
+    tree = ast.walk(ast.parse(SCRIPT.read_text()))
+    names += [node.module for node in tree if isinstance(node, ast.ImportFrom)]
+    assert {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) == {"torch"}
+
+
+def calm(path):
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    sys.argv = ["train.py", "--epochs", "3", "--checkpoint", path]
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
+def test_killed_and_restarted_it_ends_with_the_same_bits(tmp_path):
+    (tmp_path / "killed.py").write_text(KILLED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "killed.py"]
+    env = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    arguments = ["--epochs", "3", "--checkpoint", "killed.pt"]
+    done = subprocess.run([*command, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [line.split("  ")[0] for line in done.stdout.splitlines()]
+    first, second = "2 ranks on cpu, 3 epochs, beginning at 0", "2 ranks on cpu, 3 epochs, beginning at 1"
+    # whether rank 0 has printed epoch 1 when it is stopped is chance
+    assert [line for line in told if line != "epoch 1"] == [first, "epoch 0", second, "epoch 2"]
+
+    launch(calm, str(tmp_path / "calm.pt"), nproc_per_node=2, device="cpu", init=False, quiet=True)
+    ends = [torch.load(tmp_path / f"{name}.pt") for name in ("killed", "calm")]
+    assert ends[0]["next_epoch"] == ends[1]["next_epoch"] == 3
+    for name, weights in ends[0]["model"].items():
+        assert torch.equal(weights, ends[1]["model"][name]), name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calm.pt", "killed.pt", "killed.py"]
+
+
+@pytest.mark.parametrize("name", ["checkpointing.py", "train.sbatch"])
+def test_a_file_for_use_is_what_the_lesson_writes(name):
+    cells = [cell for path in FOLDER.glob("5.*.ipynb") for cell in nbformat.read(path, as_version=4).cells]
+    [source] = [cell.source for cell in cells if cell.source.startswith(f"%%writefile {name}\n")]
+    assert source.split("\n", 1)[1].strip() == (FOLDER / name).read_text().strip()
+
+
+def test_the_elastic_batch_script_differs_where_the_lesson_says():
+    lines = [set((FOLDER / f"{name}.sbatch").read_text().splitlines()) for name in ("train", "train_elastic")]
+    new = {line.split()[-1] if line.startswith("#SBATCH") else line.split()[0] for line in lines[1] - lines[0]}
+    assert new == {
+        "--job-name=elastic",
+        "--nodes=1-4",
+        "--no-kill",
+        "export",
+        "srun",
+        "--nnodes",
+        "--max-restarts",
+        "train.py",
+    }
