@@ -7,26 +7,26 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import TWICE, flat, needs_function, note_calls, off, on_ranks
+from ddplab.checks.common import TWICE, flat, needs_function, off, on_ranks
+from ddplab.checks.messages import Message, noted_messages
 from ddplab.course.models import MLP
 from ddplab.hardware import device
 
 
 @exercise("3.3.1", "Piece r to rank r")
-def ring(reduce_scatter: Callable[..., Any]) -> None:
+def first_half(reduce_scatter: Callable[..., Any]) -> None:
     """After `reduce_scatter(chunks)` chunk r on rank r must be the sum, in N - 1 steps around the ring."""
     needs_function("reduce_scatter", reduce_scatter)
     for size in (2, 3):
-        _ring_on(size, reduce_scatter)
+        _first_half_on(size, reduce_scatter)
 
 
-def _ring_on(size: int, reduce_scatter: Callable[..., Any]) -> None:
-    ranks = on_ranks(_ring_in_rank, reduce_scatter, size=size, hints=HINTS, timeout=6)
-    where, total = f"on {size} ranks", [(chunk + 1) * sum(10**rank for rank in range(size)) for chunk in range(size)]
+def _first_half_on(size: int, reduce_scatter: Callable[..., Any]) -> None:
+    ranks = on_ranks(_first_half_in_rank, reduce_scatter, size=size, hints=HINTS, timeout=6)
+    where, total = f"on {size} ranks", _sums(size)
     done = [[chunk for chunk in range(size) if held[chunk] == total[chunk]] for held, _, _ in ranks]
-    steps = ranks[0][1]
-    if used := ranks[0][2]:
-        raise NotYet(f"{where}, you called `dist.{used[0]}`", "`pass_right` is all that you need.")
+    _only_to_the_right(where, [messages for _, _, messages in ranks])
+    steps = _steps(ranks[0][2])
     if not steps:
         raise NotYet(f"{where}, nothing was passed on", "`pass_right(chunk, place)` returns what came from the left.")
     if all(len(finished) == size for finished in done) and steps > size - 1:
@@ -43,10 +43,11 @@ def _ring_on(size: int, reduce_scatter: Callable[..., Any]) -> None:
         )
     if steps < size - 1:
         raise NotYet(f"{where}, there was {steps} step, and {size - 1} are needed", "One for each *other* rank.")
+    if all(listed[rank] == total[rank] for rank, (_, listed, _) in enumerate(ranks)):
+        raise NotYet(f"{where}, chunk r is right in the list, but the tensor is as it was", IN_PLACE)
     start = [[(chunk + 1) * 10.0**rank for chunk in range(size)] for rank in range(size)]
     if all(ranks[rank][0] == start[rank] for rank in range(size)):
-        hint = "Add in place: `chunks[i] += …` changes the tensor itself."
-        raise NotYet(f"{where}, the chunks are as they were", hint)
+        raise NotYet(f"{where}, the chunks are as they were", IN_PLACE)
     rank = next(rank for rank, finished in enumerate(done) if rank not in finished)
     raise NotYet(
         f"{where}, chunk {rank} on rank {rank} is {ranks[rank][0][rank]:g}, and the sum is {total[rank]:g}",
@@ -54,63 +55,147 @@ def _ring_on(size: int, reduce_scatter: Callable[..., Any]) -> None:
     )
 
 
-def _ring_in_rank(reduce_scatter: Callable[..., Any]) -> tuple[list[float], int, list[str]]:
-    used: list[str] = []
-    steps: list[str] = []
-    note_calls(["batch_isend_irecv"], steps.append)
-    note_calls(["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"], used.append)
+def _first_half_in_rank(reduce_scatter: Callable[..., Any]) -> tuple[list[float], list[float], list[Message]]:
+    messages = noted_messages()
     x = torch.arange(1.0, dist.get_world_size() + 1, device=device()) * 10 ** dist.get_rank()
-    reduce_scatter(list(x.chunk(len(x))))
-    return x.tolist(), len(steps), used
+    return _run(reduce_scatter, x, messages)
 
 
-@exercise("3.3.2", "One bucket")
-def bucket(average_in_one: Callable[..., Any]) -> None:
+@exercise("3.3.2", "Once more around")
+def second_half(all_gather: Callable[..., Any]) -> None:
+    """Chunk r on rank r is finished; after `all_gather(chunks)` all are, everywhere, in N - 1 steps."""
+    needs_function("all_gather", all_gather)
+    for size in (2, 4):
+        _second_half_on(size, all_gather)
+
+
+def _second_half_on(size: int, all_gather: Callable[..., Any]) -> None:
+    ranks = on_ranks(_second_half_in_rank, all_gather, size=size, hints=HINTS, timeout=6)
+    where, total = f"on {size} ranks", _sums(size)
+    _only_to_the_right(where, [messages for _, _, messages in ranks])
+    steps = _steps(ranks[0][2])
+    if not steps:
+        raise NotYet(f"{where}, nothing was passed on", "`pass_right(chunk, place)` returns what came from the left.")
+    if all(held == total for held, _, _ in ranks):
+        if steps > size - 1:
+            raise NotYet(f"{where}, all chunks are right, but it took {steps} steps", f"{size - 1} are enough.")
+        return
+    if all(listed == total for _, listed, _ in ranks):
+        hint = "Write into the chunk that is there: `chunks[i].copy_(…)`."
+        raise NotYet(f"{where}, all chunks are right in the list, but the tensor is as it was", hint)
+    if steps < size - 1:
+        raise NotYet(f"{where}, there was {steps} step, and {size - 1} are needed", "One for each *other* rank.")
+    if all(held[rank] != total[rank] for rank, (held, _, _) in enumerate(ranks)):
+        hint = "At first rank r sends its chunk r. So which one comes from the left?"
+        raise NotYet(f"{where}, no rank has its own finished chunk any more", hint)
+    rank, chunk = next((r, c) for r in range(size) for c in range(size) if ranks[r][0][c] != total[c])
+    got = ranks[rank][0][chunk]
+    what = f"{where}, chunk {chunk} on rank {rank} is {got:g}, and it should be {total[chunk]:g}"
+    if got == total[chunk] + UNFINISHED:
+        raise NotYet(f"{what}: it was added", "In this half what arrives *replaces* what is there.")
+    if got == UNFINISHED:
+        hint = "After the first step, send on what has just come."
+        raise NotYet(f"{what}: no finished chunk has come there", hint)
+    raise NotYet(what, "What arrives is the chunk that the left neighbour sent, and goes into the same number.")
+
+
+UNFINISHED = 0.5  # what stands in a chunk until the finished one comes
+
+
+def _second_half_in_rank(all_gather: Callable[..., Any]) -> tuple[list[float], list[float], list[Message]]:
+    messages, size, rank = noted_messages(), dist.get_world_size(), dist.get_rank()
+    x = torch.full((size,), UNFINISHED, device=device())
+    x[rank] = _sums(size)[rank]
+    return _run(all_gather, x, messages)
+
+
+def _run(half: Callable[..., Any], x: Any, messages: list[Message]) -> tuple[list[float], list[float], list[Message]]:
+    """What the tensor holds after a half of the ring, what the list of its chunks holds, and what was sent."""
+    chunks = list(x.chunk(len(x)))
+    half(chunks)
+    return x.tolist(), [float(chunk) for chunk in chunks], messages
+
+
+def _sums(size: int) -> list[float]:
+    """Chunk c is c + 1 on rank 0, ten times that on rank 1, and so on."""
+    return [float((chunk + 1) * sum(10**rank for rank in range(size))) for chunk in range(size)]
+
+
+def _steps(messages: list[Message]) -> int:
+    return sum(message.name == "send" for message in messages)
+
+
+def _only_to_the_right(where: str, messages: list[list[Message]]) -> None:
+    for rank, noted in enumerate(messages):
+        if used := [message.name for message in noted if message.name not in ("send", "recv")]:
+            raise NotYet(f"{where}, you called `dist.{used[0]}`", "`pass_right` is all that you need.")
+        right = (rank + 1) % len(messages)
+        if strange := [message.other for message in noted if message.name == "send" and message.other != right]:
+            hint = "On a ring a rank sends to its right neighbour only: use `pass_right`."
+            raise NotYet(f"{where}, rank {rank} sends to rank {strange[0]}", hint)
+
+
+@exercise("3.3.3", "One message")
+def one_message(average_in_one: Callable[..., Any]) -> None:
     """`average_in_one(net)` must leave the mean gradient on every rank, by a single all_reduce."""
     needs_function("average_in_one", average_in_one)
-    for size in (2, 3):
-        ranks = on_ranks(_bucket_in_rank, average_in_one, size=size, hints=HINTS, timeout=6)
-        where, mean = f"on {size} ranks", sum(rank["before"] for rank in ranks) / size
-        calls = ranks[0]["calls"]
-        if all(off(rank["after"], mean) < 1e-9 for rank in ranks):
-            if calls != 1:
-                hint = "Put all gradients into one long vector, `torch.cat`, and all-reduce that."
-                raise NotYet(f"{where}, the mean is right, and it took {calls} messages", hint)
-            continue
-        if not calls:
-            raise NotYet(f"{where}, no `all_reduce` was called", "`dist.all_reduce(vector)` adds up in place.")
-        if all(off(rank["after"], rank["before"]) < 1e-9 for rank in ranks):
-            hint = "The vector is a copy. Cut it up again, and copy each piece back: `p.grad.copy_(…)`."
-            raise NotYet(f"{where}, every rank still has its own gradients", hint)
-        for factor in (size, 1 / size, size / 2, 2 / size):
-            if all(off(rank["after"], factor * mean) < 1e-9 for rank in ranks):
-                hint = "`all_reduce` adds up; divide once, by `dist.get_world_size()`."
-                raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
-        hint = "Do the pieces go back in the order in which they came, each with as many numbers as its parameter?"
-        raise NotYet(f"{where}, not every gradient is the mean over the ranks", hint)
+    _one_message_on(2, average_in_one, frozen=False)
+    _one_message_on(3, average_in_one, frozen=True)
 
 
-def _bucket_in_rank(average_in_one: Callable[..., Any]) -> dict[str, Any]:
+def _one_message_on(size: int, average_in_one: Callable[..., Any], frozen: bool) -> None:
+    hints = {**TWICE, "": FROZEN} if frozen else ONE_HINTS  # without a frozen parameter it ran
+    ranks = on_ranks(_one_message_in_rank, average_in_one, frozen, size=size, hints=hints, timeout=6)
+    where, mean = f"on {size} ranks" + ", the first parameter frozen" * frozen, sum(r["before"] for r in ranks) / size
+    if any(rank["frozen has one"] for rank in ranks):
+        raise NotYet(f"{where}, the frozen parameter has got a gradient", "Leave alone what has none.")
+    calls = ranks[0]["calls"]
+    if others := [name for name in calls if name != "all_reduce"]:
+        raise NotYet(f"{where}, you called `dist.{others[0]}`", "One `dist.all_reduce` is enough.")
+    if all(off(rank["after"], mean) < 1e-5 for rank in ranks):
+        if len(calls) != 1:
+            hint = "Put all gradients into one long vector, and all-reduce that."
+            raise NotYet(f"{where}, the mean is right, and it took {len(calls)} messages", hint)
+        return
+    if not calls:
+        raise NotYet(f"{where}, no `all_reduce` was called", "`dist.all_reduce(vector)` adds up in place.")
+    if all(off(rank["after"], rank["before"]) < 1e-5 for rank in ranks):
+        hint = "The vector is a copy. Cut it up again, and copy each piece back: `p.grad.copy_(…)`."
+        raise NotYet(f"{where}, every rank still has its own gradients", hint)
+    for factor in (size, 1 / size, size / 2, 2 / size):
+        if all(off(rank["after"], factor * mean) < 1e-5 for rank in ranks):
+            hint = "`all_reduce` adds up; divide once, by `dist.get_world_size()`."
+            raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
+    hint = "Do the pieces go back in the order in which they came, each with as many numbers as its gradient?"
+    raise NotYet(f"{where}, not every gradient is the mean over the ranks", FROZEN if frozen else hint)
+
+
+def _one_message_in_rank(average_in_one: Callable[..., Any], frozen: bool) -> dict[str, Any]:
     torch.manual_seed(dist.get_rank())
-    net = MLP(hidden=4).double().to(device())
-    next(net.parameters()).requires_grad_(False)  # a frozen layer has no gradient
-    net(torch.randn(8, 1, 8, 8, dtype=torch.float64).to(device())).square().mean().backward()
+    net = MLP(hidden=4).to(device())
+    first = next(net.parameters())
+    first.requires_grad_(not frozen)
+    net(torch.randn(8, 1, 8, 8).to(device())).square().mean().backward()
 
     def look() -> Any:
         return flat(p.grad for p in net.parameters() if p.grad is not None)
 
-    before, calls = look(), []
-    note_calls(["all_reduce"], calls.append)
+    before, messages = look(), noted_messages()
     average_in_one(net)
-    return {"before": before, "after": look(), "calls": len(calls)}
+    calls, has_one = [message.name for message in messages], frozen and first.grad is not None
+    return {"before": before, "after": before if has_one else look(), "calls": calls, "frozen has one": has_one}
 
 
-FROZEN = "A frozen layer has no gradient: leave out parameters whose `.grad` is None."
+IN_PLACE = "Add in place: `chunks[i] += …` changes the tensor itself."
+FROZEN = "Here one parameter is frozen, and its `.grad` is None: count and cut only those that have a gradient."
+ONE_HINTS = {
+    **TWICE,
+    "'NoneType' object": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",
+    "invalid for input of size": "Cut the vector into pieces of `p.numel()` numbers, and give each its shape back.",
+    "must match the size of tensor": "Cut the vector into pieces of `p.numel()` numbers, and give each its shape back.",
+}
 HINTS = {
     **TWICE,
-    "'NoneType' object": FROZEN,
-    "Expected parameter `tensor`": FROZEN,
-    "expected Tensor as element": FROZEN,
-    "must match the size of tensor": "Cut the vector into pieces of `p.numel()` numbers, and give each its shape back.",
     "list index out of range": "Chunks are numbered from 0 to N - 1: count modulo the number of ranks, `% size`.",
+    "there is no rank": "They are numbered from 0 to N - 1. Use `pass_right`, which counts modulo.",
 }

@@ -1,9 +1,13 @@
 """Checks of lesson 3.4, Where processes come from."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +26,17 @@ NUMBERS = asks(
         (1, "that is fork", "A spawned child starts empty, and must learn what its function is."),
         (2, "that was one child", "Here are three."),
     ),
-    Number("torchrun", 3, "Torchrun starts the script once for each rank.").with_mistakes(
-        (4, "torchrun itself does not read your file as Python", "It starts Python on it, once for each rank."),
-        (1, "that would be one rank", "Torchrun starts the script once for each rank."),
+    Number("launched", 3, "The launcher starts the script once for each rank.").with_mistakes(
+        (4, "the launcher itself does not read your file", "It starts Python on it, once for each rank."),
+        (1, "that would be one rank", "The launcher starts the script once for each rank."),
     ),
 )
 
 
 @exercise("3.4.1", "Who reads the file?")
-def outcomes(forked: Any, spawned: Any, torchrun: Any, note: Any, guard: Any) -> None:
+def outcomes(forked: Any, spawned: Any, launched: Any, note: Any, guard: Any) -> None:
     """A file that prints, then starts three children; what a spawned child finds; which error the guard mends."""
-    expect_all(NUMBERS, {"forked": forked, "spawned": spawned, "torchrun": torchrun})
+    expect_all(NUMBERS, {"forked": forked, "spawned": spawned, "launched": launched})
     if note not in ("old", "new"):
         raise NotYet(f"`note` is {note!r}, neither 'old' nor 'new'", "One of the two words.")
     if note == "new":
@@ -49,36 +53,125 @@ def mended(script: Any) -> None:
     """The text must run as a file, spawn two children, and each must print its line."""
     if not isinstance(script, str):
         raise NotYet(f"`script` is a {type(script).__name__}, not a text", "Keep the quotation marks around it.")
-    if "spawn" not in script or "Process" not in script:
-        raise NotYet("the script spawns nothing any more", "Keep `get_context('spawn')`, and mend what is around it.")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "job.py")
-        file.write_text(script)
-        # buffered, so that a child writes its line at once and whole, and not word by word between the other's
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        try:
-            ran = subprocess.run(
-                [sys.executable, file], capture_output=True, text=True, timeout=20, check=False, env=environment
-            )
-        except subprocess.TimeoutExpired:
-            raise NotYet("the script did not end within 20 seconds", "Does it spawn again and again?") from None
-    lines, said = sorted(ran.stdout.splitlines()), ran.stderr
-    if lines == ["rank 0 multiplies by 3", "rank 1 multiplies by 3"]:
-        return
-    if "Can't pickle" in said or "Can't get local object" in said or "cannot pickle" in said.lower():
+    ran = _run(script)
+    if ran is None:
+        hint = "Who starts whom, and who waits for whom? (If this machine is very busy, check again.)"
+        raise NotYet(f"the script did not end within {SECONDS} seconds", hint)
+    if "Can't pickle" in ran.said or "Can't get local object" in ran.said or "cannot pickle" in ran.said.lower():
         hint = "A lambda is nobody's name. `Process(target=work, args=(…,))` sends a name and arguments."
         raise NotYet("the target cannot be sent to another process: it has no name in the file", hint)
-    if "bootstrapping phase" in said:
+    if "bootstrapping phase" in ran.said:
         hint = 'Call `main()` only under `if __name__ == "__main__":`.'
         raise NotYet("each child reads the file and is about to spawn again (bootstrapping)", hint)
-    if said.strip():
-        raise NotYet(f"the script ends with {said.strip().splitlines()[-1]}", "Run it from a terminal to see it all.")
-    if lines == ["rank 0 multiplies by 1", "rank 1 multiplies by 1"]:
+    if ran.lines != LINES and ran.said.strip():
+        last = ran.said.strip().splitlines()[-1]
+        raise NotYet(f"the script ends with {last}", "Run it from a terminal to see it all.")
+    if ran.lines and ran.by_parent == len(ran.lines):
+        if ran.spawned:
+            hint = "`target=work(…)` calls it at once, in the parent. Give them apart: `target=work, args=(…)`."
+            raise NotYet("the parent prints the lines itself, and the children that it spawns print nothing", hint)
+        hint = "`child.run()` and plain calls run in the parent; `child.start()` starts a process."
+        raise NotYet("the parent prints the lines itself, and spawns nothing", hint)
+    if ran.lines == LINES and ran.by_fork:
+        raise NotYet("the children are forked, and not spawned", 'Keep "spawn", and mend what is around it.')
+    if ran.lines == LINES and ran.spawned < 2:
+        raise NotYet(f"{ran.spawned} child was spawned, and two are asked for", "One for each rank.")
+    if ran.lines == LINES:
+        return
+    if ran.lines == ["rank 0 multiplies by 1", "rank 1 multiplies by 1"]:
         hint = "A spawned child has read the file and run nothing under the guard. Pass `factor` as an argument."
         raise NotYet("the children multiply by 1: what `main()` has set is not known to them", hint)
-    if not lines:
+    if not ran.lines:
         raise NotYet("the script prints nothing", "Somebody has to call `main()`, and the children `work`.")
     raise NotYet(
-        f"the script prints {len(lines)} lines, and not the two that are asked for: {' / '.join(lines)[:120]}",
+        f"the script prints {len(ran.lines)} lines, and not the two that are asked for: {' / '.join(ran.lines)[:120]}",
         "`rank 0 multiplies by 3` and `rank 1 multiplies by 3`, in any order.",
     )
+
+
+LINES = ["rank 0 multiplies by 3", "rank 1 multiplies by 3"]
+SECONDS = 55
+MOST = 1_000_000  # bytes that a script may print
+
+# Python runs a module of this name when it starts. Each process notes that it has started, and what it prints: a
+# process that prints and has not started is a fork.
+NOTING = """
+import os, sys
+
+def note(kind, text):
+    with open(os.path.join(os.environ["DDPLAB_NOTES"], f"{os.getpid()}.{kind}"), "a") as file:
+        file.write(text)
+
+class Noted:
+    def __init__(self, stream):
+        self.stream = stream
+    def write(self, text):
+        note("said", text)
+        return self.stream.write(text)
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+note("started", " ".join(sys.orig_argv))
+sys.stdout = Noted(sys.stdout)
+"""
+
+
+@dataclass
+class Ran:
+    """What a script has done: the lines printed, sorted, and by whom; how many children it spawned; its errors."""
+
+    lines: list[str]
+    by_parent: int
+    by_fork: int
+    spawned: int
+    said: str
+
+
+def _run(script: str) -> Ran | None:
+    """Run the text as a file, with a limit of time and of output. None when it went beyond."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for below in ("notes", "python"):
+            (folder / below).mkdir()
+        (folder / "job.py").write_text(script)
+        (folder / "python" / "sitecustomize.py").write_text(NOTING)
+        path = os.pathsep.join([str(folder / "python"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "DDPLAB_NOTES": str(folder / "notes")}
+        with open(folder / "errors", "w+") as errors:
+            parent = subprocess.Popen(
+                [sys.executable, folder / "job.py"],
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
+            )
+            ended = _ends(parent, folder)
+            errors.seek(0)
+            return _read(folder / "notes", parent.pid, errors.read()) if ended else None
+
+
+def _ends(parent: subprocess.Popen, folder: Path) -> bool:
+    """Wait for the script, then leave no process of it."""
+    begun = time.monotonic()
+    try:
+        while parent.poll() is None:
+            written = sum(file.stat().st_size for file in [folder / "errors", *(folder / "notes").iterdir()])
+            if written > MOST:
+                raise NotYet("the script prints without end", "Does every loop in it end, in every process?")
+            if time.monotonic() - begun > SECONDS:
+                return False
+            time.sleep(0.05)
+        return True
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+
+
+def _read(notes: Path, parent: int, errors: str) -> Ran:
+    said = {int(file.stem): file.read_text().splitlines() for file in notes.glob("*.said")}
+    started = {int(file.stem): file.read_text() for file in notes.glob("*.started")}
+    spawned = [pid for pid, command in started.items() if pid != parent and "spawn_main" in command]
+    by_fork = sum(len(lines) for pid, lines in said.items() if pid not in started)
+    lines = sorted(line for lines in said.values() for line in lines)
+    return Ran(lines, len(said.get(parent, [])), by_fork, len(spawned), errors)

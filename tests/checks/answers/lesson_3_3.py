@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
+from torch.distributed import all_reduce
 
 # 3.3.1: piece r to rank r
 
@@ -54,7 +55,54 @@ def by_all_reduce(chunks):
         dist.all_reduce(chunk)
 
 
-# 3.3.2: one bucket
+def to_the_left(chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    arrived = torch.empty_like(chunks[0])
+    for step in range(size - 1):
+        send = dist.P2POp(dist.isend, chunks[(rank + 1 + step) % size], (rank - 1) % size)
+        recv = dist.P2POp(dist.irecv, arrived, (rank + 1) % size)
+        for work in dist.batch_isend_irecv([send, recv]):
+            work.wait()
+        chunks[(rank + 2 + step) % size] += arrived
+
+
+# 3.3.2: once more around
+
+
+def all_gather(chunks, first=0, steps=-1, how="copy"):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size + steps):
+        goes, comes = (rank + first - step) % size, (rank + first - step - 1) % size
+        arrived = pass_right(chunks[goes], chunks[comes])
+        if how == "copy":
+            chunks[comes].copy_(arrived)
+        elif how == "add":
+            chunks[comes] += arrived
+        else:
+            chunks[comes] = arrived
+
+
+def always_its_own(chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size - 1):
+        chunks[(rank - step - 1) % size].copy_(pass_right(chunks[rank], chunks[rank]))
+
+
+def by_name(chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    which = rank
+    for _ in range(size - 1):
+        arrived = pass_right(chunks[which], chunks[which])
+        which = (which - 1) % size
+        chunks[which][:] = arrived
+
+
+def by_broadcast(chunks):
+    for rank, chunk in enumerate(chunks):
+        dist.broadcast(chunk, src=rank)
+
+
+# 3.3.3: one message
 
 
 def average_in_one(net, divide=None):
@@ -96,6 +144,35 @@ def in_reverse(net):
         start += grad.numel()
 
 
+def own_vector(net):
+    grads = [p.grad for p in net.parameters() if p.grad is not None]
+    vector, start = torch.zeros(sum(grad.numel() for grad in grads), device=grads[0].device), 0
+    for grad in grads:
+        vector[start : start + grad.numel()] = grad.flatten()
+        start += grad.numel()
+    all_reduce(vector)  # imported by name
+    start = 0
+    for p in net.parameters():
+        if p.grad is not None:
+            p.grad = vector[start : start + p.numel()].view(p.shape) / dist.get_world_size()
+            start += p.numel()
+
+
+def cut_by_all_parameters(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])
+    dist.all_reduce(vector)
+    vector /= dist.get_world_size()
+    pieces = vector.split([p.numel() for p in net.parameters()])
+    for p, piece in zip(net.parameters(), pieces, strict=True):
+        p.grad.copy_(piece.view_as(p))
+
+
+def thaws(net):
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+    average_in_one(net)
+
+
 ANSWERS = {
     "3.3.1": {
         "correct": reduce_scatter,
@@ -106,7 +183,9 @@ ANSWERS = {
             ),
             (partial(reduce_scatter, steps=0), ["on 2 ranks"]),
             (partial(reduce_scatter, steps=-2), ["nothing was passed on"]),
-            (partial(reduce_scatter, lost=True), ["the chunks are as they were"]),
+            (partial(reduce_scatter, lost=True), ["right in the list, but the tensor is as it was"]),
+            (partial(reduce_scatter, first=0, lost=True), ["the chunks are as they were"]),
+            (to_the_left, ["on 3 ranks", "rank 0 sends to rank 2"]),
             (the_whole, ["every rank has the whole sum, after 2 steps"]),
             (always_the_same, ["on 2 ranks", "the sum is"]),
             (without_modulo, ["raised IndexError", "out of range"]),
@@ -114,13 +193,29 @@ ANSWERS = {
         ],
     },
     "3.3.2": {
-        "correct": average_in_one,
+        "correct": all_gather,
+        "accepted": [by_name],
         "wrong": [
-            (one_by_one, ["on 2 ranks", "3 messages"]),
+            (partial(all_gather, how="add"), ["on 2 ranks", "it was added"]),
+            (partial(all_gather, how="assign"), ["right in the list, but the tensor is as it was"]),
+            (partial(all_gather, first=1), ["no rank has its own finished chunk any more"]),
+            (partial(all_gather, steps=0), ["on 2 ranks", "it took 2 steps"]),
+            (partial(all_gather, steps=-2), ["on 2 ranks", "nothing was passed on"]),
+            (always_its_own, ["on 4 ranks", "chunk 1 on rank 0"]),
+            (by_broadcast, ["you called `dist.broadcast`"]),
+        ],
+    },
+    "3.3.3": {
+        "correct": average_in_one,
+        "accepted": [own_vector],
+        "wrong": [
+            (one_by_one, ["on 2 ranks", "4 messages"]),
             (partial(average_in_one, divide=1), ["every gradient is 2 times the mean"]),
             (partial(average_in_one, divide=2), ["on 3 ranks", "every gradient is 1.5 times the mean"]),
             (never_back, ["every rank still has its own gradients"]),
-            (frozen_too, ["raised AttributeError", "NoneType"]),
+            (frozen_too, ["every rank still has its own gradients"]),
+            (cut_by_all_parameters, ["your code, on rank", "raised RuntimeError"]),
+            (thaws, ["the frozen parameter has got a gradient"]),
             (in_reverse, ["not every gradient is the mean"]),
             (partial(one_by_one, send=False), ["no `all_reduce` was called"]),
         ],

@@ -24,6 +24,29 @@ NAMED = BROKEN.replace("target=lambda rank=rank: work(rank)", "target=work, args
 GUARDED = NAMED.replace("\nmain()\n", '\nif __name__ == "__main__":\n    main()\n')
 MENDED = GUARDED.replace("args=(rank,)", "args=(rank, factor)").replace("work(rank):", "work(rank, factor):")
 
+POOL = """
+from multiprocessing import get_context
+
+def work(rank):
+    print("rank", rank, "multiplies by", 3)
+
+if __name__ == "__main__":
+    with get_context('spawn').Pool(2) as pool:
+        pool.map(work, range(2))
+"""
+BY_TORCH = """
+import torch.multiprocessing as mp
+
+def work(rank, factor):
+    print("rank", rank, "multiplies by", factor)
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(3,), nprocs=2)
+"""
+CALLED = MENDED.replace("target=work, args=(rank, factor)", "target=work(rank, factor)")
+IN_PARENT = MENDED.replace("child.start()", "child.run()").replace("child.join()", "pass")
+ENDLESS = MENDED + "    while True:\n        print('again')\n"
+
 RIGHT = (1, 4, 3, "old", "bootstrapping")
 
 ANSWERS = {
@@ -37,11 +60,17 @@ ANSWERS = {
     },
     "3.4.2": {
         "correct": MENDED,
+        "accepted": [POOL, BY_TORCH],
         "wrong": [
             (BROKEN, ["no name in the file"]),
             (NAMED, ["bootstrapping"]),
             (GUARDED, ["multiply by 1"]),
-            (MENDED.replace('"spawn"', '"fork"').replace("get_context", "get_context"), ["spawns nothing"]),
+            (MENDED.replace('"spawn"', '"fork"'), ["forked, and not spawned"]),
+            (MENDED.replace('"spawn"', '"forkserver"'), ["forked, and not spawned"]),
+            (CALLED, ["the parent prints the lines itself", "the children that it spawns print nothing"]),
+            (IN_PARENT, ["the parent prints the lines itself, and spawns nothing"]),
+            (ENDLESS, ["prints without end"]),
+            ('print("rank 0 multiplies by 3")\nprint("rank 1 multiplies by 3")', ["and spawns nothing"]),
             (MENDED.replace("    main()\n", "    pass\n"), ["prints nothing"]),
             (MENDED.replace("range(2)", "range(3)"), ["prints 3 lines"]),
             (MENDED.replace("def work", "def wrok"), ["NameError"]),
