@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import replicate
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import gpus_for, kind, needs_function, off
@@ -127,6 +128,8 @@ def _suspects() -> Iterator[tuple[str, Any, set[str], str]]:
     yield "a module with a tensor", module(scale=tensor), {"scale"}, hint
     hint = "Not every attribute is a tensor."
     yield "a module with other things", module(scale=tensor, size=3, name="x", w=None), {"scale"}, hint
+    hint = "Leave out the three drawers by their names. Your own attributes may begin with `_` too."
+    yield "a module with a private tensor", module(_mask=tensor), {"_mask"}, hint
     hint = "`model.named_modules()` gives the model and all modules inside it, each with its dotted name."
     inside = nn.Sequential(layer, module(scale=tensor))
     yield "a module inside", inside, {"1.scale"}, hint
@@ -157,6 +160,25 @@ def switch(Switch: Any) -> None:
                 output = _run("Switch", where, model, device_ids, x, op)
                 _compare(where, output, wanted)
                 _gradients(where, model, output)
+                gradient, right = next(model.parameters()).grad.sum().item(), {"stretch": 36, "shift": 8}[op]
+                if abs(gradient - right) > 1e-3:
+                    hint = "Every row counts, those of replica 1 too."
+                    raise NotYet(f"{where}, the gradient of the sum is {gradient:g}, not {right}", hint)
+            _uses_its_own(model, gpus, x, op, wanted)
+
+
+def _uses_its_own(model: Any, gpus: Any, x: Any, op: str, wanted: Any) -> None:
+    """Raise NotYet unless replica 1, whose weight is made another one, computes with that."""
+    replica, [(name, _)] = replicate(model, gpus[:])[1], model.named_parameters()
+    path, _, leaf = name.rpartition(".")
+    owner = replica.get_submodule(path)
+    setattr(owner, leaf, getattr(owner, leaf) + 1)
+    output = replica(x.to(gpus[1]), op).detach().cpu()
+    if torch.allclose(output, wanted):
+        hint = "What was stored in `__init__` remembers the module. A method that you look up in `forward` does not."
+        raise NotYet(f"{op!r} on two GPUs: replica 1 computes with the module's weight, not with its own", hint)
+    if not torch.allclose(output, {"stretch": x * 3, "shift": x + 3}[op]):
+        raise NotYet(f"{op!r} on two GPUs: replica 1 computes without its weight", "One of the two methods, as it is.")
 
 
 def _made(name: str, kind: Any, *args: Any) -> Any:

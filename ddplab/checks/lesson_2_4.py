@@ -11,7 +11,7 @@ from torch import nn
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, gpus_for, hint_for, kind, needs_function, numbers
 
-LR, STEPS = 0.1, 5  # of the loop in exercise 2.4.3
+STEPS = 5  # of the loop in exercise 2.4.3
 
 
 # Two forwards of seven rows, 1 to 7, on two GPUs: 4 and 3 rows each time.
@@ -109,28 +109,41 @@ def _absorbed(where: str, rows: Any, total: Any, wanted: Any, batches: list[Any]
 
 @exercise("2.4.3", "The bad example, repaired")
 def repaired(step: Callable[..., Any]) -> None:
-    """`step(parallel, lr)` must do what SGD does, on a network with a parameter of its own and a frozen layer."""
+    """`step(parallel, lr)` must do what SGD does, on networks with a parameter of their own and a frozen layer."""
     needs_function("step", step)
+    for make, lr in ((_scaled, 0.1), (_shifted, 0.03)):
+        _repaired(step, make, lr)
+
+
+def _repaired(step: Callable[..., Any], make: Callable[[], Any], lr: float) -> None:
     with gpus_for(2) as gpus:
-        start = _scaled().state_dict()
-        parallel = nn.DataParallel(_scaled().to(gpus[0]), device_ids=gpus)
+        net = make()
+        start, frozen = net.state_dict(), {name for name, p in net.named_parameters() if not p.requires_grad}
+        start = {name: tensor.clone() for name, tensor in start.items()}
+        parallel = nn.DataParallel(net.to(gpus[0]), device_ids=gpus)
+        before = dict(parallel.module.named_parameters())
 
         def one_step() -> None:
             with _hints(STEP):
-                step(parallel, LR)
+                step(parallel, lr)
 
         _descend(parallel, one_step)
         after = {name: _plain(tensor) for name, tensor in parallel.module.state_dict().items()}
-    right = _sgd()
+        now = dict(parallel.module.named_parameters())
+    for name in before:
+        if now.get(name) is not before[name]:
+            hint = "An optimiser made before would still hold the old one. Change the numbers in `p` itself."
+            raise NotYet(f"`{name}` is another parameter afterwards", hint)
+    right = _sgd(make, lr)
     if all(_near(after[name], right[name]) for name in right):
         return
-    if not _near(after["frozen.weight"], start["frozen.weight"]):
+    if not all(_near(after[name], start[name]) for name in frozen):
         raise NotYet("the frozen layer moved", "A parameter without a gradient stays as it is.")
     moved = {name for name in right if not _near(after[name], start[name])}
     if not moved:
         hint = "`p = p - …` names a new tensor, and a replica is gone after the forward. Write into `p` itself."
         raise NotYet("no parameter of the network moved", hint)
-    if left := sorted({"scale", "layer.weight", "layer.bias"} - moved):
+    if left := sorted(before.keys() - frozen - moved, key=lambda name: name.count(".")):
         hint = "`children()` yields the layers inside. Which call yields every parameter, the network's own too?"
         raise NotYet(f"`{left[0]}` never moved", hint)
     for mistake, (message, hint) in {
@@ -139,8 +152,10 @@ def repaired(step: Callable[..., Any]) -> None:
         "half": ("every step is half as long as it should be", "The gradients are those of the whole batch already."),
         "double": ("every step is twice as long as it should be", "The gradients are added up already. Step once."),
     }.items():
-        if all(_near(after[name], tensor) for name, tensor in _sgd(mistake).items()):
+        if all(_near(after[name], tensor) for name, tensor in _sgd(make, lr, mistake).items()):
             raise NotYet(message, hint)
+    if all(_near(after[name], tensor) for name, tensor in _sgd(make, 0.1).items()):
+        raise NotYet(f"`lr` is {lr:g}, and your steps are those of 0.1", "Use the argument `lr`.")
     worst = next(name for name in right if not _near(after[name], right[name]))
     hint = "For each `p`: minus lr times its gradient."
     raise NotYet(f"after {STEPS} steps `{worst}` is not what SGD makes of it", hint)
@@ -164,6 +179,24 @@ def _scaled() -> Any:
         return Scaled().double()
 
 
+def _shifted() -> Any:
+    """Another such network, with other names."""
+
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.zeros(1))
+            self.inside = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1, bias=False))
+            self.inside[0].requires_grad_(False)
+
+        def forward(self, x: Any) -> Any:
+            return self.inside(x) + self.shift
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        return Shifted().double()
+
+
 def _descend(net: Any, step: Callable[[], None]) -> None:
     """Some backward passes over the same eight rows, each followed by `step()`."""
     x = torch.linspace(-1, 1, 32, dtype=torch.float64).view(8, 4).to(next(net.parameters()).device)
@@ -172,11 +205,11 @@ def _descend(net: Any, step: Callable[[], None]) -> None:
         step()
 
 
-def _sgd(mistake: str = "") -> dict[str, Any]:
+def _sgd(make: Callable[[], Any], lr: float, mistake: str = "") -> dict[str, Any]:
     """The state of the network after the same steps by the optimiser; with a mistake that many make, if asked."""
-    net = _scaled()
+    net = make()
     optimizer = torch.optim.SGD(
-        net.parameters(), lr=LR * {"half": 0.5, "double": 2}.get(mistake, 1), maximize=mistake == "up"
+        net.parameters(), lr=lr * {"half": 0.5, "double": 2}.get(mistake, 1), maximize=mistake == "up"
     )
 
     def step() -> None:
@@ -201,28 +234,35 @@ def activations(collect: Callable[..., Any]) -> None:
 
             def forward(self, x: Any) -> Any:
                 self.used.append(x.device.index)
-                if x.device == gpus[0] and shared:
-                    gpu_1_is_through.wait(2)  # so that GPU 1 comes first, always
+                if x.device.index == slower:
+                    the_quicker_is_through.wait(2)  # so that this one comes last, always
                 out = self.layer(x)
-                if x.device == gpus[1]:
-                    gpu_1_is_through.set()
+                if x.device.index != slower:
+                    the_quicker_is_through.set()
                 return self.last(out)
 
-        shared, gpu_1_is_through = False, threading.Event()
         net = Slow().to(gpus[0])
         parallel = nn.DataParallel(net, device_ids=gpus)
-        for n in (5, 5, 1):
-            x = torch.arange(1.0, n + 1).view(n, 1).to(gpus[0])
+        for n, late in ((5, 0), (5, 1), (1, None)):
+            slower = late
+            the_quicker_is_through = threading.Event()
+            x = torch.tensor([3.0, 1.0, 5.0, 2.0, 4.0])[:n].view(n, 1).to(gpus[0])
             wanted, net.used[:] = _plain(net.layer(x)), []
-            hooks = len(net.layer._forward_hooks)
-            shared = n > 1
-            gpu_1_is_through.clear()
+            runs: list[Any] = []
+            ours = net.layer.register_forward_hook(lambda *_, runs=runs: runs.append(1))
+            hooks = set(net.layer._forward_hooks)
             with _hints(COLLECT):
                 answer = collect(parallel, net.layer, x)
             _collected(answer, wanted, n, sorted(net.used))
-            if len(net.layer._forward_hooks) > hooks:
+            if len(runs) != len(net.used):
+                hint = "Return what your hook was given during that forward."
+                raise NotYet(f"for {n} rows `layer` ran {len(runs)} times: also apart from the one forward", hint)
+            if left := hooks ^ set(net.layer._forward_hooks):
+                if left & hooks:
+                    raise NotYet("you also take away hooks that are not yours", "Only `handle.remove()` of your own.")
                 hint = "`register_forward_hook` returns a handle. Call its `remove()` after the forward."
                 raise NotYet("your hook is still on the layer afterwards", hint)
+            ours.remove()
 
 
 def _collected(answer: Any, wanted: Any, n: int, used: list[int]) -> None:
@@ -241,8 +281,11 @@ def _collected(answer: Any, wanted: Any, n: int, used: list[int]) -> None:
     if torch.allclose(answer.detach(), wanted):
         return
     if torch.allclose(answer.detach(), torch.cat(wanted.chunk(2)[::-1])):
-        hint = "Here GPU 1 is quicker. Note with each part which device it is from, and sort by that."
+        hint = "Either GPU may be the quicker one. Note with each part which device it is from, and sort by that."
         raise NotYet("the second GPU's rows come first", hint)
+    if torch.allclose(answer.detach().sort(0).values, wanted.sort(0).values):
+        hint = "In the order of the rows of `x`: GPU 0 has the first of them."
+        raise NotYet("every row is there, but they are in another order than the rows of `x`", hint)
     raise NotYet("those are not the outputs of `layer`", "A forward hook gets module, inputs and output.")
 
 
@@ -290,6 +333,7 @@ ABSORB = {
     "Output 0 of Gather": "Use the gathered numbers, and leave them as they are.",
 }
 STEP = {
+    "object has no attribute": "The check has another network too. Ask each for its parameters; do not name them.",
     "a leaf Variable that requires grad": "Under `torch.no_grad()`, or on `p.data`.",
     "NoneType": "A frozen parameter has no gradient, its `.grad` is `None`. Leave it alone.",
 }

@@ -63,6 +63,15 @@ class CutsTheWayBack(Mended):
         return (x + self.wave[: x.shape[1], None]) * self.gains[0].detach() + self.gains[1].data
 
 
+class ComputesTheWave(Mended):
+    def __init__(self, channels):
+        nn.Module.__init__(self)
+        self.gain, self.shift = nn.Parameter(torch.full((channels,), 2.0)), nn.Parameter(torch.full((channels,), 2.0))
+
+    def forward(self, x):
+        return (x + torch.arange(x.shape[1], device=x.device).sin()[:, None]) * self.gain + self.shift
+
+
 # 2.3.3: detective
 
 
@@ -126,6 +135,30 @@ class StillBound(Switch):
         return self.ops[op](x)
 
 
+class MovesTheWeight(StillBound):
+    def stretch(self, x):
+        return x * self.weight.to(x.device)
+
+    def shift(self, x):
+        return x + self.weight.to(x.device)
+
+
+class AllOnGpu0(StillBound):
+    def forward(self, x, op):
+        return self.ops[op](x.to(self.ops[op].__self__.weight.device))
+
+
+class LearnsFromReplica0(Switch):
+    def forward(self, x, op):
+        output = super().forward(x, op)
+        return output if x.device.index == 0 else output.detach()
+
+
+class ByIf(Switch):
+    def forward(self, x, op):
+        return self.stretch(x) if op == "stretch" else self.shift(x)
+
+
 class Lambdas(StillBound):
     def __init__(self):
         super().__init__()
@@ -157,6 +190,10 @@ ANSWERS = {
     },
     "2.3.2": {
         "correct": Mended,
+        "accepted": [
+            ComputesTheWave,
+            but(Mended, keep_wave=lambda self, wave: setattr(self, "wave", nn.Buffer(wave, persistent=False))),
+        ],
         "blank": Blank,
         "wrong": [
             (but(Mended, keep_gains=list), ["has 0 parameters, not 2"]),
@@ -184,6 +221,11 @@ ANSWERS = {
         "correct": strays,
         "wrong": [
             (lambda model: strays(model, drawers=set()), ["a Linear", "names '_parameters'"]),  # with drawers
+            # whatever begins with an underscore, not the three drawers alone
+            (
+                lambda model: [name for name in strays(model) if not name.split(".")[-1].startswith("_")],
+                ["a module with a private tensor", "misses '_mask'"],
+            ),
             (lambda model: strays(model, deep=False), ["a module inside", "misses '1.scale'"]),  # at the top only
             (partial(strays, path=lambda prefix, name: name), ["a module inside", "names 'scale'"]),
             (partial(strays, path=lambda prefix, name: f"{prefix}.{name}"), ["names '.scale'"]),
@@ -209,9 +251,13 @@ ANSWERS = {
     },
     "2.3.4": {
         "correct": Switch,
+        "accepted": [ByIf],
         "blank": Blank,
         "wrong": [
             (StillBound, ["'stretch' on two GPUs", "Caught RuntimeError in replica 1"]),
+            (MovesTheWeight, ["replica 1 computes with the module's weight"]),
+            (AllOnGpu0, ["replica 1 computes with the module's weight"]),
+            (LearnsFromReplica0, ["'stretch' on two GPUs", "the gradient of the sum"]),
             (Lambdas, ["'stretch' on two GPUs", "Caught RuntimeError in replica 1"]),
             (
                 but(Switch, forward=lambda self, x, op: self.stretch(x)),

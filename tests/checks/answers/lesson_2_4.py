@@ -125,6 +125,17 @@ def with_grad(parallel, lr):
             p -= lr * p.grad
 
 
+def new_parameters(parallel, lr):
+    for module in parallel.module.modules():
+        for name, p in list(module._parameters.items()):
+            if p is not None and p.grad is not None:
+                setattr(module, name, nn.Parameter((p - lr * p.grad).detach()))
+
+
+def by_name(parallel, lr):
+    by_hand(parallel, lr, of=lambda parallel: [parallel.module.scale, *of_children(parallel)])
+
+
 # 2.4.4: activations, in order
 
 
@@ -154,6 +165,17 @@ def on_the_module(parallel, layer, x):
 def without_a_gpu_1(parallel, layer, x):
     parts = dict(parts_of(parallel, layer, x))
     return torch.cat([parts[0], parts[1]])
+
+
+def runs_it_again(parallel, layer, x):
+    parallel(x)
+    return layer(x).detach().cpu()
+
+
+def clears_all_hooks(parallel, layer, x):
+    output = collect(parallel, layer, x)
+    layer._forward_hooks.clear()
+    return output
 
 
 def the_inputs(parallel, layer, x):
@@ -237,6 +259,9 @@ ANSWERS = {
             (lambda parallel, lr: step(parallel, -lr), ["uphill"]),
             (lambda parallel, lr: step(parallel, lr / len(parallel.device_ids)), ["half as long"]),  # shared out
             (lambda parallel, lr: step(parallel, lr * len(parallel.device_ids)), ["twice as long"]),  # for each gpu
+            (lambda parallel, lr: step(parallel, 0.1), ["`lr` is 0.03", "those of 0.1"]),
+            (by_name, ["raised AttributeError", "'scale'"]),
+            (new_parameters, ["is another parameter afterwards"]),
             (partial(by_optimizer, kind=torch.optim.Adam), ["after 5 steps", "not what SGD makes of it"]),
             (partial(by_hand, shrink=0.01), ["the frozen layer moved"]),
             (None, ["`step` is None, not a function"]),
@@ -247,6 +272,14 @@ ANSWERS = {
         "wrong": [
             # in the order in which they came
             (lambda *given: torch.cat([part for _, part in parts_of(*given)]), ["the second GPU's rows come first"]),
+            # the last to come first
+            (
+                lambda *given: torch.cat([part for _, part in parts_of(*given)][::-1]),
+                ["the second GPU's rows come first"],
+            ),
+            (lambda *given: collect(*given).sort(0).values, ["in another order than the rows"]),
+            (runs_it_again, ["`layer` ran 3 times", "apart from the one forward"]),
+            (clears_all_hooks, ["hooks that are not yours"]),
             (lambda *given: parts_of(*given)[-1][1], ["you return 3 of 5 rows"]),
             (on_the_module, ["raised AttributeError"]),
             (partial(collect, home=torch.Tensor.detach), ["raised RuntimeError"]),

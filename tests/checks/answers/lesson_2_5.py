@@ -62,72 +62,25 @@ def wrapped(net, batches, gpus):
     return [model(batch) for batch in batches]
 
 
-# 2.5.4: the ring
-
-
-def ring(pieces, gpus, *, adding=lambda n: n - 1, rounds=lambda n: 2 * (n - 1), sign=-1, move=True):
-    """The ring, with one thing done otherwise at a time; adding: in how many of the rounds a piece is added."""
-    n = len(gpus)
-    for r in range(rounds(n)):
-        for i in range(n):
-            neighbour, c = (i + 1) % n, (i + sign * r) % n
-            arrived = pieces[i][c].to(gpus[neighbour]) if move else pieces[i][c]
-            pieces[neighbour][c] = pieces[neighbour][c] + arrived if r < adding(n) else arrived
-
-
-def keeps_what_arrived(pieces, gpus):
-    n = len(gpus)
-    for r in range(2 * (n - 1)):
-        for i in range(n):
-            pieces[(i + 1) % n][(i - r) % n] = pieces[i][(i - r) % n]
-
-
-def all_in_one_place(pieces, gpus, place=None):
-    n = len(gpus)
-    for c in range(n):
-        total = sum(pieces[i][c].to(place or gpus[0]) for i in range(n))
-        for i in range(n):
-            pieces[i][c] = total.to(gpus[i])
-
-
-def whole_gradients_round(pieces, gpus):
-    n = len(gpus)
-    for i in range(n - 1):  # the sum so far goes on
-        for c in range(n):
-            pieces[i + 1][c] = pieces[i + 1][c] + pieces[i][c].to(gpus[i + 1])
-    for i in range(n - 1):  # and the sum goes round
-        for c in range(n):
-            pieces[i][c] = pieces[i - 1][c].to(gpus[i])
-
-
-def does_nothing(pieces, gpus):
-    n = len(gpus)
-    for r in range(2 * (n - 1)):
-        for i in range(n):
-            arrived = pieces[i][(i - r) % n].to(gpus[(i + 1) % n])
-            arrived = arrived + pieces[(i + 1) % n][(i - r) % n]
-
-
-def one_too_far(pieces, gpus):
-    for r in range(2 * (len(gpus) - 1)):
-        for i in range(len(gpus)):
-            pieces[i + 1][i - r] = pieces[i + 1][i - r] + pieces[i][i - r].to(gpus[i + 1])
-
-
 ANSWERS = {
     "2.5.1": {
-        "correct": (300, 600, 3000, 150),
+        "correct": (300, 600, 3000),
         "wrong": [
-            ((400, 800, 3000, 150), ["`forward` is 400", "has the model already"]),
-            ((300_000_000, 600, 3000, 150), ["`forward` is 300,000,000", "those are bytes"]),
+            ((400, 800, 3000), ["`forward` is 400", "has the model already"]),
+            ((300_000_000, 600, 3000), ["`forward` is 300,000,000", "those are bytes"]),
         ],
     },
     "2.5.2": {
         "correct": LossInside,
+        "accepted": [with_loss(lambda scores, labels: F.cross_entropy(scores, labels, reduction="none")[:, None])],
         "blank": Blank,
         "wrong": [
             (with_loss(lambda scores, labels: scores), ["ten numbers an image", "bytes"]),
             (with_loss(F.cross_entropy), ["one loss"]),
+            (
+                with_loss(lambda scores, labels: F.cross_entropy(scores, labels, reduction="none").double()),
+                ["gathers 8 bytes an image"],
+            ),
             (with_loss(lambda scores, labels: F.cross_entropy(scores, labels)[None]), ["one loss"]),
             (with_loss(partial(F.cross_entropy, reduction="sum")), ["one loss"]),
             (with_loss(lambda scores, labels: F.cross_entropy(scores, labels).item()), ["not a tensor of losses"]),
@@ -148,6 +101,7 @@ ANSWERS = {
     },
     "2.5.3": {
         "correct": evaluate,
+        "accepted": [torch.inference_mode()(evaluate.__wrapped__)],
         "wrong": [
             (wrapped, ["on 2 GPUs", "5 times, for 5 batches"]),
             (partial(evaluate, once=False), ["5 times, for 5 batches"]),
@@ -162,24 +116,6 @@ ANSWERS = {
             (lambda *given: torch.cat(evaluate(*given)), ["returns a tensor", "not a list"]),
             (lambda *given: print(evaluate(*given)), ["returns nothing"]),
             (partial(evaluate, cut=lambda batch, gpus: [batch] * len(gpus)), ["raised RuntimeError"]),
-        ],
-    },
-    "2.5.4": {
-        "correct": ring,
-        "wrong": [
-            (partial(ring, rounds=lambda n: n - 1), ["on 2 GPUs", "the second is missing"]),
-            (partial(ring, adding=lambda n: 2 * n), ["counted more than once"]),
-            (partial(ring, adding=lambda n: n), ["counted more than once"]),
-            (partial(ring, rounds=lambda n: 2 * n - 3), ["on 2 GPUs", "the second is missing"]),
-            (partial(ring, move=False), ["raised RuntimeError", "same device"]),
-            (keeps_what_arrived, ["ends with a piece that lies on"]),
-            (all_in_one_place, ["on 3 GPUs", "not to the next one on the ring"]),
-            (partial(all_in_one_place, place="cpu"), ["through the CPU"]),
-            (whole_gradients_round, ["sends", "bytes, and"]),
-            (partial(ring, sign=1), ["on 3 GPUs", "of 9 pieces hold the sum"]),
-            (does_nothing, ["nothing has changed"]),
-            (one_too_far, ["raised IndexError"]),
-            ([], ["not a function"]),
         ],
     },
 }
