@@ -3,7 +3,7 @@
     python stress/restarts.py             # 50 times
     python stress/restarts.py --times 5 --shared-store
 
-The scripts are taken out of the cells of lessons 5.4 and 5.5. Each time rank 1 is killed in the middle of epoch 2, torchrun
+The scripts are taken out of lessons 5.4 and 5.5. Each time rank 1 is killed in the middle of epoch 2, torchrun
 starts the ranks again, they resume from the checkpoint and train to the end. The last checkpoint is then compared
 with that of a run without the accident: weights, optimiser, scheduler, random states and position.
 `--shared-store` leaves torchrun's store as it is by default, for comparison (see the lesson). Exit status 0 when every

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -160,7 +159,8 @@ def test_an_elastic_job_goes_on_without_a_lost_agent(slurm):
     wait_for(log, "2 ranks on cpu")
     wait_for(log, "epoch 1 ")
     [agent] = [process for process in psutil.process_iter() if is_agent(process, job, node="1")]
-    agent.send_signal(signal.SIGKILL)
+    for process in [agent, *agent.children(recursive=True)]:  # all that the node was
+        process.send_signal(signal.SIGKILL)
     wait_for(log, "1 ranks on cpu")
     assert job in slurm.run("squeue", "-h", "-o", "%i", "-t", "R").split()
     cancel(slurm, job)
@@ -181,8 +181,7 @@ def test_without_gpus_asked_for_the_script_says_so(slurm):
     here = ["--nodes=2", "--cpus-per-task=1", "--job-name=train"]
     job = slurm.run("sbatch", "--parsable", *here, "none.sbatch").strip()
     wait_for(slurm.disk / f"train-{job}.log", "SLURM_GPUS_ON_NODE: ask for GPUs with --gpus-per-node")
-    time.sleep(1)
-    assert "JobState=FAILED" in slurm.run("scontrol", "show", "job", job)
+    assert until(lambda: "JobState=FAILED" in slurm.run("scontrol", "show", "job", job), 20)
 
 
 @pytest.mark.parametrize("script", ["train.sbatch", "train_elastic.sbatch"])

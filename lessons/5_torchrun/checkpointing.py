@@ -1,4 +1,4 @@
-"""Save and load all that changes while a job trains. Lesson 5.4 writes this file, and says why each line is there."""
+"""Save and load all that changes while a job trains. Lesson 5.4 says why each line is there."""
 
 import os
 
