@@ -9,27 +9,16 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import (
-    TWICE,
-    Number,
-    asks,
-    expect_all,
-    flat,
-    listed,
-    multiple,
-    needs_function,
-    needs_loss,
-    off,
-    on_ranks,
-)
+from ddplab.checks.common import TWICE, Number, flat, needs_function, numbers, off, on_ranks
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.hardware import device
 
 BATCH, STEPS, LR = 64, 3, 0.5  # of the loop in exercise 4.1.2
 
-NUMBERS = asks(
+numbers(
     "4.1.1",
+    "Numbers of a DDP run",
     Number("effective_batch", 128, "How many images do all eight ranks take in one step?").with_mistakes(
         (16, "that is what one rank takes", "How many images do all eight take in one step?"),
         (2, "that is a batch of 16 shared out", "Each rank takes 16; nothing divides them further."),
@@ -43,24 +32,13 @@ NUMBERS = asks(
         (1, "that is rank 0's own gradient", "Rank 0's weights go to all, at the wrap. Gradients are averaged."),
     ),
     Number("summed_loss", 1 / 8, "DDP takes the mean of as many sums as there are ranks.").with_mistakes(
-        (8, "the wrong way round", "DDP divides. Is what is left larger or smaller?"),
+        (8, "the wrong way round", "DDP's gradient, divided by one device's. Is what is left larger or smaller?"),
         (1 / 2, "that holds for two ranks", "DDP takes the mean of as many sums as there are ranks."),
         (1, "that holds for a mean", "The sum over the batch is eight sums; DDP takes their mean."),
         (1 / 16, "that is one over the images of a rank", "Count ranks, not images."),
         (1 / 128, "that is one over the effective batch", "Count ranks, not images."),
     ),
 )
-
-
-@exercise("4.1.1", "Numbers of a DDP run")
-def numbers_of_a_run(effective_batch: Any, steps_per_epoch: Any, after_backward: Any, summed_loss: Any) -> None:
-    """Eight ranks, 16 images each, 4,096 images an epoch; gradients 1 to 8; a summed loss."""
-    answers = (effective_batch, steps_per_epoch, after_backward, summed_loss)
-    given = {it.name: answer for it, answer in zip(NUMBERS, answers, strict=True)}
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise NotYet(f"`{name}` is {value!r}, not a number", "A Python number, such as 3 or 1 / 4.")
-    expect_all(NUMBERS, given)
 
 
 @exercise("4.1.2", "The loop, converted")
@@ -153,9 +131,9 @@ def _train_in_rank(train: Callable[..., Any]) -> dict[str, Any]:
     return {"weights": flat(net.parameters()), "seen": seen, **done}
 
 
-def _batches(steps: int = STEPS) -> list[tuple[Any, Any]]:
+def _batches(steps: int = STEPS, batch: int = BATCH) -> list[tuple[Any, Any]]:
     x, y = digits().tensors
-    parts = [slice(BATCH * step, BATCH * (step + 1)) for step in range(steps)]
+    parts = [slice(batch * step, batch * (step + 1)) for step in range(steps)]
     return [(x[part].double(), y[part]) for part in parts]
 
 
@@ -168,9 +146,7 @@ def _which(images: Any) -> list[int]:
 def _weights_of_one_device(mistake: str = "", size: int = 1, steps: int = STEPS) -> Any:
     """The weights after the loop on one device, as a vector; with a mistake that many make, if asked."""
     factor = {"lr": size, "sum": BATCH // size, "half": 1 / size}.get(mistake, 1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net = MLP().double()
+    net = _start()
     optimizer = torch.optim.SGD(net.parameters(), lr=LR * factor)
     for images, labels in _batches(steps):
         if mistake != "keep":
@@ -180,101 +156,99 @@ def _weights_of_one_device(mistake: str = "", size: int = 1, steps: int = STEPS)
     return flat(net.parameters())
 
 
-@exercise("4.1.3", "Gradients averaged by hand")
-def averaged_by_hand(average_gradients: Callable[..., Any]) -> None:
-    """`average_gradients(net)` on 2 and 3 ranks must leave the mean in every `.grad` of every rank."""
-    needs_function("average_gradients", average_gradients)
-    for size in (2, 3):
-        where = f"on {size} ranks"
-        ranks = on_ranks(_average_in_rank, average_gradients, size=size, hints=HINTS)
-        mean = sum(rank["before"] for rank in ranks) / size
-        right = [off(rank["after"], mean) < 1e-9 for rank in ranks]
-        if any(rank["moved"] for rank in ranks):
-            hint = "Average `p.grad`, the gradients; the weights are the optimiser's affair."
-            raise NotYet(f"{where}, the weights changed", hint)
-        if all(right):
+@exercise("4.1.3", "One process plays all ranks")
+def played(play: Callable[..., Any]) -> None:
+    """`play(net, batches, ranks)` must leave in `net` what a real DDP has on 2 ranks, and on 4 with uneven shares."""
+    needs_function("play", play)
+    for ranks, batch in ((2, BATCH), (4, 10)):
+        where = f"{STEPS} batches of {batch} images on {ranks} ranks"
+        net = _start()
+        try:
+            play(net, _batches(batch=batch), ranks)
+        except (ValueError, RuntimeError) as error:
+            if "process group" not in str(error):
+                raise
+            hint = "There is one process here. Go through the ranks in a loop, `for rank in range(ranks):`."
+            raise NotYet(f"your code asks torch.distributed, which is not there: {error}", hint) from None
+        mine = flat(net.parameters())
+        if off(mine, on_ranks(_real_in_rank, batch, size=ranks)[0]) < 1e-9:
             continue
-        if all(off(rank["after"], rank["before"]) < 1e-9 for rank in ranks):
-            hint = "`dist.all_reduce(p.grad)` changes `p.grad` itself; so does `p.grad /= …`. A new tensor is lost."
-            raise NotYet(f"{where}, every rank still has its own gradients", hint)
-        if any(right):
-            good = right.index(True)
-            hint = "All ranks need the result: `all_reduce`, not `reduce`; and all must do the same with it."
-            raise NotYet(f"{where}, rank {good} has the mean and rank {right.index(False)} has not", hint)
-        for factor in (size, 1 / size, size / 2, 2 / size):
-            if all(off(rank["after"], factor * mean) < 1e-9 for rank in ranks):
-                hint = {
-                    size: "`all_reduce` adds up; divide by the number of ranks.",
-                    1 / size: "Divide once, and not twice.",
-                }.get(factor, "Ask for the number of ranks: `dist.get_world_size()`.")
-                raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
-        hint = "For each `p` in `net.parameters()`: add up `p.grad` over the ranks, then divide."
-        raise NotYet(f"{where}, not every gradient is the mean over the ranks", hint)
+        if off(mine, flat(_start().parameters())) < 1e-9:
+            raise NotYet(f"{where}: the weights of `net` never moved", "`optimizer.step()`, once a batch.")
+        for mistake, (why, hint) in PLAYED.items():
+            if off(mine, _play(ranks, batch, mistake)) < 1e-9:
+                raise NotYet(f"{where}: your weights are not those of DDP, but those of {why}", hint)
+        hint = "For each batch: the mean loss of each rank's share, the mean of those, one step."
+        raise NotYet(f"{where}: your weights are not those of DDP", hint)
 
 
-def _average_in_rank(average_gradients: Callable[..., Any]) -> dict[str, Any]:
-    torch.manual_seed(dist.get_rank())  # weights apart too, so that averaging those would be seen
-    net = MLP(hidden=4).double().to(device())
-    next(net.parameters()).requires_grad_(False)  # a frozen layer has no gradient
-    net(torch.randn(8, 1, 8, 8, dtype=torch.float64).to(device())).square().mean().backward()
-
-    def look() -> Any:
-        return flat(p.grad for p in net.parameters() if p.grad is not None)
-
-    before, weights = look(), [p.detach().clone() for p in net.parameters()]
-    average_gradients(net)
-    moved = any(not torch.equal(a, b) for a, b in zip(weights, net.parameters(), strict=True))
-    return {"before": before, "after": look(), "moved": moved}
-
-
-@exercise("4.1.4", "An uneven split, mended")
-def mended(my_loss: Callable[..., Any]) -> None:
-    """With `my_loss(logits, labels, batch_size)` DDP's gradient must be one device's, however the batch is split."""
-    needs_function("my_loss", my_loss)
-    for sizes in ([32, 32], [48, 16], [40, 16, 8]):
-        where = f"with {listed(sizes)} images"
-        one = _gradient_of_one_device()
-        many = on_ranks(_gradient_in_rank, my_loss, sizes, size=len(sizes), hints=HINTS)[0]
-        if off(many, one) < 1e-9:
-            continue
-        factor = multiple(many, one)
-        if factor is None:
-            hint = "A mean weighs every rank alike. Add up the losses of the rank's images, then scale the sum."
-            raise NotYet(f"{where} on the ranks, the gradient is {off(many, one):.0%} off that of one device", hint)
-        hint = "The right direction, the wrong size: what does DDP do with the ranks' gradients?"
-        if abs(factor * len(sizes) - 1) < 1e-9:
-            hint = "DDP divides by the number of ranks. Undo that."
-        elif abs(factor * len(sizes) - BATCH) < 1e-6:
-            hint = "A sum over 64 images is 64 means. Divide by the images of all ranks, and undo what DDP divides by."
-        raise NotYet(f"{where} on the ranks, the gradient is {factor:.4g} times that of one device", hint)
+PLAYED = {
+    "whole": (
+        "one device with the whole batch",
+        "With uneven shares a mean of means is another one.",
+    ),
+    "sum": ("gradients that were added up", "DDP averages: divide by the number of ranks."),
+    "last": ("the last rank alone", "`zero_grad()` once a batch; `backward()` adds to what is there."),
+    "last, divided": (
+        "the last rank alone, divided by the ranks",
+        "`zero_grad()` once a batch.",
+    ),
+    "first": ("rank 0 alone", "Each rank has a share: `images[rank::ranks]`."),
+    "steps": ("a step after every rank", "Gradients first, of all ranks; then one step."),
+    "steps, divided": ("a step after every rank", "Gradients first, of all ranks; then one step."),
+    "keep": ("gradients that are never set to zero", "`optimizer.zero_grad()`, once a batch."),
+    "blocks": ("other shares: blocks of neighbours", "Rank r takes every image whose place is r modulo the ranks."),
+}
 
 
-def _gradient_in_rank(my_loss: Callable[..., Any], sizes: list[int]) -> Any:
-    torch.manual_seed(0)
-    net = MLP().double().to(device())
-    rank = dist.get_rank()
-    mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
-    images, labels = _batches(1)[0]
-    model = DDP(net)  # kept: a DDP that is gone before the backward averages nothing
-    loss = my_loss(model(images[mine].to(device())), labels[mine].to(device()), BATCH)
-    needs_loss("my_loss", loss)
-    loss.backward()
-    return flat(p.grad for p in net.parameters())
+def _play(ranks: int, batch: int, mistake: str) -> Any:
+    """The weights that one process comes to, with a mistake that many make."""
+    net = _start()
+    optimizer = torch.optim.SGD(net.parameters(), lr=LR)
+    divide = 1 if mistake in ("whole", "sum", "last", "first", "steps") else ranks
+    for images, labels in _batches(batch=batch):
+        shares = [(images[rank::ranks], labels[rank::ranks]) for rank in range(ranks)]
+        if mistake == "whole":
+            shares = [(images, labels)]
+        elif mistake == "first":
+            shares = shares[:1]
+        elif mistake == "blocks":
+            shares = list(zip(images.tensor_split(ranks), labels.tensor_split(ranks), strict=True))
+        if mistake != "keep":
+            optimizer.zero_grad()
+        for x, y in shares:
+            if "steps" in mistake or "last" in mistake:
+                optimizer.zero_grad()
+            (F.cross_entropy(net(x), y) / divide).backward()
+            if "steps" in mistake:
+                optimizer.step()
+        if "steps" not in mistake:
+            optimizer.step()
+    return flat(net.parameters())
 
 
-def _gradient_of_one_device() -> Any:
-    """The gradient of the mean loss over the first batch, at the weights that seed 0 gives."""
-    return (_weights_of_one_device(steps=0) - _weights_of_one_device(steps=1)) / LR
+def _start() -> Any:
+    """The network of seed 0."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return MLP().double()
+
+
+def _real_in_rank(batch: int) -> Any:
+    """The weights that a real DDP comes to, each rank with every N-th image."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    net = _start().to(device())
+    model = DDP(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=LR)
+    for images, labels in _batches(batch=batch):
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[rank::size].to(device())), labels[rank::size].to(device())).backward()
+        optimizer.step()
+    return flat(net.parameters())
 
 
 HINTS = {
     "device_ids": "Leave `device_ids` out: `net` is on the rank's device already, whichever that is.",
     **TWICE,
     "to match target batch_size": "Images and labels have to be cut in the same way.",
-    "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
-    "'NoneType' object": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
-    "Expected parameter `tensor`": "A frozen layer has no gradient: leave out parameters whose `.grad` is None.",
-    "my_loss returned a tensor of": "One number: add up the losses of the images, `reduction='sum'`.",
-    "my_loss returned None": "`return` the loss.",
-    "my_loss returned": "Return the tensor itself, without `.item()`: `backward()` needs it.",
 }

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -39,6 +40,30 @@ def noted_messages() -> list[Message]:
     """
     noted: list[Message] = []
     _Noting(noted).__enter__()  # until the process ends
+    return noted
+
+
+@dataclass(frozen=True)
+class Sum:
+    """An all_reduce that this rank's Python asked for: of what, and whether it goes on while that is on its way."""
+
+    kind: torch.dtype
+    numbers: int
+    in_background: bool
+
+
+def noted_sums() -> list[Sum]:
+    """From now on, note in this rank each all_reduce, on whichever thread; DDP's own are not among them."""
+    noted: list[Sum] = []
+    allreduce = dist.ProcessGroup.allreduce
+
+    def noting(group: Any, tensors: Any, *options: Any, **named: Any) -> Any:
+        for tensor in tensors if isinstance(tensors, list | tuple) else [tensors]:
+            waits = [getattr(it, "asyncOp", None) is False for it in (*options, *named.values())]
+            noted.append(Sum(tensor.dtype, tensor.numel(), not any(waits)))
+        return allreduce(group, tensors, *options, **named)
+
+    dist.ProcessGroup.allreduce = noting
     return noted
 
 

@@ -61,57 +61,61 @@ def initialises_again(net, batches):
     train(net, batches)
 
 
-# 4.1.3: gradients averaged by hand
+# 4.1.3: one process plays all ranks
 
 
-def average_gradients(net, *, divisor=None, times=1, frozen_too=False, a_new_tensor=False):
-    for p in net.parameters():
-        if p.grad is not None or frozen_too:
-            gradient = p.grad.clone() if a_new_tensor else p.grad
-            dist.all_reduce(gradient)
-            gradient /= (divisor or dist.get_world_size()) ** times
+def play(net, batches, ranks, *, share="every n-th", divide=True, zero="a batch", step="a batch", only=None):
+    """The played DDP, with one thing done otherwise at a time."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    for images, labels in batches:
+        size = len(images)
+        shares = {
+            "every n-th": [torch.arange(rank, size, ranks) for rank in range(ranks)],
+            "blocks": torch.arange(size).tensor_split(ranks),
+            "all": [torch.arange(size)],
+        }[share]
+        if zero == "a batch":
+            optimizer.zero_grad()
+        for mine in shares[slice(*only) if only else slice(None)]:
+            if zero == "a rank":
+                optimizer.zero_grad()
+            loss = F.cross_entropy(net(images[mine]), labels[mine])
+            (loss / len(shares) if divide else loss).backward()
+            if step == "a rank":
+                optimizer.step()
+        if step == "a batch":
+            optimizer.step()
 
 
-def only_rank_0(net):
-    for p in net.parameters():
-        if p.grad is not None:
-            dist.reduce(p.grad, dst=0)
-            if dist.get_rank() == 0:
-                p.grad /= dist.get_world_size()
+def a_mean_of_losses(net, batches, ranks):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    for images, labels in batches:
+        losses = [F.cross_entropy(net(images[rank::ranks]), labels[rank::ranks]) for rank in range(ranks)]
+        optimizer.zero_grad()
+        torch.stack(losses).mean().backward()
+        optimizer.step()
 
 
-def the_weights(net):
-    for p in net.parameters():
-        dist.all_reduce(p.data)
-        p.data /= dist.get_world_size()
+def with_averaged_gradients(net, batches, ranks):
+    parameters = list(net.parameters())
+    for images, labels in batches:
+        losses = [F.cross_entropy(net(images[rank::ranks]), labels[rank::ranks]) for rank in range(ranks)]
+        gradients = [torch.autograd.grad(loss, parameters) for loss in losses]
+        with torch.no_grad():
+            for parameter, own in zip(parameters, zip(*gradients, strict=True), strict=True):
+                parameter -= 0.5 * sum(own) / ranks
 
 
-def not_rank_1(net):
-    if dist.get_rank() != 1:
-        average_gradients(net)
-
-
-# 4.1.4: an uneven split, mended
-
-
-def my_loss(logits, labels, batch_size, *, ranks=None):
-    return F.cross_entropy(logits, labels, reduction="sum") * (ranks or dist.get_world_size()) / batch_size
-
-
-def by_the_share(logits, labels, batch_size):
-    return F.cross_entropy(logits, labels) * len(labels) / batch_size * dist.get_world_size()
-
-
-def the_wrong_way_round(logits, labels, batch_size):
-    return F.cross_entropy(logits, labels) * batch_size / len(labels) / dist.get_world_size()
-
-
-def plain_loss(logits, labels, batch_size, **options):
-    return F.cross_entropy(logits, labels, **options)
+def asks_for_its_rank(net, batches, ranks):
+    play(net, [(images[dist.get_rank() :: ranks], labels) for images, labels in batches], ranks)
 
 
 ANSWERS = {
-    "4.1.1": {"correct": (128, 32, 4.5, 1 / 8)},
+    "4.1.1": {
+        "correct": (128, 32, 4.5, 1 / 8),
+        "accepted": [(torch.tensor(128), 32.0, torch.arange(1.0, 9).mean(), torch.tensor([0.125]))],
+        "wrong": [((128, 32, "4.5?", 1 / 8), ["`after_backward` gives a str, not a number"])],
+    },
     "4.1.2": {
         "correct": train,
         "accepted": [partial(train, share="a block")],
@@ -136,30 +140,21 @@ ANSWERS = {
         ],
     },
     "4.1.3": {
-        "correct": average_gradients,
+        "correct": play,
+        "accepted": [a_mean_of_losses, with_averaged_gradients],
         "wrong": [
-            (partial(average_gradients, times=0), ["on 2 ranks", "every gradient is 2 times the mean"]),
-            (partial(average_gradients, divisor=2), ["on 3 ranks", "every gradient is 1.5 times the mean"]),
-            (partial(average_gradients, times=2), ["on 2 ranks", "every gradient is 0.5 times the mean"]),
-            (only_rank_0, ["rank 0 has the mean and rank 1 has not"]),
-            (the_weights, ["the weights changed"]),
-            (partial(average_gradients, a_new_tensor=True), ["every rank still has its own gradients"]),
-            (partial(average_gradients, frozen_too=True), ["raised TypeError", "tensor"]),
-            (not_rank_1, ["never finished", "waits in all_reduce for rank 1"]),
-        ],
-    },
-    "4.1.4": {
-        "correct": my_loss,
-        "accepted": [by_the_share],
-        "wrong": [
-            (plain_loss, ["with 48 and 16 images", "% off"]),
-            (partial(plain_loss, reduction="sum"), ["with 32 and 32 images", "32 times"]),
-            (partial(my_loss, ranks=1), ["with 32 and 32 images", "0.5 times"]),
-            (partial(my_loss, ranks=2), ["with 40, 16 and 8 images", "0.6667 times"]),
-            (the_wrong_way_round, ["with 48 and 16 images", "% off"]),
-            (partial(plain_loss, reduction="none"), ["raised TypeError", "shape (32,)"]),
-            (lambda *given: my_loss(*given).item(), ["raised TypeError", "not a tensor with one number"]),
-            (lambda *given: None, ["raised TypeError", "returned None"]),
+            (partial(play, share="all"), ["3 batches of 10 images on 4 ranks", "one device with the whole batch"]),
+            (partial(play, share="blocks"), ["on 4 ranks", "blocks of neighbours"]),
+            (partial(play, divide=False), ["on 2 ranks", "gradients that were added up"]),
+            (partial(play, divide=False, zero="a rank"), ["the last rank alone"]),
+            (partial(play, zero="a rank"), ["the last rank alone, divided"]),
+            (partial(play, only=(0, 1), divide=False), ["rank 0 alone"]),
+            (partial(play, step="a rank", zero="a rank", divide=False), ["a step after every rank"]),
+            (partial(play, step="a rank", zero="a rank"), ["a step after every rank"]),
+            (partial(play, zero="never"), ["gradients that are never set to zero"]),
+            (partial(play, step="never"), ["the weights of `net` never moved"]),
+            (asks_for_its_rank, ["your code asks torch.distributed", "process group"]),
+            ("play", ["not a function"]),
         ],
     },
 }
