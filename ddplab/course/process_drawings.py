@@ -50,13 +50,15 @@ def message_costs(sizes: Sequence[int], seconds: Sequence[float]) -> Figure:
 def inherited(parent: Mapping[str, str], children: Mapping[str, Mapping[str, str]]) -> Figure:
     """Draw what a parent process holds, and beside it what a child of each kind found of that.
 
-    parent: what it is → how it is in the parent. children: the way a child was started → the same things, in it.
+    parent: what it is → how it is in the parent. children: the way a child was started → the same things, and perhaps
+    more, in it.
 
     What is as it is in the parent is bold, in a thick frame. Returns the matplotlib figure.
     """
-    figure = new_figure(1.9 * (len(children) + 1), 0.42 * (len(parent) + 1))
+    rows = max(len(parent), *map(len, children.values()))
+    figure = new_figure(1.9 * (len(children) + 1), 0.42 * (rows + 1))
     axis = figure.subplots()
-    axis.set(xlim=(0, 3 * (len(children) + 1)), ylim=(len(parent), -0.9))
+    axis.set(xlim=(0, 3 * (len(children) + 1)), ylim=(rows, -0.9))
     axis.axis("off")
     _draw_process(axis, 0, "the parent", parent, {})
     for place, (way, holds) in enumerate(children.items(), 1):
