@@ -83,6 +83,22 @@ def the_network_inside(model, portions):
         (F.cross_entropy(model.module(images), labels) / len(portions)).backward()
 
 
+def inside_but_the_last(model, portions):
+    """Right: without DDP's forward pass a backward is as local as under `no_sync`."""
+    for number, (images, labels) in enumerate(portions, 1):
+        call = model if number == len(portions) else model.module
+        (F.cross_entropy(call(images), labels) / len(portions)).backward()
+
+
+def all_forward_first(model, portions):
+    losses = []
+    for number, (images, labels) in enumerate(portions, 1):
+        with model.no_sync() if number < len(portions) else nullcontext():
+            losses.append(F.cross_entropy(model(images), labels) / len(portions))
+    for loss in losses:
+        loss.backward()
+
+
 def no_backward(model, portions):
     for images, labels in portions:
         F.cross_entropy(model(images), labels)
@@ -101,6 +117,13 @@ def by_value(state, bucket):
     small = bucket.buffer().bfloat16()
     promise = dist.all_reduce(small, async_op=True).get_future()
     return promise.then(lambda done: done.value()[0].float() / dist.get_world_size())
+
+
+def imported_by_name(state, bucket):
+    from torch.distributed import all_reduce
+
+    small = bucket.buffer().bfloat16() / dist.get_world_size()
+    return all_reduce(small, async_op=True).get_future().then(lambda _: small.float())
 
 
 def no_promise(state, bucket):
@@ -154,6 +177,78 @@ def only_weights(net, loss):
     return [name for name in culprits(net, loss) if "weight" in name]
 
 
+# 4.2.5: a DDP of your own
+
+
+class MiniDDP(torch.nn.Module):
+    begins_alike = resets = writes_back = backwards = True
+    all_in_one = one_each = sums_only = False
+    starts, waits = "in the hook", "in finish"
+
+    def __init__(self, net, cap):
+        super().__init__()
+        self.net = net
+        if self.begins_alike:
+            for tensor in net.state_dict().values():
+                dist.broadcast(tensor, src=0)
+        self.buckets = [[]]
+        parameters = list(net.parameters())
+        for parameter in reversed(parameters) if self.backwards else parameters:
+            full = sum(p.nbytes for p in self.buckets[-1]) >= cap
+            if self.buckets[-1] and (self.one_each or (full and not self.all_in_one)):
+                self.buckets.append([])
+            self.buckets[-1].append(parameter)
+        for number, bucket in enumerate(self.buckets):
+            for parameter in bucket:
+                parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.ready(number))
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.sent = []
+
+    def forward(self, x):
+        return self.net(x)
+
+    def ready(self, number):
+        self.missing[number] -= 1
+        if self.missing[number] == 0 and self.starts == "in the hook":
+            self.start(number)
+
+    def start(self, number):
+        gradients = [p.grad for p in self.buckets[number]]
+        message = torch.cat([gradient.flatten() for gradient in gradients])
+        work = dist.all_reduce(message, async_op=self.waits == "in finish")
+        self.sent.append((work, message, gradients))
+
+    def finish(self):
+        if self.starts == "in finish":
+            for number in range(len(self.buckets)):
+                self.start(number)
+        for work, message, gradients in self.sent:
+            if work:
+                work.wait()
+            if not self.sums_only:
+                message /= dist.get_world_size()
+            pieces = message.split([gradient.numel() for gradient in gradients])
+            for gradient, piece in zip(gradients, pieces, strict=True):
+                if self.writes_back:
+                    gradient.copy_(piece.view_as(gradient))
+        self.sent = []
+        if self.resets:
+            self.missing = [len(bucket) for bucket in self.buckets]
+
+
+def otherwise(**change):
+    return type("MiniDDP", (MiniDDP,), change)
+
+
+class WithoutFinish(torch.nn.Module):
+    def __init__(self, net, cap):
+        super().__init__()
+        self.net = net
+
+    def forward(self, x):
+        return self.net(x)
+
+
 ANSWERS = {
     "4.2.1": {
         "correct": pack,
@@ -172,7 +267,7 @@ ANSWERS = {
     },
     "4.2.2": {
         "correct": accumulate,
-        "accepted": [partial(accumulate, backward=False)],
+        "accepted": [partial(accumulate, backward=False), inside_but_the_last],
         "wrong": [
             (partial(accumulate, forward=False), ["with 4 portions, each bucket left 4 times"]),
             (partial(accumulate, held="none"), ["each bucket left 4 times"]),
@@ -184,12 +279,13 @@ ANSWERS = {
             (partial(accumulate, zero=True), ["that of the last portion alone"]),
             (lambda model, portions: accumulate(model, portions[-1:]), ["8 images of a rank's 32"]),
             (the_network_inside, ["the network inside DDP"]),
+            (all_forward_first, ["too early: the ranks end with different gradients"]),
             (no_backward, ["no gradients"]),
         ],
     },
     "4.2.3": {
         "correct": half_the_bytes,
-        "accepted": [by_value],
+        "accepted": [by_value, imported_by_name],
         "wrong": [
             (partial(half_the_bytes, kind=torch.float32), ["you sent torch.float32, 4 bytes a number"]),
             (partial(half_the_bytes, kind=torch.float16), ["you sent torch.float16"]),
@@ -214,6 +310,23 @@ ANSWERS = {
             (the_parameters, ["`culprits` gives list"]),
             (only_weights, ["'dogs.bias' gets away"]),
             (lambda net, loss: print(culprits(net, loss)), ["gives None"]),
+        ],
+    },
+    "4.2.5": {
+        "correct": MiniDDP,
+        "blank": ...,
+        "wrong": [
+            (otherwise(begins_alike=False), ["do not begin with rank 0's weights"]),
+            (otherwise(starts="never"), ["in step 1, nothing was all-reduced"]),
+            (otherwise(starts="in finish"), ["0 of 3 buckets had left"]),
+            (otherwise(waits="in the hook"), ["stands still while a bucket is on its way"]),
+            (otherwise(one_each=True), ["8 messages left, for 3 buckets"]),
+            (otherwise(all_in_one=True), ["messages of 13130 numbers left, not 4160, 4160 and 4810"]),
+            (otherwise(backwards=False), ["4 messages left, for 3 buckets"]),
+            (otherwise(sums_only=True), ["on 2 ranks", "2 times the mean"]),
+            (otherwise(writes_back=False), ["every rank still has its own gradients"]),
+            (otherwise(resets=False), ["in step 2, nothing was all-reduced"]),
+            (WithoutFinish, ["has no attribute 'finish'"]),
         ],
     },
 }
