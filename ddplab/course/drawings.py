@@ -125,3 +125,120 @@ def _flat(held: Any) -> list[float]:
         return []
     held = held.tolist() if hasattr(held, "tolist") else held
     return [number for part in held for number in _flat(part)] if isinstance(held, list | tuple) else [held]
+
+
+def lanes(told: Mapping[str, Sequence[Mapping[str, Any]]], waits: Sequence[str], seconds: float) -> Figure:
+    """Draw who does what, and who waits where: a panel for each run, a lane for each rank, time from left to right.
+
+    Args:
+        told: title → the rows that the ranks logged (`run.metrics`), with a column `doing`: what a rank does from then
+            on. "returned" and "died" end its lane, with a mark; whatever else comes last goes on to the right edge.
+        waits: what of it are collectives, in which a rank waits for others. These stretches are hatched.
+        seconds: how much to draw, from the first row of a run.
+
+    Returns the matplotlib figure. Raises KeyError when no row says what a rank is doing.
+    """
+    import matplotlib.pyplot as plt
+
+    if not any("doing" in row for rows in told.values() for row in rows):
+        raise KeyError("nothing to draw: call log(doing=…) in each rank, before what it does next")
+    ranks = {title: sorted({row["rank"] for row in rows if "doing" in row}) for title, rows in told.items()}
+    heights = [len(lane) + 0.4 for lane in ranks.values()]
+    figure = new_figure(7.5, 0.45 * sum(heights) + 0.45 * len(told) + 0.3)
+    with plt.style.context([STYLE, {"hatch.linewidth": 0.6}]):
+        axes = figure.subplots(len(told), height_ratios=heights, squeeze=False)[:, 0]
+        for axis, (title, rows) in zip(axes, told.items(), strict=True):
+            begin = min(row["time"] for row in rows if "doing" in row)
+            for lane, rank in enumerate(ranks[title]):
+                said = [(row["time"] - begin, row["doing"]) for row in rows if row["rank"] == rank and "doing" in row]
+                _draw_lane(axis, lane, said, waits, seconds)
+            axis.set(xlim=(0, seconds), ylim=(len(ranks[title]) - 0.4, -0.6), yticks=range(len(ranks[title])))
+            axis.set_yticklabels([f"rank {rank}" for rank in ranks[title]])
+            axis.set_title(title, fontsize=10, loc="left")
+            axis.spines[["top", "right"]].set_visible(False)
+        axes[-1].set_xlabel("seconds")
+    figure.tight_layout()
+    return figure
+
+
+def _draw_lane(axis: Axes, lane: int, said: list[tuple[float, str]], waits: Sequence[str], seconds: float) -> None:
+    for (start, doing), (end, _) in zip(said, [*said[1:], (seconds, "")], strict=True):
+        if doing in ("returned", "died"):
+            mark = {"returned": "o", "died": "X"}[doing]
+            axis.plot([start], [lane], mark, color="black", markersize=9, clip_on=False, zorder=3)
+            axis.text(start + 0.02 * seconds, lane, doing, va="center", fontsize=9)
+            return
+        end = min(end, seconds)
+        look = {"facecolor": "#ffd9a8", "hatch": "////"} if doing in waits else {"facecolor": "#cfe3f5"}
+        axis.barh(lane, end - start, left=start, height=0.7, edgecolor="black", linewidth=0.8, **look)
+        if end - start > 0.014 * seconds * len(doing):
+            patch = {"facecolor": "white", "edgecolor": "none", "pad": 1} if doing in waits else None
+            axis.text((start + end) / 2, lane, doing, ha="center", va="center", fontsize=9, bbox=patch)
+
+
+def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figure:
+    """Draw what each rank called: a row for each rank, a column for each number; calls of one column belong together.
+
+    Args:
+        per_rank: for each rank its collectives, in order: (where in the script, which collective).
+        first: the number of the first column.
+
+    A column in which the ranks are at different places is hatched, one with different collectives has a thick frame.
+    Returns the matplotlib figure.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    columns = max(len(row) for row in per_rank)
+    figure = new_figure(min(1.15 * columns + 0.9, 11), 0.62 * len(per_rank) + 0.4)
+    with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
+        axis = figure.subplots()
+        for column in range(columns):
+            here = [row[column] for row in per_rank if column < len(row)]
+            apart = len({where for where, _ in here}) > 1
+            broken = len({which for _, which in here}) > 1
+            for lane, row in enumerate(per_rank):
+                if column >= len(row):
+                    continue
+                where, which = row[column]
+                look = {"facecolor": "#ffd9a8", "hatch": "////"} if apart else {"facecolor": "white"}
+                box = Rectangle((column, lane), 0.94, 0.88, edgecolor="black", linewidth=2.5 if broken else 0.8, **look)
+                axis.add_patch(box)
+                patch = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if apart else None
+                axis.text(
+                    column + 0.47, lane + 0.44, f"{where}\n{which}", ha="center", va="center", fontsize=8, bbox=patch
+                )
+            axis.text(column + 0.47, -0.1, str(column + first), ha="center", va="bottom", fontsize=8, style="italic")
+        for lane in range(len(per_rank)):
+            axis.text(-0.1, lane + 0.44, f"rank {lane}", ha="right", va="center", fontsize=9)
+        axis.set(xlim=(-0.6, columns), ylim=(len(per_rank), -0.4))
+        axis.axis("off")
+    figure.tight_layout()
+    return figure
+
+
+def bytes_held(table: Mapping[str, Mapping[str, float]], limit: float, limit_name: str) -> Figure:
+    """Draw what a rank holds, in bytes a parameter: a bar for each row, a stretch for each part, and a dashed limit.
+
+    Args:
+        table: name of the row → part → bytes a parameter, with the same parts in each row.
+        limit: where the dashed line stands. limit_name: what it is.
+
+    Every part has a colour and a hatching of its own. Returns the matplotlib figure.
+    """
+    import matplotlib.pyplot as plt
+
+    parts = list(next(iter(table.values())))
+    figure = new_figure(8, 0.42 * len(table) + 1.2)
+    with plt.style.context([STYLE, {"hatch.linewidth": 0.6}]):
+        axis = figure.subplots()
+        left = [0.0] * len(table)
+        for part, hatch in zip(parts, ["", "//", "xx", ".."], strict=False):
+            widths = [row[part] for row in table.values()]
+            axis.barh(list(table), widths, left=left, hatch=hatch, label=part, edgecolor="white")
+            left = [start + width for start, width in zip(left, widths, strict=True)]
+        axis.axvline(limit, color="black", linestyle="--", label=limit_name)
+        axis.set(xlabel="bytes a parameter", xlim=(0, 1.55 * max(left)), ylim=(len(table) - 0.4, -0.6))
+        axis.legend(loc="lower right", fontsize=8)
+    figure.tight_layout()
+    return figure

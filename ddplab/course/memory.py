@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 
@@ -31,6 +33,31 @@ def held(net: nn.Module, optimizer: Optimizer) -> Held:
     own = getattr(optimizer, "optim", optimizer)  # where ZeroRedundancyOptimizer keeps this rank's optimiser
     state = [t for values in own.state.values() for t in values.values() if isinstance(t, Tensor) and t.dim()]
     return Held(*(sum(_local(t).nbytes for t in part) for part in (weights, gradients, state)))
+
+
+def watch_buckets(net: nn.Module) -> Callable[[], int]:
+    """Watch the buckets in which DDP sends gradients; call the result after a step: how many bytes lie beside them.
+
+    A bucket whose memory is that of the gradients themselves (`gradient_as_bucket_view=True`) counts nothing, nor does
+    a network that is not in DDP. The gradients are averaged as without watching.
+    """
+    seen: dict[int, Tensor] = {}
+
+    def hook(group, bucket):  # DDP refuses annotations that are text
+        if bucket.index() == 0:
+            seen.clear()  # DDP lays its buckets out anew after its first step
+        seen[bucket.index()] = bucket.buffer()
+        return allreduce_hook(group, bucket)
+
+    def beside() -> int:
+        if not seen:
+            return 0
+        of_gradients = {p.grad.untyped_storage().data_ptr() for p in net.parameters() if p.grad is not None}
+        return sum(t.nbytes for t in seen.values() if t.untyped_storage().data_ptr() not in of_gradients)
+
+    if isinstance(net, DistributedDataParallel):
+        net.register_comm_hook(None, hook)
+    return beside
 
 
 def activations(net: nn.Module, forward: Callable[[], Tensor]) -> int:

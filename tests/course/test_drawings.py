@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 from torch.utils.data import DistributedSampler
 
-from ddplab.course.drawings import exchanges, strip
+from ddplab.course.drawings import bytes_held, calls, exchanges, lanes, strip
 
 matplotlib.use("Agg")
 
@@ -94,3 +94,44 @@ def test_exchanges_takes_lists_of_tensors_longer_states_and_several_runs():
 def test_exchanges_refuses_a_rank_that_left_out_a_moment():
     with pytest.raises(ValueError, match="one thing for each of: before, after"):
         exchanges({"broken": [[1, 2], [1]]})
+
+
+# ------------------------------------------------------------------ lanes, calls, bytes
+
+
+ROWS = [
+    {"rank": 0, "step": 0, "time": 5.0, "doing": "forward"},
+    {"rank": 0, "step": 1, "time": 5.5, "doing": "backward"},
+    {"rank": 1, "step": 0, "time": 5.1, "doing": "forward"},
+    {"rank": 1, "step": 1, "time": 6.0, "doing": "died"},
+    {"rank": 1, "step": 2, "time": 6.0, "loss": 1.0},
+]
+
+
+def test_a_lane_shows_what_a_rank_does_and_a_wait_is_hatched_to_the_right_edge():
+    axis = lanes({"a run": ROWS}, waits=["backward"], seconds=3).axes[0]
+    bars = [(round(bar.get_x(), 3), round(bar.get_width(), 3), bool(bar.get_hatch())) for bar in axis.patches]
+    assert bars == [(0.0, 0.5, False), (0.5, 2.5, True), (0.1, 0.9, False)]
+    assert [text.get_text() for text in axis.texts][-1] == "died"
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["rank 0", "rank 1"]
+
+
+def test_lanes_without_what_a_rank_is_doing_say_what_to_log():
+    with pytest.raises(KeyError, match="doing"):
+        lanes({"a run": [{"rank": 0, "time": 1.0, "loss": 2.0}]}, waits=[], seconds=1)
+
+
+def test_calls_from_different_places_are_hatched_and_different_ones_have_a_thick_frame():
+    rows = [[("forward", "broadcast"), ("evaluate", "broadcast"), ("forward", "broadcast")],
+            [("forward", "broadcast"), ("forward", "broadcast"), ("backward", "all_reduce")]]  # fmt: skip
+    axis = calls(rows, first=10).axes[0]
+    looks = [(bool(box.get_hatch()), box.get_linewidth() > 1) for box in axis.patches]
+    assert looks == [(False, False)] * 2 + [(True, False)] * 2 + [(True, True)] * 2
+    assert [text.get_text() for text in axis.texts if text.get_text().isdigit()] == ["10", "11", "12"]
+
+
+def test_bytes_held_are_stacked_up_to_their_sum():
+    table = {"one": {"weights": 4.0, "Adam": 8.0}, "two": {"weights": 2.0, "Adam": 4.0}}
+    axis = bytes_held(table, limit=11, limit_name="the card").axes[0]
+    assert [(bar.get_x(), bar.get_width()) for bar in axis.patches] == [(0, 4), (0, 2), (4, 8), (2, 4)]
+    assert {text.get_text() for text in axis.get_legend().get_texts()} == {"weights", "Adam", "the card"}

@@ -1,5 +1,6 @@
 """Bytes counted on a rank: against arithmetic, and with everything shared out."""
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -8,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ddplab import device, launch
-from ddplab.course.memory import activations, held
+from ddplab.course.memory import activations, held, watch_buckets
 from ddplab.course.plan import memory
 
 
@@ -47,3 +48,20 @@ def test_activations_grow_with_the_batch_and_leave_the_weights_out():
     # the batch, which the first layer needs, and the output of the ReLU, which two need but which is there once
     for images in (1, 10):
         assert activations(net, lambda images=images: net(torch.ones(images, 8)).sum()) == 4 * images * (8 + 8)
+
+
+@pytest.mark.parametrize(("view", "beside"), [(False, 4), (True, 0)])
+def test_ddp_keeps_buckets_beside_the_gradients_unless_these_are_views(view, beside):
+    def rank():
+        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(5, 3), gradient_as_bucket_view=view)
+        count, told = sum(p.numel() for p in net.parameters()), watch_buckets(net)
+        for _ in range(3):
+            net.zero_grad()
+            net(torch.full((2, 5), dist.get_rank() + 1.0)).sum().backward()
+        return told() / count, net.module.weight.grad[0, 0].item()
+
+    assert launch(rank, device="cpu", quiet=True).results == [(beside, 2 * 1.5)] * 2
+
+
+def test_a_network_that_is_not_in_ddp_has_no_buckets():
+    assert watch_buckets(torch.nn.Linear(2, 2))() == 0

@@ -1,0 +1,29 @@
+"""A script under torchrun alone: what it prints, which processes are its ranks, and that nothing is left of it."""
+
+import psutil
+import pytest
+
+from ddplab.course.bare import BareTorchrun, error_lines
+
+SCRIPT = """
+import os, time
+print("rank", os.environ["RANK"], "is here")
+time.sleep(60)
+"""
+
+
+def test_a_job_prints_shows_its_ranks_and_ends(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    job = BareTorchrun(tmp_path / "script.py", nproc_per_node=2).wait_for("is here", times=2)
+    pids = job.pids
+    assert list(pids) == [0, 1] and "rank 1 is here" in job.output
+    assert job.py_spy(1).startswith(f"$ py-spy dump --pid {pids[1]}\n")  # then a stack, or why there is none
+    with pytest.raises(TimeoutError, match="has not printed 'never'"):
+        job.wait_for("never", seconds=0.1)
+    job.stop()
+    assert not job.pids and not any(psutil.pid_exists(pid) for pid in pids.values())
+
+
+def test_the_last_line_of_each_traceback_is_found():
+    log = "[rank1]: ValueError: n/a\n[rank0]: torch.distributed.DistStoreError: wait\nChildFailedError: \nError: no\nx"
+    assert error_lines(log) == log.splitlines()[:2]
