@@ -10,7 +10,7 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import listed, needs_function, number, on_cpu
 
 CAUSES = {
-    "a": "rank 0 evaluates alone",
+    "a": "tensors of different sizes",
     "b": "a slow rank",
     "c": "one rank has a batch more",
     "d": "one rank skips a collective",
@@ -21,7 +21,7 @@ READ_AGAIN = {
     1: "`backward` is a collective of DDP's. Who has returned, and what had it no more of?",
     2: "Rank 0's line stands under an `if`. What did rank 1 do about it?",
     3: "Rank 1 is not in a collective, and it has not returned. What is it doing?",
-    4: "A BatchNorm has buffers, and DDP sends them in every forward pass. Who might have made one forward pass more?",
+    4: "Both are in the same call, and what arrived is not as large as what was expected. What do the two bring?",
 }
 
 
@@ -44,7 +44,7 @@ def read_the_diagnosis(causes: Any) -> None:
 
 METRICS = [
     {"loss": 64.0, "images": 32, "correct": 20},
-    {"images": 16, "correct": 9, "loss": 40.0},
+    {"images": 16, "loss": 4.0, "correct": 9},  # so sorting by value gives another order than on rank 0
     {"correct": 5, "images": 8, "loss": 24.0},
 ]
 
@@ -78,6 +78,15 @@ def _judge_sums(where: str, sums: Any, rank: int, size: int) -> None:
         raise NotYet(f"{where} gets its own numbers back", "The tensor that went into `all_reduce` has the sums.")
     if all(abs(got[name] - right[name] / size) < 1e-6 for name in right):
         raise NotYet(f"{where} gets the mean, not the sum", "`all_reduce` adds up by itself.")
+    by_value = [sorted(metrics, key=metrics.get) for metrics in METRICS[:size]]
+    for order in (by_value, [names[::-1] for names in by_value]):
+        crossed = {
+            name: sum(metrics[names[place]] for metrics, names in zip(METRICS, order, strict=False))
+            for place, name in enumerate(order[rank])
+        }
+        if got == crossed:
+            hint = "The values differ from rank to rank, and so does their order. What is the same on all ranks?"
+            raise NotYet(f"{where} gets sums in the order of the values, and they have crossed", hint)
     wrong = next(name for name in right if got[name] != right[name])
     hint = "Bring the names into one order that every rank can work out for itself."
     raise NotYet(f"{where}, {wrong!r} is {got[wrong]:g} instead of {right[wrong]:g}", hint)

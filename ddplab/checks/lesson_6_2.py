@@ -21,8 +21,8 @@ numbers(
         (8, "that is what the script believes", "Eight on each of two nodes."),
         (2, "that is the number of nodes", "Eight on each of two nodes."),
     ),
-    Number("minutes", 30, "The claim box about init_process_group has it.").with_mistakes(
-        (1, "that is the default of `launch`", "The claim box about init_process_group has torch's own."),
+    Number("minutes", 30, "Lesson 6.2 has it, under `Waiting to begin`.").with_mistakes(
+        (1, "that is the default of `launch`", "Lesson 6.2 has torch's own, under `Waiting to begin`."),
         (10, "that is NCCL's default", "This job is on gloo."),
         (1800, "those are the seconds", "Divide by 60."),
     ),
@@ -61,7 +61,9 @@ def a_roll_call(missing: Callable[..., Any]) -> None:
             raise NotYet(f"{who}, `missing` returns {answer!r}, not a list of numbers", "Such as [1, 2].")
         if sorted(answer) != late:
             few = len(late) == 2 and len(answer) == 1
-            hint = "Without `wait_all_ranks=True` the barrier stops at the first." if few else "Read torch's message."
+            hint = "Print torch's message: it names all of them. Which of its numbers end up in the list?"
+            if few:
+                hint = "Does torch's message name both? It does with `wait_all_ranks=True`. Do both get into the list?"
             raise NotYet(f"{who}, `missing` returns {list(answer)}", hint)
         if list(answer) != late:
             raise NotYet(f"{who}, `missing` returns {answer}, which is not sorted")

@@ -1,6 +1,7 @@
 """Checks of lesson 8.1, Beyond DDP."""
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,36 @@ numbers(
 
 
 BYTES = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}  # a parameter: whole on every rank, and shared out
-MODELS = ((4e9, 80e9), (5e9, 80e9), (7e9, 80e9), (10e9, 80e9), (30e9, 80e9), (1e9, 24e9), (1.5e9, 24e9), (70e9, 24e9))
+MODELS = ((4e9, 80e9), (5e9, 80e9), (7e9, 80e9), (10e9, 80e9), (30e9, 80e9), (1e9, 24e9), (1.5e9, 24e9), (70e9, 24e9),
+          (9.999e9, 80e9))  # fmt: skip  # the last needs thousands: no guessed end of a search will do
+
+
+class Room(float):
+    """A number that lets itself be compared so many times, and then says that a search goes on for ever."""
+
+    def __new__(cls, value: float) -> "Room":
+        room = super().__new__(cls, value)
+        room.compared = 0
+        return room
+
+    def _compare(self, other: Any, how: Callable[..., bool]) -> bool:
+        self.compared += 1
+        if self.compared > 200_000:
+            hint = "Where no number is enough, a search never ends. Can you tell beforehand?"
+            raise NotYet("`fewest` searches on and on, where no number of GPUs is enough", hint)
+        return how(float(self), other)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compare(other, operator.lt)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compare(other, operator.le)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compare(other, operator.gt)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compare(other, operator.ge)
 
 
 @exercise("8.1.2", "How many GPUs?")
@@ -48,7 +78,7 @@ def how_many_gpus(fewest: Callable[..., Any]) -> None:
     needs_function("fewest", fewest)
     for parameters, room in MODELS:
         for tool in BYTES:
-            _number_of_gpus(fewest(parameters, tool, room), parameters, tool, room)
+            _number_of_gpus(fewest(parameters, tool, Room(room)), parameters, tool, room)
 
 
 def _number_of_gpus(given: Any, parameters: float, tool: str, room: float) -> None:
@@ -66,6 +96,8 @@ def _number_of_gpus(given: Any, parameters: float, tool: str, room: float) -> No
     if wanted is None:
         raise NotYet(f"{case}, and no number is enough", f"{hint} How much of {room / 1e9:g} GB does the first leave?")
     if given is None:
+        if wanted > 99:
+            hint += " A search needs no end that is guessed: can you tell beforehand whether any number is enough?"
         raise NotYet(f"{case}, and {wanted} would do", hint)
     if given < 1 or given % 1:
         raise NotYet(f"{case}, which is no number of GPUs", "Round up: `math.ceil`.")

@@ -39,11 +39,13 @@ def _why_not(name: str, said: str) -> str:
     if name == "a":
         return "that takes several GPUs"
     if name == "b":
-        return "that would work, and send more than is needed"
+        return "that would work, and change more than is needed"
     if said == "zero":
         return "ZeRO leaves weights and gradients whole on every rank"
     if said == "fsdp":
-        return "that would work, and send more than is needed" if name == "c" else "that layer would have to fit whole"
+        return (
+            "that would work, and change more than is needed" if name == "c" else "that layer would have to fit whole"
+        )
     return "no single layer is too large here, and cutting layers sends activations all the time"
 
 
@@ -66,7 +68,7 @@ def _cut_on(size: int, columns_apart: Callable[..., Any]) -> None:
     ranks = on_ranks(_layer_in_rank, columns_apart, size, size=size, hints=HINTS)
     where, (x, weight, bias) = f"on {size} ranks", _layer(size)
     wanted = x @ weight.T + bias
-    for rank, (out, _) in enumerate(ranks):
+    for rank, (out, *_) in enumerate(ranks):
         if out is None:
             raise NotYet(f"{where}, rank {rank} got no tensor back", "Is there a `return`?")
         if out.shape != wanted.shape:
@@ -83,7 +85,7 @@ def _cut_on(size: int, columns_apart: Callable[..., Any]) -> None:
             if off(out, wanted) > 1e-9 and off(out, other) < 1e-9:
                 raise NotYet(f"{where}, rank {rank} returns {what}", hint)
         if off(out, wanted) > 1e-9:
-            reduced = all(off(other, out) < 1e-9 for other, _ in ranks if other is not None)
+            reduced = all(off(other, out) < 1e-9 for other, *_ in ranks if other is not None)
             raise NotYet(
                 f"{where}, rank {rank} does not return the layer's output"
                 + ("" if reduced else ", and the ranks return different numbers"),
@@ -91,7 +93,10 @@ def _cut_on(size: int, columns_apart: Callable[..., Any]) -> None:
                 if reduced
                 else "The parts have to meet: `dist.all_reduce`.",
             )
-    if max(most for _, most in ranks) >= weight.numel():
+    if max(inner for _, _, inner in ranks) >= weight.shape[1]:
+        hint = "A rank's own columns, `dim=1`, of `weight` and of `x`; what comes out is a part of every output."
+        raise NotYet(f"{where}, a rank multiplies all inputs: its weight is whole, or cut by rows", hint)
+    if max(most for _, most, _ in ranks) >= weight.numel():
         hint = "Right numbers, and nothing saved. Take this rank's columns first, then multiply."
         raise NotYet(f"{where}, a rank multiplies by the whole weight", hint)
 
@@ -105,20 +110,23 @@ def _layer(size: int) -> tuple[Any, Any, Any]:
     )
 
 
-def _layer_in_rank(columns_apart: Callable[..., Any], size: int) -> tuple[Any, int]:
-    """What the learner's function returns, and the size of the largest piece of weight that it multiplied by."""
+def _layer_in_rank(columns_apart: Callable[..., Any], size: int) -> tuple[Any, int, int]:
+    """What the learner's function returns, the size of the largest piece of weight that it multiplied by, and how many
+    of the inputs it multiplied at most."""
     x, weight, bias = (t.to(device()) for t in _layer(size))
-    seen = [0]
+    seen, inner = [0], [0]
 
     class Products(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
             if func.overloadpacket.__name__ in ("mm", "addmm", "matmul", "bmm"):
+                first = next(arg for arg in args if _elements(arg))
+                inner.append(first.shape[-1])
                 seen.append(max(_elements(arg) for arg in args if _elements(arg) and len(arg) != len(x)))
             return func(*args, **(kwargs or {}))
 
     with torch.no_grad(), Products():
         out = columns_apart(x, weight, bias)
-    return (out.detach().cpu() if isinstance(out, torch.Tensor) else None), max(seen)
+    return (out.detach().cpu() if isinstance(out, torch.Tensor) else None), max(seen), max(inner)
 
 
 def _elements(value: Any) -> int:

@@ -26,6 +26,11 @@ def the_first_only(seconds):
     return [int(re.search(r"Rank (\d+) failed", said)[1])] if said else []
 
 
+def reads_one(seconds):
+    said = called(seconds)
+    return [int(re.search(r"Ranks (\d+)", said)[1])] if said else []
+
+
 def rank_0_too(seconds):
     said = called(seconds)
     return sorted(map(int, re.findall(r"\d+", said.split("failed")[0]))) if said else []
@@ -47,6 +52,7 @@ ANSWERS = {
         "correct": missing,
         "wrong": [
             (the_first_only, ["when ranks 1 and 2 are late, `missing` returns [1]"]),
+            (reads_one, ["when ranks 1 and 2 are late, `missing` returns [1]"]),
             (rank_0_too, ["when rank 2 is late, `missing` returns [0, 2]"]),
             (does_not_catch, ["raised RuntimeError", "failed to pass monitoredBarrier"]),
             (a_plain_barrier, ["never finished", "wait in barrier for rank 2"]),

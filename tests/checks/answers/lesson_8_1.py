@@ -35,6 +35,28 @@ def instead_of_none(parameters, tool, room, word):
     return word if given is None else given
 
 
+def searched(parameters, tool, room=80e9, most=None):
+    whole, shared = BYTES[tool]
+    if most is None and whole * parameters >= room and shared:
+        return None
+    if not shared:
+        return 1 if whole * parameters <= room else None
+    gpus = 1
+    while (whole + shared / gpus) * parameters > room:
+        gpus += 1
+        if most is not None and gpus > most:
+            return None
+    return gpus
+
+
+def searched_for_ever(parameters, tool, room=80e9):
+    whole, shared = BYTES[tool]
+    gpus = 1
+    while whole * parameters + shared * parameters / gpus > room:
+        gpus += 1
+    return gpus
+
+
 def the_brim(parameters, tool, room=80e9):
     return None if tool == "ddp" and 16 * parameters == room else fewest(parameters, tool, room)
 
@@ -43,11 +65,17 @@ ANSWERS = {
     "8.1.1": {"correct": (19240, 32768, 5712)},
     "8.1.2": {
         "correct": fewest,
+        "accepted": [searched],
         "wrong": [
             (partial(like_fsdp, which="ddp"), ["fewest(7e9, 'ddp', 80e9) gives 2, and no number is enough"]),
             (partial(with_fsdp, how="not rounded"), ["fewest(4e9, 'fsdp', 80e9) gives 0.8, which is no number"]),
             (partial(with_fsdp, how="rounded down"), ["fewest(7e9, 'fsdp', 80e9) gives 1: it does not fit on so few"]),
             (partial(with_fsdp, how="none at all"), ["gives 0, which is no number"]),
+            (
+                partial(searched, most=1000),
+                ["fewest(9.999e9, 'zero', 80e9) gives None, and 9999 would do"],
+            ),
+            (searched_for_ever, ["searches on and on"]),
             (the_brim, ["fewest(5e9, 'ddp', 80e9) gives None, and 1 would do"]),
             (partial(like_fsdp, which="zero"), ["fewest(7e9, 'zero', 80e9) gives 2: it does not fit on so few"]),
             (

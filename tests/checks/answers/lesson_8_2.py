@@ -1,5 +1,6 @@
 """Answers to the exercises of lesson 8.2: correct, blank, and wrong as learners are wrong."""
 
+import torch
 import torch.distributed as dist
 
 RIGHT = ("accumulate", "ddp", "zero", "fsdp", "tensor")
@@ -47,6 +48,16 @@ def for_two_ranks(x, weight, bias):
     return summed(x[:, mine] @ weight[:, mine].T) + bias
 
 
+def by_rows(x, weight, bias):
+    size, rows = dist.get_world_size(), -(-len(weight) // dist.get_world_size())
+    padded = weight.new_zeros(size * rows, weight.shape[1])
+    padded[: len(weight)] = weight
+    mine = x @ padded.chunk(size)[dist.get_rank()].T
+    parts = [mine.new_empty(mine.shape) for _ in range(size)]
+    dist.all_gather(parts, mine)
+    return torch.cat(parts, dim=1)[:, : len(weight)] + bias
+
+
 def only_rank_0(x, weight, bias):
     out = part(x) @ part(weight).T
     dist.reduce(out, 0)
@@ -79,8 +90,9 @@ ANSWERS = {
             (no_bias, ["returns no bias"]),
             (lambda x, weight, bias: summed(x @ part(weight, dim=0).T), ["the shape (5, 2), not (5, 4)"]),
             (lambda x, weight, bias: summed(x @ part(weight).T) + bias, ["shapes cannot be multiplied"]),
-            (lambda x, weight, bias: x @ weight.T + bias, ["multiplies by the whole weight"]),
+            (lambda x, weight, bias: x @ weight.T + bias, ["multiplies all inputs", "its weight is whole"]),
             (lambda x, weight, bias: summed(x @ weight.T) + bias, ["2 times the product"]),
+            (by_rows, ["on 2 ranks, a rank multiplies all inputs", "cut by rows"]),
             (for_two_ranks, ["on 3 ranks"]),
             (only_rank_0, ["rank 1", "different numbers"]),
             (lambda x, weight, bias: None, ["got no tensor back"]),
