@@ -1,9 +1,9 @@
-"""Does every failure of lesson 6.1 end with the right diagnosis, every time, and leave no process behind?
+"""Does every failure of Part 6 end with the right diagnosis, every time, and leave no process behind?
 
     python stress/failures.py                          # each failure 20 times
     python stress/failures.py --times 3 slow_rank ...  # these, three times
 
-Each function below fails on purpose on two ranks, as those of lesson 6.1 do. Above it stand the words that the
+Each function below fails on purpose on two ranks, as those of Part 6 do. Above it stand the words that the
 diagnosis must contain. `tests/test_diagnosis.py` runs each once. Exit status 0: all were right, nothing was left.
 """
 

@@ -277,7 +277,7 @@ def test_a_message_and_a_barrier_that_wait_for_each_other():
     assert "rank 0 waits in recv" in str(raised.value) and "rank 1 waits in barrier" in str(raised.value)
 
 
-# ------------------------------------------------------------------ every failure of lesson 6.1, once
+# ------------------------------------------------------------------ every failure of Part 6, once
 
 
 @pytest.mark.parametrize("name", FAILURES)
