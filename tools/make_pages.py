@@ -18,8 +18,8 @@ from run_notebooks import ROOT, read
 
 # What a way leads through, in order. tests/test_course.py follows its links, and looks that nothing needed is left out.
 WAYS = {
-    "an hour": ["1.1", "3.1", "4.1", "5.1"],
-    "half a day": ["1.1", "1.2", "2.1", "3.1", "3.3", "4.1", "4.2", "4.6", "5.1", "5.4", "6.1"],
+    "an hour and a quarter": ["1.1", "3.1", "4.1", "5.1"],
+    "half a day": ["1.1", "1.2", "2.1", "3.1", "3.2", "3.3", "4.1", "4.4", "4.6", "5.1", "6.1"],
 }
 BEGIN, END = "<!-- made by tools/make_pages.py: -->", "<!-- until here -->"
 
