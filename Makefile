@@ -27,9 +27,10 @@ browser: venv chromium  ## run every notebook in a real JupyterLab, not only tho
 check: venv  ## report every exercise in exercises/: correct, not yet, not started
 	$(BIN)/python -m ddplab check exercises
 
-notebooks: venv  ## execute lessons and solutions, regenerate exercises
+notebooks: venv  ## execute lessons and solutions, regenerate exercises and pages
 	$(BIN)/python tools/run_notebooks.py
 	$(BIN)/python tools/make_exercises.py
+	$(BIN)/python tools/make_pages.py
 
 new-lesson: venv  ## lay out a lesson: make new-lesson NAME=4_ddp/4.9_name
 	$(BIN)/python tools/new.py lesson $(NAME)

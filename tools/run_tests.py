@@ -23,6 +23,7 @@ GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
     "exercises are in step with solutions": ["tools/make_exercises.py", "--check"],
+    "pages are in step with lessons": ["tools/make_pages.py", "--check"],
 }
 STAGES = {
     "test": {
