@@ -130,20 +130,6 @@ def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = N
         raise NotYet(raised, hint) from None
 
 
-def note_calls(names: Sequence[str], note: Callable[[str], Any]) -> None:
-    """From now on, in this rank, each call of these functions of torch.distributed is noted by its name."""
-
-    def noting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            note(name)
-            return call(*args, **kwargs)
-
-        return noted
-
-    for name in names:
-        setattr(dist, name, noting(name, getattr(dist, name)))
-
-
 @contextlib.contextmanager
 def gpus_for(n: int, virtual: bool = False) -> Iterator[Any]:
     """n GPUs for a check: real ones or the notebook's own, else virtual ones. Afterwards all is as it was.

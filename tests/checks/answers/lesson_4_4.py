@@ -6,72 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-# 4.4.2: statistics of everybody
-
-
-def statistics(x):
-    sums = torch.stack([x.sum(0), x.square().sum(0), torch.ones_like(x).sum(0)])
-    dist.all_reduce(sums)
-    total, squares, rows = sums
-    return total / rows, squares / rows - (total / rows).square()
-
-
-def reduced(x):
-    x = torch.as_tensor(x, dtype=torch.float64).clone()
-    dist.all_reduce(x)
-    return x
-
-
-def in_two_rounds(x):
-    rows = reduced(len(x))
-    mean = reduced(x.sum(0)) / rows
-    return mean, reduced((x - mean).square().sum(0)) / rows
-
-
-def own_mean(x):
-    return x.mean(0)
-
-
-def own_spread(x):
-    return x.var(0, correction=0)
-
-
-def mean_of_means(x):
-    return reduced(own_mean(x)) / dist.get_world_size(), reduced(own_spread(x)) / dist.get_world_size()
-
-
-def one_row_less(x):
-    mean, spread = statistics(x)
-    return mean, spread * reduced(len(x)) / (reduced(len(x)) - 1)
-
-
-def with_the_root(x):
-    mean, spread = statistics(x)
-    return mean, spread.sqrt()
-
-
-def only_squares(x):
-    mean, spread = statistics(x)
-    return mean, spread + mean.square()
-
-
-def one_for_all_columns(x):
-    mean, spread = statistics(x)
-    return mean.mean(), spread.mean()
-
-
-def spoils_x(x):
-    answer = statistics(x)
-    x.zero_()
-    return answer
-
-
-def uses_what_it_returns(x):
-    total = dist.all_reduce(x.sum(0))
-    return total / len(x), total
-
-
-# 4.4.3: seeds that agree and differ
+# 4.4.2: seeds that agree and differ
 
 
 def seed_ranks(seed, *, mask=None, order=None):
@@ -99,7 +34,7 @@ def the_global_one(seed):
     return torch.manual_seed(1000 * seed + dist.get_rank())
 
 
-# 4.4.4: a loss over words
+# 4.4.3: a loss over words
 
 
 def loss_over_words(logits, labels, *, padding_too=False, ranks=None):
@@ -137,29 +72,17 @@ def skips_when_empty(logits, labels):
     return logits.sum() * 0 if (labels == -100).all() else loss_over_words(logits, labels)
 
 
+def imported_by_name(logits, labels):
+    from torch.distributed import all_reduce, get_world_size
+
+    words = (labels != -100).sum().float()
+    all_reduce(words)
+    return a_sum(logits, labels) * get_world_size() / words
+
+
 ANSWERS = {
-    "4.4.1": {"correct": (18, 3, 3, 4)},
+    "4.4.1": {"correct": (3, 3, 1.5)},
     "4.4.2": {
-        "correct": statistics,
-        "accepted": [in_two_rounds],
-        "wrong": [
-            (lambda x: (own_mean(x), own_spread(x)), ["the mean is the mean of the rank's own rows"]),
-            (mean_of_means, ["with 3 and 5 rows", "the mean is the mean of the ranks' means"]),
-            (lambda x: (reduced(own_mean(x)),) * 2, ["the sum of the ranks' means"]),
-            (lambda x: (reduced(x.sum(0)) / len(x),) * 2, ["divided by the rank's own rows"]),
-            (lambda x: (statistics(x)[0], own_spread(x)), ["the variance is the rank's own"]),
-            (lambda x: (statistics(x)[0], mean_of_means(x)[1]), ["the variance is the mean of the ranks' own"]),
-            (one_row_less, ["divided by one row less"]),
-            (with_the_root, ["the standard deviation"]),
-            (only_squares, ["the mean of the squares"]),
-            (one_for_all_columns, ["has the shape (), not (3,)"]),
-            (spoils_x, ["`x` itself has changed"]),
-            (lambda x: statistics(x)[0], ["returned Tensor, not two tensors"]),
-            (lambda x: dist.all_reduce(len(x)), ["raised TypeError"]),
-            (uses_what_it_returns, ["raised TypeError", "'NoneType'"]),
-        ],
-    },
-    "4.4.3": {
         "correct": seed_ranks,
         "accepted": [partial(seed_ranks, mask=lambda seed, rank: 1000 * seed + rank)],
         "wrong": [
@@ -176,9 +99,9 @@ ANSWERS = {
             (the_global_one, ["different orders"]),
         ],
     },
-    "4.4.4": {
+    "4.4.3": {
         "correct": loss_over_words,
-        "accepted": [in_other_dimensions],
+        "accepted": [in_other_dimensions, imported_by_name],
         "wrong": [
             (plain_mean, ["with 7 and 3 words", "% off"]),
             (weighted_mean, ["with 7 and 0 words", "not a number"]),
@@ -193,7 +116,7 @@ ANSWERS = {
                 ["raised TypeError", "not a tensor with one number"],
             ),
             (lambda logits, labels: None, ["raised TypeError", "returned None"]),
-            (skips_when_empty, ["with 7 and 0 words", "`all_reduce`"]),
+            (skips_when_empty, ["SIGABRT"]),
         ],
     },
 }
