@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 import ddplab.vgpu as vgpu
 from ddplab.checks import NotYet, exercise
