@@ -1,0 +1,82 @@
+"""Pictures of learning rates: schedules with their ends, and what a sweep over rates and batches found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ddplab.plots import MARKERS, STYLE, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+
+def schedules(rates: Mapping[str, Sequence[float]]) -> Figure:
+    """Draw the rate of every update of several runs: a line for each, thinner than the one before, its end marked.
+
+    rates: what the run is → the rate of each of its updates, as a share of the peak.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(8, 3.4)
+    with plt.style.context(STYLE):
+        axis = figure.subplots()
+        for n, (name, drawn) in enumerate(rates.items()):
+            (line,) = axis.plot(drawn, linewidth=max(1.5, 4.5 - 1.5 * n))
+            mark = {"marker": MARKERS[n % 8], "color": line.get_color(), "markeredgecolor": "black", "markersize": 9}
+            axis.plot([len(drawn) - 1], [drawn[-1]], linestyle="", label=f"{name}: {len(drawn)} updates", **mark)
+        axis.set(xlabel="update", ylabel="rate, as a share of the peak", ylim=(-0.05, 1.08))
+        axis.legend()
+    figure.tight_layout()
+    return figure
+
+
+def valleys(losses: Mapping[str, Mapping[int, Tensor]], rates: Mapping[str, Tensor]) -> Figure:
+    """Draw the loss against the rate: a panel for each optimiser, a line for each batch, a ring at its lowest point.
+
+    Args:
+        losses: optimiser → batch → the loss of each rate.
+        rates: optimiser → its rates.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(9, 3.8)
+    with plt.style.context(STYLE):
+        panels = figure.subplots(1, len(losses), squeeze=False)[0]
+        for axis, (kind, by_batch) in zip(panels, losses.items(), strict=True):
+            for n, (batch, loss) in enumerate(by_batch.items()):
+                mark, lowest = MARKERS[n % 8], int(loss.argmin())
+                axis.loglog(rates[kind], loss, mark + "-", markersize=3, linewidth=1, label=f"batch {batch}")
+                ring = {"marker": mark, "color": "black", "markersize": 9, "fillstyle": "none"}
+                axis.plot([float(rates[kind][lowest])], [float(loss[lowest])], **ring)
+            axis.set(title=kind, xlabel="learning rate", ylabel="test loss", ylim=(0.06, 3))
+        panels[0].legend(fontsize=8)
+    figure.tight_layout()
+    return figure
+
+
+def best_rates(best: Mapping[str, Tensor], batches: Sequence[int], powers: Mapping[str, float]) -> Figure:
+    """Draw the best rate against the batch: a cross for each order, their mean, and a rule as a dashed line.
+
+    Args:
+        best: optimiser → the best rates, (batches, orders).
+        batches: the batch sizes.
+        powers: optimiser → the exponent of the rule, a line that starts at the first batch's mean.
+    """
+    import matplotlib.pyplot as plt
+
+    figure = new_figure(9, 3.4)
+    with plt.style.context(STYLE):
+        panels = figure.subplots(1, len(best), squeeze=False)[0]
+        for axis, (kind, found) in zip(panels, best.items(), strict=True):
+            middle, power = found.log().mean(dim=1).exp(), powers[kind]
+            rule = [float(middle[0]) * (batch / batches[0]) ** power for batch in batches]
+            axis.loglog(batches, rule, "k--", label=f"exponent {power:g}")
+            axis.loglog(batches, found, "x", color="C1", alpha=0.6)
+            axis.loglog(batches, middle, "C0o-", label="best rate, mean of the orders")
+            axis.set(title=kind, xlabel="batch", ylabel="best rate", xticks=batches, xticklabels=batches)
+            axis.minorticks_off()
+            axis.legend(fontsize=8)
+    figure.tight_layout()
+    return figure

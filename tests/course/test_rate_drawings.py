@@ -1,0 +1,39 @@
+"""Pictures of learning rates, read back: ends, lowest points, and the line of a rule."""
+
+import matplotlib
+import pytest
+import torch
+
+from ddplab.course.rate_drawings import best_rates, schedules, valleys
+
+matplotlib.use("Agg")
+
+
+def labels(axis):
+    return [text.get_text() for text in axis.get_legend().get_texts()]
+
+
+def test_a_schedule_has_a_line_and_a_mark_of_its_own_at_its_end():
+    axis = schedules({"1 rank": [0.1, 1.0, 0.5], "2 ranks": [0.1, 1.0]}).axes[0]
+    long, end, short, other_end = axis.get_lines()
+    assert list(long.get_ydata()) == [0.1, 1.0, 0.5] and (end.get_xdata()[0], end.get_ydata()[0]) == (2, 0.5)
+    assert (other_end.get_xdata()[0], other_end.get_ydata()[0]) == (1, 1.0)
+    assert end.get_marker() != other_end.get_marker() and long.get_linewidth() > short.get_linewidth()
+    assert labels(axis) == ["1 rank: 3 updates", "2 ranks: 2 updates"]
+
+
+def test_each_valley_has_a_ring_at_its_lowest_point():
+    rates = torch.tensor([0.1, 0.2, 0.4])
+    losses = {4: torch.tensor([0.3, 0.2, 0.5]), 16: torch.tensor([0.9, 0.4, 0.3])}
+    left, right = valleys({"SGD": losses, "Adam": losses}, {"SGD": rates, "Adam": rates / 10}).axes
+    rings = [line for line in right.get_lines() if len(line.get_xdata()) == 1]
+    assert [float(ring.get_xdata()[0]) for ring in rings] == pytest.approx([0.02, 0.04])
+    assert len({ring.get_marker() for ring in rings}) == 2 and labels(left) == ["batch 4", "batch 16"]
+
+
+def test_the_rule_starts_at_the_mean_of_the_first_batch():
+    best = {"SGD": torch.tensor([[1.0, 4.0], [8.0, 8.0]])}
+    axis = best_rates(best, [4, 16], {"SGD": 1}).axes[0]
+    rule, *crosses, middle = axis.get_lines()
+    assert list(rule.get_ydata()) == pytest.approx([2, 8]) and list(middle.get_ydata()) == pytest.approx([2, 8])
+    assert len(crosses) == 2 and labels(axis) == ["exponent 1", "best rate, mean of the orders"]
