@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+OWN = ("C1", "C3", "C5", "C2")  # colours of the ranks' own curves
 HATCHES = ("///", "...", "xxx", "---")
 
 
@@ -28,7 +29,7 @@ def beside(one: Sequence[float], ranks: Sequence[Sequence[float]], what: str = "
         axis.plot(one, linewidth=6, alpha=0.4, label="one device")
         axis.plot(mean, color="black", linewidth=1.2, label=f"{len(ranks)} ranks, the mean")
         for rank, values in enumerate(ranks):
-            look = {"linestyle": DASHES[1 + rank % 3], "linewidth": 1.4 - 0.5 * (rank % 2)}
+            look = {"linestyle": DASHES[1 + rank % 3], "linewidth": 1.4, "color": OWN[rank % 4]}
             axis.plot(values, label=f"rank {rank} alone", **look)
         axis.set(xlabel="step", title=what)
         axis.legend()
@@ -50,8 +51,9 @@ def differences(gaps: Mapping[str, Sequence[float]], lines: Mapping[str, float])
             axis.semilogy(values, marker=MARKERS[number], markersize=4, label=name)
         for name, height in lines.items():
             axis.axhline(height, color="black", linewidth=0.8)
-            axis.text(0, height, name, va="bottom", fontsize=8)
-        axis.set(xlabel="step", ylabel="difference, as a share", ylim=(1e-18, 1))
+            axis.annotate(name, (0, height), (0, -4), textcoords="offset points", va="top", fontsize=8)
+        axis.set(xlabel="step", ylabel="difference, as a share", ylim=(1e-19, 1))
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(loc="upper right")
     figure.tight_layout()
     return figure
