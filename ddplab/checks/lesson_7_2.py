@@ -64,6 +64,7 @@ def best_rate(best_rate: Callable[[list, list], Any]) -> None:
     _one(best_rate, rates, [0.9, 0.5, 0.3, 0.6, 2.3], 0.4)
     _one(best_rate, rates, [0.9, 0.5, 0.3, 0.6, nan], 0.4)
     _one(best_rate, rates, [0.9, 0.5, 0.3, nan, inf], 0.4)
+    _one(best_rate, rates, [nan, 0.5, 0.3, 0.6, 0.9], 0.4)  # min() of a list that begins with nan is nan
     _one(best_rate, rates, [0.9, 0.5, 0.3, 0.2, 0.1], None)
     _one(best_rate, rates, [0.1, 0.5, 0.6, 0.8, nan], None)
     _one(best_rate, rates, [nan, nan, nan, inf, nan], None)
