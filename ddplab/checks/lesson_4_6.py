@@ -157,6 +157,10 @@ def _each_image_once(where: str, n: int, seen: list[list[int]]) -> None:
     if len(set(every)) < n:
         hint = "`images[rank::size]` leaves nobody out; a share of `n // size` does."
         raise NotYet(f"{where}, only {len(set(every))} are read", hint)
+    shares = [len(images) for images in seen]
+    if max(shares) > -(-n // len(shares)):  # n / ranks, rounded up
+        told = ", ".join(map(str, shares))
+        raise NotYet(f"{where}, the ranks read {told} of them", "Share them out: `images[rank::size]`.")
 
 
 def _evaluate_in_rank(evaluate: Callable[..., Any], n: int) -> tuple[Any, list[int]]:
@@ -175,9 +179,15 @@ def _evaluate_in_rank(evaluate: Callable[..., Any], n: int) -> tuple[Any, list[i
     return (value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value), seen
 
 
+FEWER = (
+    "There is no such image or piece. There may be fewer images than ranks, and then fewer pieces than ranks: "
+    "`images[rank::size]` is empty there."
+)
 HINTS = {
     "division by zero": "A rank may have no images. Add up counts over the ranks; divide after that.",
     "to match target batch_size": "Images and labels have to be cut in the same way.",
     "must match the size of tensor": "Images and labels have to be cut in the same way.",
     "Found dtype": "One tensor with both counts, of one type.",
+    "index out of range": FEWER,
+    "is out of bounds": FEWER,
 }

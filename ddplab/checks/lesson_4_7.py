@@ -26,6 +26,9 @@ def fair_stream(my_part: Callable[..., Any]) -> None:
         if not times:
             hint = "`my_part` gives samples: `yield` them, or `return` something that can be iterated."
             raise NotYet(f"{where}, nobody is served anything", hint)
+        if times[READ_TO_ITS_END]:
+            hint = "A stream may never end, or not fit into memory: no `list(stream)`. Give each sample as it comes."
+            raise NotYet(f"{where}, the whole stream is read before the first sample is given", hint)
         if strange := [sample for sample in times if sample not in range(12)]:
             raise NotYet(f"{where}, a sample is {strange[0]!r}", "Give the samples of `stream` themselves.")
         most, never = max(times.values()), [sample for sample in range(12) if not times[sample]]
@@ -50,14 +53,26 @@ def fair_stream(my_part: Callable[..., Any]) -> None:
         raise NotYet(f"{where}, nobody serves sample {never[0]}", hint)
 
 
+READ_TO_ITS_END = "served in place of a sample"
+
+
 def _serve_in_rank(my_part: Callable[..., Any], workers: Iterable[int]) -> list[list[Any]]:
     class Stream(IterableDataset):
         def __init__(self) -> None:
             self.place = dist.get_rank(), dist.get_world_size()
 
         def __iter__(self) -> Iterator[Any]:
-            part = my_part((sample for sample in range(12)), *self.place)  # a generator: no len(), no indices
-            return iter(() if part is None else part)
+            ended = []
+
+            def samples() -> Iterator[int]:  # a generator: no len(), no indices
+                yield from range(12)
+                ended.append(True)
+
+            part = my_part(samples(), *self.place)
+            for number, sample in enumerate(() if part is None else part):
+                if number == 0 and ended:
+                    yield READ_TO_ITS_END
+                yield sample
 
     return [list(DataLoader(Stream(), batch_size=None, num_workers=number)) for number in workers]
 
@@ -92,8 +107,15 @@ def fresh_noise(make_loader: Callable[..., Any]) -> None:
     if [seen["again"] for seen in runs] != first:
         hint = "Then no run can be repeated. Make the generator's seed out of `seed` and the rank."
         raise NotYet("a second run with the same seed draws other numbers", hint)
-    if [seen["other"] for seen in runs] == first:
+    others = [seen["other"] for seen in runs]
+    if others == first:
         raise NotYet("seed 1 gives the same numbers as seed 0", "The generator's seed has to depend on `seed` too.")
+    for rank, epochs in enumerate(first):
+        for other, others_epochs in enumerate(others):
+            if set().union(*epochs) & set().union(*others_epochs):
+                hint = "0 + 1 is 1 + 0. Keep more room between seeds: how many ranks might there be?"
+                what = f"rank {rank} of the run with seed 0 draws numbers of rank {other} of the run with seed 1"
+                raise NotYet(what, hint)
 
 
 def _noise_in_rank(make_loader: Callable[..., Any]) -> dict[str, Any]:
@@ -131,7 +153,7 @@ def stop_together(together: Callable[..., Any]) -> None:
         where = f"with {sizes[0]} and {sizes[1]} batches on the ranks"
         ranks = on_ranks(_steps_in_rank, together, sizes, size=2, hints=TOGETHER_HINTS, timeout=3)
         fewest = min(sizes)
-        for rank, batches in enumerate(ranks):
+        for rank, (batches, _) in enumerate(ranks):
             wanted = [f"batch {n} of rank {rank}" for n in range(fewest)]
             if batches == wanted:
                 continue
@@ -141,23 +163,41 @@ def stop_together(together: Callable[..., Any]) -> None:
                     "Before each batch: has every rank one? `dist.ReduceOp.MIN` of a 1 or 0 tells all of them.",
                 )
             raise NotYet(f"{where}, rank {rank} gets {batches}", "Its own batches, in order, each of them once.")
+        for rank, (_, read) in enumerate(ranks):
+            if read > 2:  # the batch itself, and perhaps the one after it
+                hint = "A stream may never end, or not fit into memory. Ask before each batch, and read it then."
+                raise NotYet(f"{where}, rank {rank} has read {read} batches before its first step", hint)
 
 
-def _steps_in_rank(together: Callable[..., Any], sizes: tuple[int, ...]) -> list[Any]:
-    rank, got = dist.get_rank(), []
-    for batch in together(f"batch {n} of rank {rank}" for n in range(sizes[rank])):
+def _steps_in_rank(together: Callable[..., Any], sizes: tuple[int, ...]) -> tuple[list[Any], int]:
+    """The batches that `together` yields, and how many it had read when it yielded the first."""
+    rank, read, got, read_at_first = dist.get_rank(), [], [], 0
+
+    def batches() -> Iterator[str]:
+        for n in range(sizes[rank]):
+            read.append(n)
+            yield f"batch {n} of rank {rank}"
+
+    for batch in together(batches()):
+        read_at_first = read_at_first or len(read)
         everyone = torch.ones((), device=device())
         dist.all_reduce(everyone)  # what DDP's backward would do
         if everyone.item() != dist.get_world_size():
             raise RuntimeError("a collective of `together` met one of the training step")
         got.append(batch)
-    return got
+    return got, read_at_first
 
 
+ASK_BEFORE_EACH = (
+    "A message of `together` met one of the training step. All ranks have to ask before every batch, also those that "
+    "still have many, and with a tensor of the same shape and type."
+)
 TOGETHER_HINTS = {
     "has no len()": "`batches` may be a stream: nobody knows how many there are before they end.",
     "not an iterator": "`iter(batches)` makes one.",
     "generator raised StopIteration": "`next(batches, None)` gives None at the end instead of raising.",
     "'NoneType' object is not iterable": "`together` is to yield batches. Is there a `yield`?",
-    "met one of the training step": "All ranks have to ask before every batch, also those that still have many.",
+    "met one of the training step": ASK_BEFORE_EACH,
+    "SIGABRT": ASK_BEFORE_EACH,  # how gloo ends a rank whose message is met by one of another size
+    "Connection closed by peer": ASK_BEFORE_EACH,  # what the other rank hears then
 }

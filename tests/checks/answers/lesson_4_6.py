@@ -119,6 +119,27 @@ def whole_shares_only(net, images, labels):
     return counted(right(net, images, labels, slice(dist.get_rank() * share, (dist.get_rank() + 1) * share)))
 
 
+def in_pieces(net, images, labels):
+    """Right also where there are fewer pieces than ranks."""
+    numbers = torch.arange(len(labels)).chunk(dist.get_world_size())
+    mine = numbers[dist.get_rank()] if dist.get_rank() < len(numbers) else numbers[0][:0]
+    return counted(right(net, images, labels, mine))
+
+
+def in_too_few_pieces(net, images, labels):
+    mine = torch.arange(len(labels)).chunk(dist.get_world_size())[dist.get_rank()]
+    return counted(right(net, images, labels, mine))
+
+
+def one_by_one(net, images, labels):
+    mine = [images[i] for i in range(dist.get_rank(), len(labels) + 1, dist.get_world_size())]
+    return counted(right(net, torch.stack(mine), labels, slice(0, len(mine))))
+
+
+def rank_0_alone(net, images, labels):
+    return counted(right(net, images, labels, slice(None) if dist.get_rank() == 0 else slice(0)))
+
+
 ANSWERS = {
     "4.6.1": {"correct": (104, 5, 4, 81 / 104), "accepted": [(104, 5, 4, 0.779)]},
     "4.6.2": {
@@ -142,7 +163,7 @@ ANSWERS = {
     },
     "4.6.3": {
         "correct": evaluate,
-        "accepted": [with_a_loader],
+        "accepted": [with_a_loader, in_pieces],
         "wrong": [
             (local, ["with 10 images on 3 ranks", "its own images", "0.750, 0.667, 1.000"]),
             (mean_of_means, ["with 10 images on 3 ranks", "the mean of the ranks' accuracies"]),
@@ -151,6 +172,9 @@ ANSWERS = {
             (everything_everywhere, ["every rank reads all the images"]),
             (padded, ["the network reads 12: some of them twice"]),
             (whole_shares_only, ["only 9 are read"]),
+            (rank_0_alone, ["with 10 images on 3 ranks", "the ranks read 10, 0, 0 of them"]),
+            (in_too_few_pieces, ["on rank 2, raised IndexError", "tuple index out of range"]),
+            (one_by_one, ["raised IndexError", "is out of bounds"]),
             (lambda *given: print(evaluate(*given)), ["gives nothing, not a number"]),
         ],
     },

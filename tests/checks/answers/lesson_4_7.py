@@ -63,6 +63,15 @@ def measured(stream, rank, ranks):
     return islice(stream, rank * len(stream) // ranks, (rank + 1) * len(stream) // ranks)
 
 
+def of_a_list(stream, rank, ranks):
+    worker, workers = place()
+    return list(stream)[rank * workers + worker :: ranks * workers]
+
+
+def list_of_my_part(stream, rank, ranks):
+    return list(my_part(stream, rank, ranks))
+
+
 def all_on_rank_0(stream, rank, ranks):
     return by_worker_or_none(stream, rank, ranks) if rank == 0 else []
 
@@ -147,6 +156,32 @@ def never_catches(batches):
         yield next(batches)
 
 
+def counts_a_list(batches):
+    batches = list(batches)
+    fewest = torch.tensor(len(batches)).to(device())
+    everybody(fewest)
+    yield from batches[: fewest.item()]
+
+
+def one_ahead(batches):
+    """Fetches the next batch before it yields one, so that it knows whether there is one more."""
+    batches = iter(batches)
+    batch = next(batches, None)
+    while True:
+        after = next(batches, None)
+        more = torch.tensor(int(batch is not None)).to(device())
+        everybody(more)
+        if not more:
+            return
+        yield batch
+        batch = after
+
+
+def asks_at_its_end(batches):
+    yield from batches
+    everybody(torch.zeros((), dtype=torch.int64, device=device()))
+
+
 def yields_nothing(batches):
     list(together(batches))
 
@@ -166,6 +201,8 @@ ANSWERS = {
             (lambda stream, rank, ranks: stream[rank::ranks], ["raised TypeError", "not subscriptable"]),
             (measured, ["raised TypeError", "has no len()"]),
             (lambda stream, rank, ranks: None, ["nobody is served anything"]),
+            (of_a_list, ["with no workers each", "the whole stream is read before the first sample is given"]),
+            (list_of_my_part, ["the whole stream is read before the first sample is given"]),
             (all_on_rank_0, ["the ranks get 12 and 0 of 12"]),
         ],
     },
@@ -178,18 +215,25 @@ ANSWERS = {
             (worker_init_same, ["both workers of rank 0 draw the same"]),
             (chance, ["a second run with the same seed draws other numbers"]),
             (partial(make_loader, of=lambda seed, rank: rank), ["seed 1 gives the same numbers as seed 0"]),
+            (
+                partial(make_loader, of=lambda seed, rank: seed + rank),
+                ["rank 1 of the run with seed 0 draws numbers of rank 0 of the run with seed 1"],
+            ),
             (partial(make_loader, workers=0), ["has 0 workers"]),
             (lambda dataset, seed: None, ["raised TypeError", "NoneType"]),
         ],
     },
     "4.7.3": {
         "correct": together,
+        "accepted": [one_ahead],
         "wrong": [
             (everything, ["never finished", "rank 0"]),
             (leaves_unsaid, ["never finished"]),
             (partial(together, ask=anybody), ["with 3 and 2 batches", "rank 0 makes 3 steps and not 2"]),
             (partial(together, ask=rank_0), ["with 3 and 2 batches", "rank 0 makes 3 steps and not 2"]),
             (by_length, ["raised TypeError", "has no len()"]),
+            (counts_a_list, ["with 3 and 2 batches", "rank 0 has read 3 batches before its first step"]),
+            (asks_at_its_end, ["rank"]),
             (skips_the_first, ["with 3 and 2 batches", "rank 0 makes 1 step and not 2"]),
             (never_catches, ["StopIteration"]),
             (yields_nothing, ["raised TypeError", "not iterable"]),
