@@ -28,7 +28,7 @@ LESSON = [
 **You need first:** [1.1 · Start here](../1_one_device/1.1_start_here.ipynb).
 
 **What runs here:** the second cell says what this machine has. Every lesson runs with no GPU, one, or many.""",
-    "%from ddplab import claim, devices, launch, predict",
+    "%from ddplab import devices, launch, predict, settle",
     "%devices()",
     """\
 ## A question
@@ -38,16 +38,13 @@ LESSON = [
     "## The smallest code that settles it\n\nChange one thing at a time, and mark changed lines `# NEW`.",
     '%def work():\n    return "so"',
     "%run = launch(work, nproc_per_node=2)\nrun.results",
-    "## The verdict",
+    "## The answer",
     """\
-%claim(
-    "It is so",
-    verdict="true",
+%settle(
+    guess,
+    "yes",
     because="both ranks say so",
-    measured="2 of 2 ranks",
     holds=run.results == ["so", "so"],
-    prediction=guess,
-    answer="yes",
 )""",
     """\
 ## Your turn

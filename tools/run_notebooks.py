@@ -94,7 +94,7 @@ def fold(notebook: NotebookNode) -> None:
     """
     waiting: set[str] = set()  # the names of predictions that no cell has settled yet
     for cell in code_cells(notebook):
-        answered = {name for name in waiting if re.search(rf"\b(settle\(\s*|prediction=){name}\b", cell.source)}
+        answered = {name for name in waiting if re.search(rf"\bsettle\(\s*{name}\b", cell.source)}
         asked = set(re.findall(r"^(\w+) = predict\(", cell.source, re.MULTILINE))
         verdict = bool(answered) or SETTLES.search(cell.source) is not None
         folds = {

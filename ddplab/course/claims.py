@@ -50,7 +50,6 @@ class Claim:
     because: str
     measured: str
     row: int | None = None
-    predicted: str = ""  # one sentence about the learner's own prediction, or nothing
     read: str = ""  # where it was read, if no cell can measure it; `measured` is empty then
 
     @property
@@ -67,7 +66,6 @@ class Claim:
             ("Verdict", f"{VERDICTS[self.verdict][0]} {self._verdict}: {self.because}"),
             ("Measured", self.measured),
             ("Read", self.read),
-            ("You", self.predicted),
         ]
         return "\n".join(f"{name:<10}{text}" for name, text in rows if text)
 
@@ -76,7 +74,6 @@ class Claim:
     def _repr_html_(self) -> str:
         symbol, colour = VERDICTS[self.verdict]
         muted = "color:var(--jp-ui-font-color2, #616161)"
-        you = f'<div style="margin-top:6px">{marked(self.predicted)}</div>' if self.predicted else ""
         return (
             f'<div role="note" aria-label="{html.escape(f"{self._heading}: {self._verdict}")}" style="'
             f"border:1px solid var(--jp-border-color1, #bdbdbd);border-left:6px solid {colour};"
@@ -86,8 +83,7 @@ class Claim:
             f"<div>“{marked(self.text)}”</div>"
             f'<div style="margin-top:6px"><strong>{symbol} {self._verdict}</strong>: {marked(self.because)}</div>'
             f'<div style="margin-top:6px"><span style="{muted}">{"Read" if self.read else "Measured"}:</span> '
-            f"{marked(self.read or self.measured)}</div>"
-            f"{you}</div>"
+            f"{marked(self.read or self.measured)}</div></div>"
         )
 
 
@@ -149,8 +145,6 @@ def claim(
     holds: bool | None = None,
     read: str = "",
     row: int | None = None,
-    prediction: Prediction | None = None,
-    answer: str | None = None,
 ) -> Claim:
     """A claim, its verdict and the number just measured. Let it be the last line of its cell.
 
@@ -161,11 +155,9 @@ def claim(
     read: in place of `measured` and `holds`, where it was read, for the few claims that no cell can measure (who
         wrote a paper). The box then says so. "not settled" is for these alone.
     row: its number in the table of claims.
-    prediction, answer: what `predict` returned, and which of its options turned out right. When the learner
-        has chosen one, the box says whether it matched. Without a choice it says nothing.
 
-    `because`, `text` and `measured` may mark code with backticks. Raises ValueError for an unknown verdict,
-    an `answer` that is not among the prediction's options, or a claim that is neither measured nor read, or both.
+    `because`, `text` and `measured` may mark code with backticks. Raises ValueError for an unknown verdict, or for a
+    claim that is neither measured nor read, or both.
     """
     if verdict not in VERDICTS:
         raise ValueError(f"verdict is {verdict!r}; it must be one of {', '.join(map(repr, VERDICTS))}")
@@ -177,13 +169,13 @@ def claim(
             f"the verdict “{verdict}” on “{text}” is not what this machine measured ({measured}). "
             "If nothing in the cells above was changed, please report it."
         )
-    return Claim(text, verdict, because, "" if read else str(measured), row, _compare(prediction, answer), read)
+    return Claim(text, verdict, because, "" if read else str(measured), row, read)
 
 
 def predict(question: str, *options: str) -> Prediction:
     """Ask before the cell that settles it: radio buttons in a live notebook, text elsewhere.
 
-    The chosen option is in `.choice` of the Prediction that comes back; pass that to `claim`.
+    The chosen option is in `.choice` of the Prediction that comes back; pass that to `settle`.
     Raises ValueError with fewer than two options, or the same one twice.
     """
     if len(options) < 2 or len(set(options)) < len(options):
@@ -194,9 +186,7 @@ def predict(question: str, *options: str) -> Prediction:
     return prediction
 
 
-def _compare(prediction: Prediction | None, answer: str | None) -> str:
-    if prediction is None:
-        return ""
+def _compare(prediction: Prediction, answer: str) -> str:
     if answer not in prediction.options:
         raise ValueError(f"answer is {answer!r}; the options were {', '.join(map(repr, prediction.options))}")
     if prediction.choice is None:
