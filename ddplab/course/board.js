@@ -43,7 +43,7 @@ function render({ model, el }) {
     if (!hidden) {
       const guess = guesses.get(place);
       const mine = quiz.checked ? (guess === answer ? "<br>You: right." : `<br>You: ${guess}.`) : "";
-      cells.push(`<strong>${SIGNS[answer]} ${answer}</strong>: ${because}${mine}`, measured, `<a href="${link}">${where}</a>`);
+      cells.push(`<strong>${SIGNS[answer]} ${answer}</strong>: ${because}${mine}`, measured, `<a href="${link}" target="_blank" style="color: var(--jp-content-link-color)">${where}</a>`);
     }
     for (const cell of cells) line.append(box("td", cell));
     if (hidden) {
