@@ -15,8 +15,8 @@ def course(tmp_path):
     def page(kind, number, title, *sources, minutes=0):
         path = tmp_path / kind / f"{number[0]}_part" / f"{number}_it.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
-        notebook = new_notebook(cells=[new_markdown_cell(text) for text in (f"# {title}", *sources)])
-        notebook.metadata["ddplab"] = {"minutes": minutes}
+        first = f"# {title}\n\n**Time:** {minutes} minutes" if minutes else f"# {title}"
+        notebook = new_notebook(cells=[new_markdown_cell(text) for text in (first, *sources)])
         for cell in notebook.cells:
             cell.id = ""
         normalise(notebook)

@@ -3,7 +3,7 @@
     python tools/make_pages.py           # write
     python tools/make_pages.py --check   # write nothing; fail where a page is not what it would be
 
-A lesson's metadata says how long it takes and its first cell has its title. All else on these pages is written by hand.
+A lesson's first cell has its title, and says how long it takes. All else on these pages is written by hand.
 """
 
 import argparse
@@ -38,7 +38,8 @@ def pages(root: Path) -> list[Page]:
     for path in sorted((root / "lessons").glob("*/*.ipynb")):
         notebook = read(path)
         title = notebook.cells[0].source.splitlines()[0].removeprefix("# ").partition(" · ")[2]
-        found.append(Page(path.name.split("_")[0], title, notebook.metadata.get("ddplab", {}).get("minutes", 0), path))
+        time = re.search(r"\*\*Time:\*\* (\d+) minutes", notebook.cells[0].source)
+        found.append(Page(path.name.split("_")[0], title, int(time[1]) if time else 0, path))
     return found
 
 
