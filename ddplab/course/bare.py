@@ -119,7 +119,8 @@ def _torchrun() -> None:
     """Run torchrun in this process, and end it and all below it when stdin ends."""
 
     def follow_the_notebook() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 4096):  # not sys.stdin, whose lock would abort Python at its own end
+            pass
         for it in _below(os.getpid()):
             it.kill()
         os._exit(1)
