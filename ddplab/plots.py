@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKERS = "osD^vPX*"
+SHAPES = "●■◆▲▼✚✖★"  # the same shapes, in text
 DASHES = ["-", "--", ":", "-."]
 STYLE = "tableau-colorblind10"
 COLOURS = ["#006BA4", "#FF800E", "#ABABAB", "#595959", "#5F9ED1", "#C85200", "#898989", "#A2C8EC"]  # that style's

@@ -185,4 +185,30 @@ def test_a_lesson_has_at_most_two_claim_boxes_and_they_stand_at_its_end(path):
 
 
 def test_the_lessons_have_a_fifth_fewer_code_cells_than_at_first():
-    assert sum(len(code_cells(notebook(path))) for path in LESSONS) <= 0.8 * AT_FIRST
+    """One way to write what the learner is to write is there for who is stuck: it does not count."""
+    cells = [cell for path in LESSONS for cell in code_cells(notebook(path))]
+    assert sum("one-way" not in cell.metadata.get("tags", []) for cell in cells) <= 0.8 * AT_FIRST
+
+
+# Your turn
+
+
+TAKING_TURNS = [
+    path for path in LESSONS if any("your-turn" in cell.metadata.get("tags", []) for cell in notebook(path).cells)
+]
+
+
+@pytest.mark.parametrize("path", TAKING_TURNS, ids=name)
+def test_each_turn_is_blank_is_checked_and_is_followed_by_one_way_to_write_it(path):
+    """What CI runs with the turns filled in, `filled` makes of these two cells."""
+    cells, ids = code_cells(notebook(path)), []
+    for cell, after in pairwise(cells):
+        tags = cell.metadata.get("tags", [])
+        assert ("one-way" in after.metadata.get("tags", [])) == ("your-turn" in tags), after.source
+        if "your-turn" in tags:
+            defined = re.match(r"(?:def|class) (\w+)", cell.source)[1]
+            call = re.search(r'\n\n\ncheck\("(\d\.\d+\.[a-z])", (\w+)\)$', cell.source)
+            assert call and call[2] == defined and re.search(rf"^(def|class) {defined}\b", after.source, re.MULTILINE)
+            assert re.search(r"^ +# your turn: .*\n +\.\.\.$", cell.source, re.MULTILINE), "the hole says what to write"
+            ids.append(call[1])
+    assert ids == [f"{number(path)}.{letter}" for letter in "abcdef"[: len(ids)]] and 3 <= len(ids)

@@ -8,6 +8,7 @@ raise fails it too. Nothing is written for a notebook that failed.
 """
 
 import argparse
+import copy
 import hashlib
 import json
 import os
@@ -90,7 +91,7 @@ def fold(notebook: NotebookNode) -> None:
     """Fold in place what would give an answer away, so that nobody reads it by chance; a cell that is run unfolds.
 
     A cell that settles a prediction or holds a claim box is folded whole. Of a cell between a question and its answer
-    the outputs are folded, and of a cell tagged `hide-input` the source.
+    the outputs are folded, and of a cell tagged `hide-input` or `one-way` the source.
     """
     waiting: set[str] = set()  # the names of predictions that no cell has settled yet
     for cell in code_cells(notebook):
@@ -98,12 +99,32 @@ def fold(notebook: NotebookNode) -> None:
         asked = set(re.findall(r"^(\w+) = predict\(", cell.source, re.MULTILINE))
         verdict = bool(answered) or SETTLES.search(cell.source) is not None
         folds = {
-            "source_hidden": verdict or "hide-input" in tags(cell),
+            "source_hidden": verdict or bool({"hide-input", "one-way"} & set(tags(cell))),
             "outputs_hidden": verdict or (bool(waiting) and not asked),
         }
         if any(folds.values()):
             cell.metadata["jupyter"] = {name: True for name, folded in folds.items() if folded}
         waiting = (waiting - answered) | asked
+
+
+def filled(notebook: NotebookNode) -> NotebookNode | None:
+    """Return a lesson as it is when the learner has written our way at each turn; None for one without turns.
+
+    A cell tagged `your-turn` is a function to write and its `check`; the next cell, tagged `one-way`, defines the same
+    function and is used by what follows. What comes after the last turn is the same in both, and left out.
+    """
+    notebook = copy.deepcopy(notebook)
+    cells, last = notebook.cells, 0
+    for n, cell in enumerate(cells):
+        if "your-turn" in tags(cell):
+            last = n
+            way = next(it for it in cells[n:] if "one-way" in tags(it))
+            call = re.search(r'^check\(("\d\.\d+\.[a-z]", .*\))$', cell.source, re.MULTILINE)
+            judged = f"from ddplab.checks import judge\n\nverdict = judge({call[1]}\n"
+            cell.source = f'{way.source}\n\n\n{judged}assert verdict.state == "correct", str(verdict)'
+            cell.outputs, cell.metadata = [], nbformat.from_dict({"tags": []})
+    notebook.cells = cells[: last + 1]
+    return notebook if last else None
 
 
 def join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:

@@ -9,8 +9,9 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
-from run_notebooks import ROOT, copied
+from run_notebooks import ROOT, copied, filled, read, write
 
 # Fold in what a slow name server costs: torch asks it about 127.0.0.1 at every meeting of ranks.
 # And let idle OpenMP threads sleep: when many processes share two cores, spinning ones slow small models twentyfold.
@@ -39,12 +40,22 @@ STAGES = {
 }
 
 
+def fill(lessons: Path) -> None:
+    """Write the lessons once more beside themselves, with our way written at each of the learner's turns."""
+    for path in sorted(lessons.rglob("*.ipynb")):
+        if notebook := filled(read(path)):
+            copy = lessons.parent / "lessons with turns filled in" / path.relative_to(lessons)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            write(notebook, copy)
+
+
 def main(which: str = "test") -> int:
     began, failed = time.monotonic(), []
     for name, command in STAGES[which].items():
         print(f"\n=== {name}", flush=True)
         with copied(*(ROOT / folder for folder in NOTEBOOKS)) as copies:
             folder = str(copies[0].parent)
+            fill(copies[0])
             command = [sys.executable, *(folder if word == COPIES else word for word in command)]
             if subprocess.run(command, env=ENV, cwd=ROOT).returncode != 0:
                 failed.append(name)

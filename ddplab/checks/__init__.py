@@ -23,8 +23,11 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from ddplab.screen import in_kernel
+from ddplab.tables import marked
 
 CORRECT, NOT_YET = "correct", "not yet"
 BLANK, CANNOT_CHECK = "not filled in yet", "cannot check here"
@@ -37,11 +40,11 @@ BLANK_CODE = "your code here"  # what the exercise notebooks raise where the lea
 
 
 class NotYet(Exception):
-    """The answer is wrong: what is wrong with it, in one sentence, and what to try."""
+    """The answer is wrong: what is wrong with it, in one sentence, what to try, and a picture if there is one."""
 
-    def __init__(self, message: str, hint: str = ""):
+    def __init__(self, message: str, hint: str = "", picture: Any = None):
         super().__init__(message)
-        self.hint = hint
+        self.hint, self.picture = hint, picture
 
 
 class CannotCheck(Exception):
@@ -61,39 +64,54 @@ class Exercise:
     judge: Callable[..., None]
     none_is_blank: bool = False
     lazy: bool = False
+    blank: Callable[[], Any] | None = None
 
 
 @dataclass
 class Verdict:
-    """What a check found. `str()` of it is the block that the notebook shows."""
+    """What a check found. `str()` of it is the block that the notebook shows; a picture is shown below its words."""
 
     id: str
     title: str
     state: str
     message: str = ""
     hint: str = ""
+    picture: Any = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        name = f"exercise {self.id}, {self.title}" if self.title else f"exercise {self.id}"
+        return f"{self.words}\n{self.picture}" if self.picture else self.words
+
+    @property
+    def words(self) -> str:
+        """The verdict without its picture."""
+        kind = "your turn" if self.id[-1:].isalpha() else "exercise"
+        name = f"{kind} {self.id}, {self.title}" if self.title else f"{kind} {self.id}"
         first = f"{name}: {self.state}: {self.message}" if self.message else f"{name}: {self.state}"
         return f"{first}\n  hint: {self.hint}" if self.hint else first
+
+    def _repr_html_(self) -> str:
+        hint = f"<div>hint: {marked(self.hint)}</div>" if self.hint else ""
+        sign = {CORRECT: "✓", NOT_YET: "✗"}.get(self.state, "…")
+        words = marked(self.words.splitlines()[0])
+        return f'<div role="note" style="line-height:1.5"><b>{sign} {words}</b>{hint}</div>{self.picture._repr_html_()}'
 
 
 EXERCISES: dict[str, Exercise] = {}
 
 
 def exercise(
-    id: str, title: str, *, none_is_blank: bool = False, lazy: bool = False
+    id: str, title: str, *, none_is_blank: bool = False, lazy: bool = False, blank: Callable[[], Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register the check function below it as exercise `id`.
 
     none_is_blank: an answer None means "not filled in yet". (`...` always does.)
     lazy: the notebook passes `lambda: name`; the check receives the name's value, and a name that does not
         exist yet means "not filled in yet".
+    blank: returns the picture of what is wanted, to show while nothing is written. What a check returns is shown too.
     """
 
     def register(judge: Callable[..., None]) -> Callable[..., None]:
-        EXERCISES[id] = Exercise(id, title, judge, none_is_blank, lazy)
+        EXERCISES[id] = Exercise(id, title, judge, none_is_blank, lazy, blank)
         return judge
 
     return register
@@ -106,10 +124,16 @@ def check(id: str, /, *answers: Any, **named: Any) -> None:
     environment variable DDPLAB_REPORT names a file, the verdict is added to it as a line of JSON.
     """
     verdict = judge(id, *answers, **named)
-    print(verdict)
+    if verdict.picture is not None and in_kernel():
+        from IPython.display import display
+
+        display(verdict)
+    else:
+        print(verdict)
     if report := os.environ.get("DDPLAB_REPORT"):
+        told = {name: value for name, value in vars(verdict).items() if name != "picture"}
         with open(report, "a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(verdict)) + "\n")
+            file.write(json.dumps(told) + "\n")
 
 
 def judge(id: str, /, *answers: Any, **named: Any) -> Verdict:
@@ -120,18 +144,19 @@ def judge(id: str, /, *answers: Any, **named: Any) -> Verdict:
         return Verdict(str(id), "", UNKNOWN, f"the exercises loaded so far are {known}")
     try:
         with _random_state_kept(), _output_hidden(), _limits():
-            _ask(found, answers, named)
+            picture = _ask(found, answers, named)
     except Exception as error:
         state, message, hint = _explain(error, found)
-        return Verdict(found.id, found.title, state, message, hint)
+        picture = found.blank() if state == BLANK and found.blank else getattr(error, "picture", None)
+        return Verdict(found.id, found.title, state, message, hint, picture)
     except SystemExit as error:  # a learner's sys.exit() must not end the notebook
         return Verdict(found.id, found.title, NOT_YET, f"your code called sys.exit({error.code!r})")
-    return Verdict(found.id, found.title, CORRECT)
+    return Verdict(found.id, found.title, CORRECT, picture=picture)
 
 
 def find(id: str) -> Exercise | None:
     """The exercise with this id, its lesson's checks loaded if need be. None when there is none."""
-    lesson = re.fullmatch(r"(\d)\.(\d+)\.\d+", str(id))
+    lesson = re.fullmatch(r"(\d)\.(\d+)\.(\d+|[a-z])", str(id))
     if lesson:
         name = f"{__name__}.lesson_{lesson[1]}_{lesson[2]}"
         try:
@@ -142,7 +167,7 @@ def find(id: str) -> Exercise | None:
     return EXERCISES.get(id)
 
 
-def _ask(found: Exercise, answers: tuple, named: dict[str, Any]) -> None:
+def _ask(found: Exercise, answers: tuple, named: dict[str, Any]) -> Any:
     try:
         inspect.signature(found.judge).bind(*answers, **named)
     except TypeError:
@@ -153,7 +178,7 @@ def _ask(found: Exercise, answers: tuple, named: dict[str, Any]) -> None:
         named = {name: _value(answer) for name, answer in named.items()}
     if any(_is_blank(answer, found.none_is_blank) for answer in [*answers, *named.values()]):
         raise NotFilledIn
-    found.judge(*answers, **named)
+    return found.judge(*answers, **named)
 
 
 def _value(answer: Any) -> Any:

@@ -93,10 +93,12 @@ LINES = ["rank 0 multiplies by 3", "rank 1 multiplies by 3"]
 SECONDS = 55
 MOST = 1_000_000  # bytes that a script may print
 
-# Python runs a module of this name when it starts. Each process notes that it has started, and what it prints: a
-# process that prints and has not started is a fork.
+# Python runs a module of this name when it starts. Each process notes that it has started, what it prints, and what it
+# spawns: a process that prints and has not started is a fork. (Of a pool that has little to do, a child may be ended
+# before it has started; its parent has noted it.)
 NOTING = """
 import os, sys
+from multiprocessing.process import BaseProcess
 
 def note(kind, text):
     with open(os.path.join(os.environ["DDPLAB_NOTES"], f"{os.getpid()}.{kind}"), "a") as file:
@@ -111,8 +113,15 @@ class Noted:
     def __getattr__(self, name):
         return getattr(self.stream, name)
 
+def start(process, start=BaseProcess.start):
+    import multiprocessing
+
+    note("spawned", "x" * ((process._start_method or multiprocessing.get_start_method(True)) == "spawn"))
+    return start(process)
+
 note("started", " ".join(sys.orig_argv))
 sys.stdout = Noted(sys.stdout)
+BaseProcess.start = start
 """
 
 
@@ -170,8 +179,8 @@ def _ends(parent: subprocess.Popen, folder: Path) -> bool:
 
 def _read(notes: Path, parent: int, errors: str) -> Ran:
     said = {int(file.stem): file.read_text().splitlines() for file in notes.glob("*.said")}
-    started = {int(file.stem): file.read_text() for file in notes.glob("*.started")}
-    spawned = [pid for pid, command in started.items() if pid != parent and "spawn_main" in command]
+    started = {int(file.stem) for file in notes.glob("*.started")}
+    spawned = sum(len(file.read_text()) for file in notes.glob("*.spawned"))
     by_fork = sum(len(lines) for pid, lines in said.items() if pid not in started)
     lines = sorted(line for lines in said.values() for line in lines)
-    return Ran(lines, len(said.get(parent, [])), by_fork, len(spawned), errors)
+    return Ran(lines, len(said.get(parent, [])), by_fork, spawned, errors)

@@ -1,6 +1,7 @@
 """Checks of lesson 4.1, Distributed data parallel."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, Number, flat, needs_function, numbers, off, on_ranks
+from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.hardware import device
@@ -252,3 +254,149 @@ HINTS = {
     **TWICE,
     "to match target batch_size": "Images and labels have to be cut in the same way.",
 }
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _net_and_batch(*_: int) -> tuple[Any, Any, Any]:
+    """A small network that writes down how many rows it was given, and a batch of 64 images for all ranks."""
+    net = MLP(hidden=8).to(device())
+    net.rows = []
+    net.register_forward_pre_hook(lambda _, inputs: net.rows.append(len(inputs[0])))
+    images, labels = (tensor[:64].to(device()) for tensor in digits().tensors)
+    return net, images, labels
+
+
+def _rows_and_gradient(_: Any, net: Any, *__: Any) -> list[Any]:
+    grad = net.layers[-1].bias.grad
+    return [sum(net.rows), "no gradient" if grad is None else [round(it, 4) for it in grad.tolist()[:3]]]
+
+
+def _two_ranks(net: Any, images: Any, labels: Any, ddp: bool = True, share: str = "", reduction: str = "mean") -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net) if ddp else net
+    if share != "all":
+        mine = slice(0, 64 // size) if share == "first" else slice(rank, None, size)
+        images, labels = images[mine], labels[mine]
+    F.cross_entropy(model(images), labels, reduction=reduction).backward()
+
+
+turn(
+    "4.1.a",
+    "One batch, shared by all ranks",
+    _two_ranks,
+    _net_and_batch,
+    ranks=(2, 4),
+    look=_rows_and_gradient,
+    heads=("rows", "gradient", "", ""),
+    mistakes=[
+        (
+            partial(_two_ranks, ddp=False),
+            "each rank keeps the gradient of its own images",
+            "Who averages the gradients? Put the network into `DDP`, and call what that returns, not the network.",
+        ),
+        (
+            partial(_two_ranks, share="all"),
+            "every rank computes all 64 images: the gradient is right, and nothing is won",
+            "Rank r takes every `size`-th image, from image r on.",
+        ),
+        (
+            partial(_two_ranks, share="first"),
+            "all ranks take the same images",
+            "The share depends on the rank: `dist.get_rank()`.",
+        ),
+        (
+            partial(_two_ranks, reduction="sum"),
+            "the loss is a sum over the rank's images",
+            "Leave `reduction` as it is: the mean.",
+        ),
+        (
+            lambda net, images, labels: DDP(net)(images[dist.get_rank() :: dist.get_world_size()]),
+            "there is no gradient",
+            "Compute the loss, and call its `backward()`.",
+        ),
+    ],
+    hints=HINTS,
+)
+
+
+def _net_in_ddp(rank: int, size: int) -> tuple[Any, Any, Any]:
+    net, images, labels = _net_and_batch()
+    return DDP(net), images[rank::size], labels[rank::size]
+
+
+def _gradient_of(loss: Any, model: Any, *_: Any) -> list[float]:
+    loss.backward()
+    return [round(it, 3) for it in model.module.layers[-1].bias.grad.tolist()[:3]]
+
+
+def _summed(model: Any, images: Any, labels: Any, factor: float = 0.0) -> Any:
+    return F.cross_entropy(model(images), labels, reduction="sum") * (factor or dist.get_world_size())
+
+
+def _mean(model: Any, images: Any, labels: Any) -> Any:
+    return F.cross_entropy(model(images), labels)
+
+
+turn(
+    "4.1.b",
+    "A sum that stays a sum",
+    _summed,
+    _net_in_ddp,
+    ranks=(2, 4),
+    look=_gradient_of,
+    heads=("gradient", "", ""),
+    mistakes=[
+        (partial(_summed, factor=1), "one part in so many as there are ranks is left", "DDP divides by what number?"),
+        (lambda *it: _summed(*it) / dist.get_world_size() ** 2, "DDP divides, and you divide again", "Multiply."),
+        (_mean, "that is the gradient of a mean", 'Ask for `reduction="sum"`.'),
+        (lambda *it: 64 * _summed(*it, factor=1), "multiplied by the number of images", "DDP divides by the ranks."),
+        (lambda *it: 64 / dist.get_world_size() * _summed(*it, factor=1), "multiplied by the images of one rank",
+         "DDP divides by the ranks, whatever the number of images."),
+        (partial(_summed, factor=2), "right on two ranks only", "`dist.get_world_size()` counts them."),
+    ],
+    hints={"'NoneType' object has no attribute 'backward'": "Return the loss: the check calls its `backward()`."},
+)  # fmt: skip
+
+
+def _images_and_seed(rank: int, size: int) -> tuple[int, int, int, int]:
+    torch.manual_seed(rank)  # nobody has seeded the ranks alike
+    return 67, 3, rank, size
+
+
+def _shared_out(mine: Any, n: int, seed: int, rank: int, size: int) -> list[Any]:
+    mine = [int(it) for it in mine]
+    everyone: list[Any] = [None] * size
+    dist.all_gather_object(everyone, mine)
+    others = {it for other, theirs in enumerate(everyone) if other != rank for it in theirs}
+    return [len(mine), len(set(mine) & others), "yes" if mine != sorted(mine) else "no"]
+
+
+def _my_images(n: int, seed: int, rank: int, size: int, whole: int = 0, shared: bool = True, share: bool = True) -> Any:
+    order = torch.Generator()
+    order.manual_seed(seed if shared else seed + rank)
+    images = torch.randperm(n, generator=order)[: whole or n - n % size]
+    return images[rank::size] if share else images
+
+
+turn(
+    "4.1.c",
+    "One order, shared out",
+    _my_images,
+    _images_and_seed,
+    ranks=(2, 4),
+    look=_shared_out,
+    heads=("images", "also elsewhere", "shuffled"),
+    mistakes=[
+        (partial(_my_images, whole=67), "not all ranks have the same number of images", "Leave the rest out first."),
+        (partial(_my_images, shared=False), "each rank shuffles for itself", "One seed on all ranks: `seed`."),
+        (lambda n, seed, rank, size: torch.randperm(n)[: n - n % size][rank::size], "the shuffle has no common seed",
+         "`torch.randperm(n, generator=…)`, with a generator seeded with `seed`."),
+        (partial(_my_images, share=False), "every rank has all images", "Every `size`-th, from number `rank` on."),
+        (lambda n, seed, rank, size: torch.arange(n)[: n - n % size][rank::size], "nothing is shuffled",
+         "`torch.randperm(n, generator=…)` is a shuffled 0, 1, …, n - 1."),
+        (lambda n, seed, rank, size: _my_images(n, seed, 0, size), "every rank has rank 0's share",
+         "From number `rank` on."),
+    ],
+)  # fmt: skip

@@ -18,11 +18,13 @@ import torch
 from ddplab import checks, launch, log
 from ddplab.checks import CannotCheck, NotFilledIn, NotYet, check, exercise, judge
 from ddplab.checks.common import ASKED
+from ddplab.checks.turns import TURNS
 
 LESSONS = sorted(path.stem for path in Path(checks.__file__).parent.glob("lesson_*.py"))
 for name in LESSONS:
     importlib.import_module(f"ddplab.checks.{name}")
 REGISTERED = sorted(checks.EXERCISES)
+MISTAKES = [pytest.param(id, row, id=f"{id}-{row[1][:40]}") for id in sorted(TURNS) for row in TURNS[id][1]]
 NUMBERS = [pytest.param(id, it, id=f"{id}-{it.name}") for id in sorted(ASKED) for it in ASKED[id]]
 ANSWERS_FILES = sorted(Path(__file__).parent.glob("answers/lesson_*.py"))
 
@@ -36,7 +38,9 @@ def answers_to(id):
     cloudpickle.register_pickle_by_value(module)  # as for a function defined in a cell
     if id not in module.ANSWERS:
         pytest.fail(f"exercise {id} has no entry in tests/checks/{name.replace('.', '/')}.py")
-    return module.ANSWERS[id]
+    return (
+        {"correct": TURNS[id][0], "blank": unwritten_turn} | module.ANSWERS[id] if id in TURNS else module.ANSWERS[id]
+    )
 
 
 def verdict_on(id, answer):
@@ -50,6 +54,9 @@ def name_of(answer):
 
 def unwritten(*_):
     raise NotImplementedError("your code here")
+
+
+def unwritten_turn(*_): ...
 
 
 def blank_of(entry):
@@ -67,7 +74,10 @@ def test_every_exercise_has_its_answers_and_three_mistakes(id):
     assert {"correct"} <= entry.keys() <= {"correct", "accepted", "blank", "also blank", "wrong"}
     wrong = entry.get("wrong", [])
     rows = sum(len(it.mistakes) for it in ASKED.get(id, []))
-    assert len(wrong) + rows >= 3, f"exercise {id} has fewer than three wrong answers"
+    if id[-1].isalpha():
+        rows = len(TURNS[id][1]) if id in TURNS else 0
+        assert len(entry.get("accepted", [])) >= 2, f"your turn {id} has fewer than two other right answers"
+    assert len(wrong) + rows >= (5 if id[-1].isalpha() else 3), f"exercise {id} has too few wrong answers"
     for _, words in wrong:
         assert words, f"exercise {id}: name the words that the message must contain"
 
@@ -112,6 +122,14 @@ def test_each_row_of_a_numbers_mistakes_is_told(id, asked):
         assert verdict.hint == hint, verdict
     assert re.search(f"`{asked.name}`.* not a (whole )?number", told("lost").message)
     assert told(...).state == checks.BLANK
+
+
+@pytest.mark.parametrize(("id", "row"), MISTAKES)
+def test_each_row_of_a_turns_mistakes_is_told(id, row):
+    """A row that another one stands before, or the right answer, would not be."""
+    wrong, what, hint = row
+    verdict = judge(id, wrong)
+    assert verdict.state == checks.NOT_YET and verdict.message.endswith(what) and verdict.hint == hint, str(verdict)
 
 
 @pytest.mark.parametrize("path", ANSWERS_FILES, ids=lambda path: path.stem)

@@ -43,6 +43,18 @@ def work(rank, factor):
 if __name__ == "__main__":
     mp.spawn(work, args=(3,), nprocs=2)
 """
+BY_DEFAULT = """
+import multiprocessing as mp
+
+def work(rank):
+    print("rank", rank, "multiplies by", 3)
+
+if __name__ == "__main__":
+    mp.set_start_method("spawn")
+    children = [mp.Process(target=work, args=(rank,)) for rank in range(2)]
+    [child.start() for child in children]
+    [child.join() for child in children]
+"""
 CALLED = MENDED.replace("target=work, args=(rank, factor)", "target=work(rank, factor)")
 IN_PARENT = MENDED.replace("child.start()", "child.run()").replace("child.join()", "pass")
 ENDLESS = MENDED + "    while True:\n        print('again')\n"
@@ -60,7 +72,7 @@ ANSWERS = {
     },
     "3.4.2": {
         "correct": MENDED,
-        "accepted": [POOL, BY_TORCH],
+        "accepted": [POOL, BY_TORCH, BY_DEFAULT],
         "wrong": [
             (BROKEN, ["no name in the file"]),
             (NAMED, ["bootstrapping"]),

@@ -110,6 +110,44 @@ def asks_for_its_rank(net, batches, ranks):
     play(net, [(images[dist.get_rank() :: ranks], labels) for images, labels in batches], ranks)
 
 
+# your turn
+
+
+def blocks(net, images, labels):
+    rank, share = dist.get_rank(), len(images) // dist.get_world_size()
+    mine = slice(rank * share, (rank + 1) * share)
+    F.cross_entropy(DDP(net)(images[mine]), labels[mine]).backward()
+
+
+def by_chunk(net, images, labels):
+    net = torch.nn.parallel.DistributedDataParallel(net)
+    x, y = (it.chunk(dist.get_world_size())[dist.get_rank()] for it in (images, labels))
+    loss = torch.nn.CrossEntropyLoss()(net(x), y)
+    loss.backward()
+    return loss
+
+
+def sum_of_each(model, images, labels):
+    return dist.get_world_size() * F.cross_entropy(model(images), labels, reduction="none").sum()
+
+
+def mean_times_all(model, images, labels):
+    return F.nll_loss(model(images).log_softmax(1), labels) * len(images) * dist.get_world_size()
+
+
+def in_blocks(n, seed, rank, size):
+    order, each = torch.randperm(n, generator=torch.Generator().manual_seed(seed)), n // size
+    return order[rank * each : (rank + 1) * each].tolist()
+
+
+def by_random(n, seed, rank, size):
+    import random
+
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return order[: n // size * size][rank::size]
+
+
 ANSWERS = {
     "4.1.1": {
         "correct": (128, 32, 4.5, 1 / 8),
@@ -157,4 +195,7 @@ ANSWERS = {
             ("play", ["not a function"]),
         ],
     },
+    "4.1.a": {"accepted": [blocks, by_chunk]},
+    "4.1.b": {"accepted": [sum_of_each, mean_times_all]},
+    "4.1.c": {"accepted": [in_blocks, by_random]},
 }

@@ -1,0 +1,269 @@
+"""Your turn: a few lines that the learner writes in the middle of a lesson, judged by what they leave, and drawn.
+
+    turn("3.3.a", "Everybody's mean", mean, given=lambda rank, size: (torch.ones(2) * rank,), ranks=(2, 3), mistakes=[
+        (total, "every rank holds the sum", "`all_reduce` adds up. What makes a mean of a sum?"),
+    ])
+
+A mistake is a row: a function that makes it, what it is, and a hint. An answer that leaves what that function leaves
+has made that mistake; so each row is its own sample for the tests.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddplab.checks import NotFilledIn, NotYet, exercise
+from ddplab.checks.common import TWICE, hint_for, needs_function
+from ddplab.launcher import launch
+from ddplab.plots import COLOURS, SHAPES
+from ddplab.run import RankError, RankTimeoutError
+from ddplab.tables import HTML, brief, html_table, marked
+
+PATIENCE = 3.0  # seconds without progress after which a turn's ranks count as waiting for ever
+WRONG, WAITS = "✗", "⧖"
+Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
+
+
+@dataclass
+class Left:
+    """What a function left: the name of each row (a rank, or a case), its numbers or words, and what became of it.
+
+    fate: row → "raised KeyError: …" or "waits in all_reduce, line 4", for rows that came to no end.
+    reason: what the learner's code raised, in full.
+    """
+
+    rows: dict[str, list[Any]]
+    fate: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    def same(self, other: Left) -> bool:
+        """Tell whether both left the same, up to rounding, or failed in the same way."""
+        kinds = [{row: re.split(r"[:,]", fate)[0] for row, fate in it.fate.items()} for it in (self, other)]
+        return self.rows.keys() == other.rows.keys() and kinds[0] == kinds[1] and self.first_off(other) is None
+
+    def first_off(self, wanted: Left) -> tuple[str, int] | None:
+        """Return the row and the place of the first thing that is not as wanted; None where all is."""
+        for row, cells in wanted.rows.items():
+            mine = self.rows.get(row, [])
+            for place in range(max(len(cells), len(mine))):
+                if place >= min(len(cells), len(mine)) or not close(mine[place], cells[place]):
+                    return row, place
+        return None
+
+
+def close(a: Any, b: Any) -> bool:
+    """Tell whether two cells are alike: numbers up to rounding in float32, everything else exactly."""
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-6)
+    return a == b
+
+
+@dataclass
+class Beside:
+    """The picture under a turn: what is wanted and what the learner's lines left, the first wrong place marked."""
+
+    wanted: Left
+    yours: Left | None  # None while nothing is written
+    heads: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        lines = []
+        for name, rows in self._tables():
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            lines.append(f"  {name}")
+            lines += ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows if any(row)]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        boxes = ""
+        for name, (heads, *rows) in self._tables():
+            table = html_table(heads, [[_sign(row), *map(_cell, cells)] for row, *cells in rows], name, row_heads=True)
+            boxes += f'<div style="margin:4px 24px 4px 0"><b>{name}</b>{table}</div>'
+        return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{boxes}</div>'
+
+    def _tables(self) -> list[tuple[str, list[list[str]]]]:
+        """Return the name of each table and its lines: heads, then a row's name, its cells, and what became of it."""
+        if self.yours is None:
+            return [("wanted", self._lines(self.wanted))]
+        yours = self._lines(self.yours)
+        if self.yours.same(self.wanted):
+            return [("yours, as wanted", yours)]
+        return [("wanted", self._lines(self.wanted)), ("yours", yours)]
+
+    def _lines(self, left: Left) -> list[list[str]]:
+        off = left.first_off(self.wanted)
+        lines = [["", *self.heads]]
+        for row, wanted in self.wanted.rows.items():
+            held = [brief(cell) for cell in left.rows.get(row, [])]
+            if off and off[0] == row and row not in left.fate:
+                held += ["nothing"] * (len(wanted) == len(held) + 1 or not held)
+                held[off[1] : off[1] + 1] = [f"{WRONG} {cell}" for cell in held[off[1] : off[1] + 1]]
+            lines.append([row, *held])
+        width = max(map(len, lines))
+        fates = ["", *(left.fate.get(row, "") for row in self.wanted.rows)]
+        signs = [f"{WAITS if fate.startswith('waits') else WRONG} {fate}" if fate else "" for fate in fates]
+        padded = [line + [""] * (width - len(line)) for line in lines]
+        return [[*line, sign] for line, sign in zip(padded, signs, strict=True)] if any(signs) else padded
+
+
+def _cell(shown: str) -> str:
+    if not shown.startswith((WRONG, WAITS)):
+        return shown
+    ink = "var(--jp-error-color1, #c62828)" if shown.startswith(WRONG) else "var(--jp-border-color1, #9e9e9e)"
+    return HTML(f'<b style="border:2px solid {ink};padding:0 4px">{marked(shown)}</b>')
+
+
+def _sign(row: str) -> str:
+    """Return the name of a row; a rank's has its sign before it."""
+    if not (rank := re.fullmatch(r"rank (\d+)", row)):
+        return row
+    number = int(rank[1]) % 8
+    return HTML(f'<span style="color:{COLOURS[number]}">{SHAPES[number]}</span> {row}')
+
+
+TURNS: dict[str, tuple[Callable[..., Any], Sequence[Mistake]]] = {}  # id → the right function, and the mistakes
+
+
+def turn(
+    id: str,
+    title: str,
+    right: Callable[..., Any],
+    given: Callable[[int, int], tuple] | Mapping[str, Callable[[], tuple]],
+    mistakes: Sequence[Mistake],
+    *,
+    ranks: Sequence[int] = (),
+    look: Callable[..., Any] | None = None,
+    heads: Sequence[str] = (),
+    hints: Mapping[str, str] | None = None,
+    otherwise: str = "",
+) -> None:
+    """Register a turn: an exercise in the middle of a lesson, `check("3.3.a", function)`.
+
+    Args:
+        right: does what is asked for; what it leaves is wanted.
+        given: with `ranks`, the function's arguments on a rank: `given(rank, size)`, called in the rank. Without, what
+            each case is called, and a function that returns its arguments.
+        mistakes: rows of a function that makes a mistake, what the mistake is, and a hint.
+        ranks: the numbers of ranks to try it on; none for a function that runs in the notebook.
+        look: what counts of what was left, `look(returned, *arguments)`: numbers, words or tensors, nested at will. The
+            returned value when left out, and where that is None the first argument.
+        heads: what the columns are called. hints: words of an error's message, and what to say to who met it.
+        otherwise: the hint for an answer that nobody expected.
+    """
+    TURNS[id] = right, mistakes
+    look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
+
+    @functools.cache
+    def known(fn: Callable[..., Any], size: int) -> Left:
+        return what_is_left(fn, given, size, look)
+
+    def judge(answer: Callable[..., Any]) -> Beside:
+        needs_function(title, answer)
+        if says_nothing(answer):
+            raise NotFilledIn
+        shown = None
+        for size in ranks or (0,):
+            wanted, left = known(right, size), what_is_left(answer, given, size, look)
+            picture = Beside(wanted, left, heads)
+            if left.fate or left.first_off(wanted):
+                where = f"on {size} ranks, " if len(ranks) > 1 else ""
+                what, hint = named(left, size) or unexpected(left, wanted)
+                raise NotYet(where + what, hint, picture)
+            shown = shown or picture
+        return shown
+
+    def named(left: Left, size: int) -> tuple[str, str] | None:
+        return next(((what, hint) for wrong, what, hint in mistakes if known(wrong, size).same(left)), None)
+
+    def unexpected(left: Left, wanted: Left) -> tuple[str, str]:
+        if left.fate:
+            row, fate = next(iter(left.fate.items()))
+            return f"{row} {fate}", hint_for(left.reason, {**TWICE, **(hints or {})}) or otherwise
+        row, place = left.first_off(wanted)
+        mine, asked = ([*map(brief, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
+        column = heads[place] if place < len(heads) else f"number {place + 1}"
+        return f"{row} has {mine} as {column}, and {asked} is wanted", otherwise
+
+    judge.__module__ = f"ddplab.checks.lesson_{'_'.join(id.split('.')[:2])}"
+    exercise(id, title, blank=lambda: Beside(known(right, next(iter(ranks), 0)), None, heads))(judge)
+
+
+def says_nothing(answer: Callable[..., Any]) -> bool:
+    """Tell whether a line of a function is still `...`."""
+    try:
+        return re.search(r"(^|:)\s*\.\.\.\s*(#.*)?$", inspect.getsource(answer), re.MULTILINE) is not None
+    except (OSError, TypeError):  # not written in a cell or a file
+        return False
+
+
+def what_is_left(fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any]) -> Left:
+    """Call a function on its arguments, on `size` ranks or (0) in this process, and return what it leaves.
+
+    Raises what says that nothing is written yet.
+    """
+    if size:
+        return _left_by_ranks(fn, given, size, look)
+    rows, fate, reason = {}, {}, ""
+    for case, arguments in given.items():
+        torch.manual_seed(0)
+        try:
+            rows[case] = cells(_called(fn, arguments(), look))
+        except Exception as error:
+            if "ellipsis" in str(error):  # `...` still stands where a value is to be
+                raise NotFilledIn from error
+            rows[case], reason = [], str(error)
+            fate[case] = f"raised {type(error).__name__}: {_first_line(reason)}"
+    return Left(rows, fate, reason)
+
+
+def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any]) -> Left:
+    names = [f"rank {rank}" for rank in range(size)]
+    try:
+        results = launch(_in_rank, fn, given, look, nproc_per_node=size, quiet=True, timeout=PATIENCE).results
+        return Left(dict(zip(names, results, strict=True)))
+    except RankError as error:
+        if "ellipsis" in error.reason:
+            raise NotFilledIn from error
+        rows = {name: held or [] for name, held in zip(names, error.run.results, strict=True)}
+        if isinstance(error, RankTimeoutError):
+            waits = re.findall(r"^rank (\d+) waits in (.+?)(?: at .*?(line \d+).*)?$", str(error), re.MULTILINE)
+            fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
+            fate |= {name: "never came" for name in names if name not in fate and not rows[name]}
+            return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
+        said = f"raised {error.type_name}: {_first_line(error.reason)}" if error.type_name else _first_line(str(error))
+        failed = names if error.rank is None else [f"rank {error.rank}"]
+        stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
+        return Left(rows, dict.fromkeys(failed, said) | stopped, error.reason or str(error))
+
+
+def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: Callable[..., Any]) -> list[Any]:
+    torch.manual_seed(0)
+    return cells(_called(fn, given(dist.get_rank(), dist.get_world_size()), look))
+
+
+def _called(fn: Callable[..., Any], arguments: tuple, look: Callable[..., Any]) -> Any:
+    return look(fn(*arguments), *arguments)
+
+
+def cells(held: Any) -> list[Any]:
+    """Return what somebody holds as a flat list of numbers and words."""
+    if isinstance(held, torch.Tensor):
+        held = held.detach().cpu().tolist()
+    if isinstance(held, Mapping):
+        held = list(held.values())
+    if isinstance(held, list | tuple):
+        return [cell for part in held for cell in cells(part)]
+    return [held if isinstance(held, int | float) else str(held)]
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0][:100]
