@@ -277,10 +277,14 @@ def _two_ranks(net: Any, images: Any, labels: Any, ddp: bool = True, share: str 
     rank, size = dist.get_rank(), dist.get_world_size()
     model = DDP(net) if ddp else net
     if share != "all":
-        mine = slice(0, 64 // size) if share == "first" else slice(rank, None, size)
+        first = 0 if share == "first" else 64 // size * rank
+        mine = slice(first, first + 64 // size) if share else slice(rank, None, size)
         images, labels = images[mine], labels[mine]
     F.cross_entropy(model(images), labels, reduction=reduction).backward()
 
+
+OWN = "each rank keeps the gradient of its own images"
+KEEP = "Who averages? Call what `DDP(net)` returns, and keep it in a name until `backward()` is over."
 
 turn(
     "4.1.a",
@@ -291,11 +295,8 @@ turn(
     look=_rows_and_gradient,
     heads=("rows", "gradient", "", ""),
     mistakes=[
-        (
-            partial(_two_ranks, ddp=False),
-            "each rank keeps the gradient of its own images",
-            "Who averages the gradients? Put the network into `DDP`, and call what that returns, not the network.",
-        ),
+        (partial(_two_ranks, ddp=False), OWN, KEEP),
+        (partial(_two_ranks, ddp=False, share="blocks"), OWN, KEEP),
         (
             partial(_two_ranks, share="all"),
             "every rank computes all 64 images: the gradient is right, and nothing is won",

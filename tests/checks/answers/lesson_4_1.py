@@ -116,6 +116,13 @@ def asks_for_its_rank(net, batches, ranks):
 def blocks(net, images, labels):
     rank, share = dist.get_rank(), len(images) // dist.get_world_size()
     mine = slice(rank * share, (rank + 1) * share)
+    model = DDP(net)
+    F.cross_entropy(model(images[mine]), labels[mine]).backward()
+
+
+def blocks_and_a_ddp_that_is_gone_before_backward(net, images, labels):
+    rank, share = dist.get_rank(), len(images) // dist.get_world_size()
+    mine = slice(rank * share, (rank + 1) * share)
     F.cross_entropy(DDP(net)(images[mine]), labels[mine]).backward()
 
 
@@ -195,7 +202,10 @@ ANSWERS = {
             ("play", ["not a function"]),
         ],
     },
-    "4.1.a": {"accepted": [blocks, by_chunk]},
+    "4.1.a": {
+        "accepted": [blocks, by_chunk],
+        "wrong": [(blocks_and_a_ddp_that_is_gone_before_backward, ["each rank keeps the gradient of its own images"])],
+    },
     "4.1.b": {"accepted": [sum_of_each, mean_times_all]},
     "4.1.c": {"accepted": [in_blocks, by_random]},
 }
