@@ -41,6 +41,9 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+EXECUTING = ("test_tools.py", "test_new.py")
+
+
 def pytest_addoption(parser):
     parser.addoption("--stress", action="store_true", help="repeat as often as stress= says what is marked `times`")
     parser.addoption("--quick", action="store_true", help="skip what starts a process, at the moment when it would")
@@ -55,12 +58,12 @@ def times(request) -> range:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Give nbval's notebooks warm kernels, where torch can be forked.
+    """Give nbval's notebooks, and those that tests of tools execute, warm kernels, where torch can be forked.
 
     Under --quick, skip a test at the moment when it starts a process: no list of quick tests that goes stale.
     """
     with pytest.MonkeyPatch.context() as patch:
-        if item.path.suffix == ".ipynb" and sys.platform == "linux":
+        if (item.path.suffix == ".ipynb" or item.path.name in EXECUTING) and sys.platform == "linux":
             patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))

@@ -28,6 +28,19 @@ print(json.dumps(found))
 """
 
 
+UNDER_TORCHRUN = """
+import ddplab, json, os, psutil
+from pathlib import Path
+Path("look.py").write_text('''
+import json, os, random, sys, torch
+found = [os.getpid(), os.getppid(), os.getsid(0), os.environ["OMP_NUM_THREADS"], torch.get_num_threads(), sys.argv[1:]]
+print(json.dumps([*found, random.random(), torch.rand(1).item()]))
+''')
+run = ddplab.torchrun("look.py", "-c", 3, nproc_per_node=2, quiet=True)
+print(json.dumps({"ranks": [json.loads(said) for said in run.output.values()], "kernel": os.getpid()}))
+"""
+
+
 class Warm(RunningKernel):
     def __init__(self, folder):
         with pytest.MonkeyPatch.context() as patch:
@@ -38,8 +51,8 @@ class Warm(RunningKernel):
     def process(self) -> warm_kernels.WarmKernel:
         return self.km.provisioner.process
 
-    def look(self) -> dict:
-        message_id = self.execute_cell_input(LOOK, allow_stdin=False)
+    def look(self, code: str = LOOK) -> dict:
+        message_id = self.execute_cell_input(code, allow_stdin=False)
         while (message := self.get_message("iopub", 60))["msg_type"] != "stream":
             assert message["msg_type"] != "error", message["content"]
         self.await_reply(message_id, 60)
@@ -66,6 +79,16 @@ def test_a_warm_kernel_is_what_was_asked_for_and_another_one_each_time(server, t
         kernel.stop()
     numbers = [[*look["random"], *(number for rank in look["ranks"] for number in rank[1:])] for look in found]
     assert len({*numbers[0], *numbers[1]}) == 14
+
+
+def test_an_agent_of_a_warm_kernel_and_its_ranks_are_processes_of_their_own(server, tmp_path):
+    kernel = Warm(tmp_path)
+    ranks = kernel.look(UNDER_TORCHRUN)["ranks"]
+    pids, agents, sessions, threads, torchs, arguments, *numbers = zip(*ranks, strict=True)
+    assert len({*pids, *agents, kernel.process.pid}) == 4 and sessions == pids
+    assert threads == ("1", "1") and torchs == (1, 1) and arguments == (["-c", "3"],) * 2
+    assert len({number for drawn in numbers for number in drawn}) == 4
+    kernel.stop()
 
 
 def test_a_warm_kernel_tells_how_it_ended(server, tmp_path):

@@ -1,19 +1,24 @@
 """Kernels for the test run that have imported torch already: they are forks of a server that did so once.
 
-Torch and the rest take a kernel three seconds of a core to import, and the forkserver of its ranks as long again: in
-ninety notebooks, minutes. So each test process starts one server, at its first notebook, that imports all of it but
-nothing of ddplab, computes nothing, and forks itself for each order. The fork becomes the kernel: a session, files,
-environment, folder, arguments and random numbers of its own. A second fork waits to become the kernel's forkserver.
+Torch and the rest take a kernel three seconds of a core to import, the forkserver of its ranks as long again, and each
+process of a `%%torchrun` cell too: in ninety notebooks, many minutes. So each test process starts one server, at its
+first notebook, that imports all of it but nothing of ddplab, computes nothing, and forks itself for each order. The
+fork becomes the kernel: a session, files, environment, folder, arguments and random numbers of its own. A second fork,
+a spare, stays beside the kernel as it is. What the kernel would start as a fresh Python of ddplab's (see WARM) is
+forked from the spare instead, as the kernel's own child; an agent of torchrun has a spare of its own, for its ranks.
 
-Only nbval's kernels are warm (see conftest.py). How kernels start is tested with fresh ones.
+Only nbval's kernels are warm (see conftest.py). How kernels, agents and ranks start is tested with fresh ones.
 """
 
+import ctypes
 import fcntl
 import functools
 import gc
 import importlib
+import inspect
 import os
 import pickle
+import platform
 import runpy
 import signal
 import socket
@@ -24,8 +29,19 @@ import time
 from types import ModuleType
 
 # What a notebook and its ranks import, and what ipykernel imports only once it runs.
-MODULES = ["numpy", "torch", "torch._dynamo", "matplotlib.pyplot", "ipywidgets", "ipykernel.kernelapp"]
-FORKSERVER = "from multiprocessing.forkserver import main"
+MODULES = [
+    "numpy",
+    "torch",
+    "torch._dynamo",
+    "torch.distributed.run",
+    "matplotlib.pyplot",
+    "ipywidgets",
+    "ipykernel.kernelapp",
+]
+AGENT = "from ddplab.script import agent; agent()"
+WARM = ("from multiprocessing.forkserver import main", AGENT, "ddplab.script")  # how what follows -c or -m begins
+CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of this system call
+CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
 
 
 def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stderr, **_) -> "WarmKernel":
@@ -97,17 +113,7 @@ def main(number: int) -> None:
     gc.freeze()  # forks share these objects for as long as nobody, the garbage collector included, touches them
     try:
         order, files = serve(socket.socket(fileno=number))
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if pid := os.fork():
-            theirs.close()
-            lend_forkserver(pid, ours)
-        else:
-            os.setpgid(0, 0)
-            ours.close()
-            for file in files:
-                os.close(file)
-            with theirs:
-                order, files = receive(theirs)
+        order, files = with_spare(order, files)
     except EOFError:  # nobody wants us any more
         os._exit(0)
     become(files, **order)
@@ -130,26 +136,76 @@ def serve(client: socket.socket) -> tuple:
             os.close(file)
 
 
-def lend_forkserver(pid: int, waiting: socket.socket) -> None:
-    """Let the first forkserver that this kernel starts be a child that waits for it."""
-    fresh = subprocess.Popen.__init__
+def with_spare(order: dict, files: list[int]) -> tuple:
+    """Leave a spare beside this process; return what this process is to become, or a fork of the spare."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        theirs.close()
+        lend(ours)
+        return order, files
+    os.setpgid(0, 0)  # ■ is for the kernel
+    ours.close()
+    for file in files:
+        os.close(file)
+    while True:
+        order, files = receive(theirs)
+        pid = fork_sibling()
+        if pid == 0:
+            theirs.close()
+            return with_spare(order, files) if AGENT in order["argv"] else (order, files)
+        send(theirs, pid)
+        for file in files:
+            os.close(file)
+
+
+def fork_sibling() -> int:
+    """Fork this process, which has one thread only: the new process is a child of its parent."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    pid = ctypes.PyDLL(None).syscall(CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)  # holds the interpreter's lock
+    (python.PyOS_AfterFork_Parent if pid else python.PyOS_AfterFork_Child)()
+    return pid
+
+
+def lend(spare: socket.socket) -> None:
+    """Let what this process would start as a fresh Python of ddplab's be a fork of the spare."""
+    fresh = subprocess.Popen._execute_child
+    names = list(inspect.signature(fresh).parameters)
 
     @functools.wraps(fresh)
-    def start(popen, args, *rest, **options):
-        if waiting.fileno() < 0 or args[-2:-1] != ["-c"] or not args[-1].startswith(FORKSERVER):
-            return fresh(popen, args, *rest, **options)
-        numbers = [0, 1, 2, *options["pass_fds"]]
-        with waiting:
-            argv = [os.fsdecode(word) for word in args]
-            order = {"argv": argv, "env": dict(os.environ), "cwd": os.getcwd(), "numbers": numbers}
-            send(waiting, order, numbers)
-        popen.pid = pid
+    def start(*values):
+        asked = dict(zip(names, values, strict=True))
+        argv = [os.fsdecode(word) for word in asked["args"]]
+        program = argv[argv.index("-c" if "-c" in argv else "-m") + 1] if {"-c", "-m"} & set(argv) else ""
+        if CLONE is None or not program.startswith(WARM) or argv[0] != sys.executable:
+            return fresh(*values)
+        popen, numbers = asked["self"], [0, 1, 2, *asked["pass_fds"]]
+        streams = zip((asked["p2cread"], asked["c2pwrite"], asked["errwrite"]), (0, 1, 2), strict=True)
+        files = [number if given == -1 else given for given, number in streams]
+        order = {
+            "argv": argv,
+            "env": dict(os.environ if asked["env"] is None else asked["env"]),
+            "cwd": asked["cwd"] or os.getcwd(),
+            "numbers": numbers,
+            "session": asked["start_new_session"],
+            "group": asked["process_group"],
+        }
+        send(spare, order, [*files, *asked["pass_fds"]])
+        popen.pid, _ = receive(spare)
+        popen._child_created = True
+        popen._close_pipe_fds(*(asked[end] for end in names if end.startswith(("p2c", "c2p", "err"))))
 
-    subprocess.Popen.__init__ = start
+    subprocess.Popen._execute_child = start
 
 
-def become(files: list[int], argv: list[str], env: dict[str, str], cwd: str, numbers: list[int]) -> None:
+def become(
+    files: list[int], argv: list[str], env: dict[str, str], cwd: str, numbers: list[int], session=False, group=-1
+) -> None:
     """Do what a fresh process with this command line does, and that has these files open under these numbers."""
+    if session:
+        os.setsid()
+    elif group >= 0:
+        os.setpgid(0, group)
     above = [fcntl.fcntl(file, fcntl.F_DUPFD, max(numbers) + 1) for file in files]  # out of each other's way
     for file in files:
         os.close(file)
@@ -160,6 +216,10 @@ def become(files: list[int], argv: list[str], env: dict[str, str], cwd: str, num
     os.environ.update(env)
     os.chdir(cwd)
     tempfile.tempdir = None
+    if env.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(write_through=True)
+    if "OMP_NUM_THREADS" in env:  # read long ago
+        sys.modules["torch"].set_num_threads(int(env["OMP_NUM_THREADS"]))
     sys.modules["numpy"].random.seed()  # Python's own generator is seeded by every fork
     sys.modules["torch"].default_generator.seed()
     option = next(index for index, word in enumerate(argv) if word in ("-m", "-c"))
