@@ -44,11 +44,11 @@ CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of 
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
 
 
-def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stderr, **_) -> "WarmKernel":
+def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stderr=None, **_) -> "WarmKernel":
     """Launch a kernel as jupyter_client's function of that name does."""
     with open(os.devnull) as nothing:
         order = {"argv": cmd, "env": env, "cwd": cwd, "numbers": [0, 1, 2]}
-        return WarmKernel(server(*cmd[: cmd.index("-m")]), order, [nothing.fileno(), 1, stderr.fileno()])
+        return WarmKernel(server(*cmd[: cmd.index("-m")]), order, [nothing.fileno(), 1, stderr.fileno() if stderr else 2])
 
 
 @functools.cache
