@@ -10,8 +10,9 @@ whichever is quicker.
     step(0.2, 4 * 25_557_032, 64, machine).seconds      # 0.2 s of compute, ResNet-50's gradients, 64 GPUs
 
 The two numbers come from a table of known hardware (`LINKS`, `MACHINES`) or from this machine (`time_all_reduce` in a
-launch, then `fit_link`). What the model leaves out: slow ranks, data loading,
-other people on the network, and the trees that replace rings where nodes are very many.
+launch, then `fit_link`). Ranks wait for the latest of them (`late`), and for the data of their node where it comes late
+(`loading`). What the model leaves out: other people on the network, and the trees that replace rings where nodes are
+very many. Where it was never compared with a measurement, it says that it does not know: `unknown`.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import ceil, isfinite
+from math import ceil, isfinite, log, sqrt
 
 BACKWARD = 2 / 3  # of a step's compute: twice the arithmetic of the forward pass. DDP communicates meanwhile
 BUCKET = 25 * 2**20  # bytes of gradients that DDP sends together: bucket_cap_mb
 ACHIEVED = 0.8  # of a nominal bandwidth, see LINKS
+WAITING = 0.02  # of a rank's compute: by so much it varies (standard deviation). Fitted on PUBLISHED, on nothing else
+SHORT = 0.02  # seconds: a step starts some thousand kernels, 5 to 10 microseconds each for Python and the driver
+JPEGS = 5_000  # a second that a node surely prepares: 40 cores, of which each decodes and crops about 125
 
 
 def _whole(**values: object) -> None:
@@ -139,39 +143,82 @@ def hierarchical(size: float, nodes: int, gpus: int, within: Link, across: Link)
     return ring(size, gpus, within) + ring(size, nodes, across)
 
 
+def late(ranks: int) -> float:
+    """Return by which part of its compute the latest of N ranks is later than the typical one: WAITING * sqrt(2 ln N).
+
+    So far does the largest of N normally distributed numbers lie from their mean, in standard deviations, at most.
+    """
+    _whole(ranks=ranks)
+    return WAITING * sqrt(2 * log(ranks))
+
+
 @dataclass(frozen=True)
 class Step:
-    """The seconds of one training step: computing, communicating, and the part of it that nothing hides."""
+    """The seconds of one training step: what each rank computes, what it waits for the latest of them, what it
+    communicates, the part of that which nothing hides, and what the node takes to prepare the data meanwhile."""
 
     compute: float
+    waiting: float
     communication: float
     exposed: float
+    loading: float
 
     @property
     def seconds(self) -> float:
-        """Compute and exposed communication."""
-        return self.compute + self.exposed
+        """Compute, waiting and exposed communication, or loading where that takes longer."""
+        return max(self.compute + self.waiting + self.exposed, self.loading)
 
 
 def step(
-    compute: float, size: float, ranks: int, machine: Machine, hidden: float = BACKWARD, bucket: float = BUCKET
+    compute: float,
+    size: float,
+    ranks: int,
+    machine: Machine,
+    hidden: float = BACKWARD,
+    bucket: float = BUCKET,
+    loading: float = 0.0,
 ) -> Step:
     """Plan one step of data parallel training.
 
     compute: seconds that one rank alone takes for its batch.  size: bytes of gradients.
     hidden: the part of the compute during which DDP may communicate; 0 hides nothing.
     bucket: bytes that are sent together. The last bucket is ready when the backward pass ends: nothing hides it.
+    loading: seconds in which the CPUs of a node prepare the samples of a step, for all of its GPUs.
 
     Raises ValueError for what cannot be.
     """
     _above(0, compute=compute, size=size, bucket=bucket)
+    _at_least(0, loading=loading)
     if not 0 <= hidden <= 1:
         raise ValueError(f"hidden is a part of the compute, from 0 to 1, not {hidden!r}")
     buckets = ceil(size / bucket)
     one = machine.all_reduce(size / buckets, ranks)
     compute *= machine.crowding(ranks)
-    room = 0.0 if machine.cores else hidden * compute
-    return Step(compute, buckets * one, max(buckets * one - room, one))
+    waiting = 0.0 if machine.cores else late(ranks) * compute  # ranks that share cores wait in `crowding`
+    room = 0.0 if machine.cores else hidden * (compute + waiting)
+    return Step(compute, waiting, buckets * one, max(buckets * one - room, one), loading)
+
+
+def unknown(planned: Step, machine: Machine | None, images: float = 0.0, sharded: bool = False) -> str | None:
+    """Say why this plan is not to be trusted; None where it is.
+
+    machine: None if its links are not in the table.
+    images: how many JPEG files a second each node must prepare, where `loading` is not known.
+    sharded: FSDP or ZeRO, and not DDP.
+    """
+    if sharded:
+        return "sharded training sends weights too, at other times"
+    if machine is None:
+        return "its links are not in the table"
+    if machine.cores:
+        return None
+    if planned.compute < SHORT:
+        return f"in {planned.compute * 1e3:.0f} ms a GPU may wait for Python to start its kernels"
+    if images > JPEGS and not planned.loading:
+        return f"{images:,.0f} images a second for a node: how fast does it load?"
+    if planned.exposed > planned.compute:
+        return "the network decides, and how much of it one gets is not known"
+    return None
 
 
 def efficiency(compute: float, size: float, ranks: int, machine: Machine, base: int = 1, **options: float) -> float:
@@ -360,6 +407,7 @@ def transformer_seconds(parameters: float, tokens: float, machine: Machine, util
 
 GITHUB = "https://github.com"
 NETWORKS = f"{GITHUB}/stas00/ml-engineering/blob/0030e63f5275afee38233676690ce10478647cca/network/README.md"
+HOST = f"{GITHUB}/NVIDIA/nccl/issues/1817"
 NCCL = f"{GITHUB}/NVIDIA/nccl/blob/01afd20a77b5804e0ecf1042509dd9d20ebf9e93/src/graph/tuning.cc"
 DGX1 = f"{GITHUB}/pytorch/pytorch/blob/main/benchmarks/distributed/ddp/README.md"
 GOYAL = "https://arxiv.org/abs/1706.02677"
@@ -381,6 +429,9 @@ def _link(name: str, kind: str, gigabytes: float, source: str) -> Link:
 LINKS: dict[str, Link] = {
     link.name: link
     for link in (
+        # GeForce cards since the RTX 20 series have no peer-to-peer: what one sends goes through the host's memory.
+        # Measured and no nominal figure: 6.1 GB/s on PCIe 4 (HOST); 3.9 on PCIe 3 (issue 384 there).
+        Link("host memory", ALPHA["PCIe"], 6e9, HOST),
         _link("PCIe 4", "PCIe", 31, NETWORKS),
         _link("PCIe 5", "PCIe", 63, NETWORKS),
         _link("NVLink 1", "NVLink", 80, NETWORKS),
@@ -411,6 +462,7 @@ MACHINES: dict[str, Machine] = {
         Machine("8 P100, NVLink, 50 Gb Ethernet", 8, LINKS["NVLink 1"], LINKS["50 Gb Ethernet"], source=GOYAL),
         # Inside the node the source is silent; PCIe is taken, and weighs little beside the network.
         Machine("4 P100, PCIe, 25 Gb Ethernet", 4, LINKS["PCIe 4"], LINKS["25 Gb Ethernet"], source=HOROVOD),
+        Machine("8 GeForce, host memory", 8, LINKS["host memory"], source=HOST),
     )
 }  # fmt: skip
 
@@ -430,11 +482,12 @@ class Published:
     ranks: int
     efficiency: float
     source: str
+    bucket: float = BUCKET
 
-    def predicted(self, hidden: float = BACKWARD) -> float:
+    def predicted(self) -> float:
         """What the model says to the same question."""
-        machine = MACHINES[self.machine]
-        return efficiency(self.compute, 4 * self.parameters, self.ranks, machine, base=self.base, hidden=hidden)
+        size, machine = 4 * self.parameters, MACHINES[self.machine]
+        return efficiency(self.compute, size, self.ranks, machine, base=self.base, bucket=self.bucket)
 
     @property
     def error(self) -> float:
@@ -468,9 +521,10 @@ PUBLISHED: tuple[Published, ...] = (
     # 0.192 s; about 90 % efficiency at 256 GPUs; at 352 GPUs, 44 times as many, a step takes 12 % longer.
     Published("ResNet-50", 25_557_032, 0.192, "8 P100, NVLink, 50 Gb Ethernet", 8, 256, 0.90, GOYAL),
     Published("ResNet-50", 25_557_032, 0.192, "8 P100, NVLink, 50 Gb Ethernet", 8, 352, 1 / 1.12, GOYAL),
-    # Horovod, 128 servers. One P100 alone: 142 and 154 images a second with batch 64 (TENSORFLOW).
-    Published("Inception v3", 23_834_568, 64 / 142, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.90, HOROVOD),
-    Published("VGG-16", 138_357_544, 64 / 154, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.68, HOROVOD),
+    # Horovod, 128 servers, which sends 64 MiB together. One P100 alone: 142 and 154 images a second with batch 64
+    # (TENSORFLOW).
+    Published("Inception v3", 23_834_568, 64 / 142, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.90, HOROVOD, 2**26),
+    Published("VGG-16", 138_357_544, 64 / 154, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.68, HOROVOD, 2**26),
 )
 
 
