@@ -26,7 +26,7 @@ from math import ceil, isfinite, log, sqrt
 BACKWARD = 2 / 3  # of a step's compute: twice the arithmetic of the forward pass. DDP communicates meanwhile
 BUCKET = 25 * 2**20  # bytes of gradients that DDP sends together: bucket_cap_mb
 ACHIEVED = 0.8  # of a nominal bandwidth, see LINKS
-WAITING = 0.02  # of a rank's compute: by so much it varies (standard deviation). Fitted on PUBLISHED, on nothing else
+WAITING = 0.02  # of a rank's compute: by so much it varies (standard deviation). Fitted on 16 rows of `published`
 SHORT = 0.02  # seconds: a step starts some thousand kernels, 5 to 10 microseconds each for Python and the driver
 JPEGS = 5_000  # a second that a node surely prepares: 40 cores, of which each decodes and crops about 125
 
@@ -57,12 +57,16 @@ def _known(name: str, value: str, table: dict) -> object:
 
 @dataclass(frozen=True)
 class Link:
-    """A connection: alpha, the seconds of each message, and bytes per second in one direction. source: who says so."""
+    """A connection: alpha, the seconds of each message, and bytes per second in one direction. source: who says so.
+
+    hides: whether messages travel while the GPU computes; False where computing gains nothing from it.
+    """
 
     name: str
     alpha: float
     bandwidth: float
     source: str = ""
+    hides: bool = True
 
     def __post_init__(self) -> None:
         _at_least(0, alpha=self.alpha)
@@ -81,6 +85,7 @@ class Machine:
         communicating alike, and nothing can be hidden behind the backward pass, since the same cores do both. It
         need not be whole: cores that others use as well are worth less than they count.
     flops: bf16 operations per second of a GPU. memory: bytes of a GPU. source: who says so.
+    images: JPEG files a second that the CPUs of a node decode and crop; None where nobody has said.
     """
 
     name: str
@@ -91,11 +96,14 @@ class Machine:
     flops: float | None = None
     memory: float | None = None
     source: str = ""
+    images: float | None = None
 
     def __post_init__(self) -> None:
         _whole(gpus=self.gpus)
         if self.cores is not None:
             _above(0, cores=self.cores)
+        if self.images is not None:
+            _above(0, images=self.images)
 
     def crowding(self, ranks: int) -> float:
         """How many times longer everything takes because ranks share cores; 1 where each has its own."""
@@ -195,27 +203,31 @@ def step(
     one = machine.all_reduce(size / buckets, ranks)
     compute *= machine.crowding(ranks)
     waiting = 0.0 if machine.cores else late(ranks) * compute  # ranks that share cores wait in `crowding`
-    room = 0.0 if machine.cores else hidden * (compute + waiting)
+    room = 0.0 if machine.cores or not machine.within.hides else hidden * (compute + waiting)
     return Step(compute, waiting, buckets * one, max(buckets * one - room, one), loading)
 
 
-def unknown(planned: Step, machine: Machine | None, images: float = 0.0, sharded: bool = False) -> str | None:
-    """Say why this plan is not to be trusted; None where it is.
+def unknown(
+    planned: Step | None, machine: Machine | None, images: float = 0.0, sharded: bool = False, uneven: bool = False
+) -> str | None:
+    """Say why there is no plan to be trusted here; None where there is one.
 
-    machine: None if its links are not in the table.
-    images: how many JPEG files a second each node must prepare, where `loading` is not known.
-    sharded: FSDP or ZeRO, and not DDP.
+    planned: None where there is nothing to plan with.  machine: None if its links are not in the table.
+    images: how many JPEG files a second each of its nodes must prepare, where the samples are such.
+    sharded: FSDP or ZeRO, and not DDP.  uneven: samples differ in length, and so ranks in their work.
     """
     if sharded:
         return "sharded training sends weights too, at other times"
-    if machine is None:
+    if uneven:
+        return "samples differ in length: who knows how long ranks wait"
+    if planned is None or machine is None:
         return "its links are not in the table"
     if machine.cores:
         return None
     if planned.compute < SHORT:
         return f"in {planned.compute * 1e3:.0f} ms a GPU may wait for Python to start its kernels"
-    if images > JPEGS and not planned.loading:
-        return f"{images:,.0f} images a second for a node: how fast does it load?"
+    if images > JPEGS and not machine.images:
+        return f"{images:,.0f} images a second on a node: can it load so many?"
     if planned.exposed > planned.compute:
         return "the network decides, and how much of it one gets is not known"
     return None
@@ -361,6 +373,11 @@ class Plan:
         """The part of the time that is spent computing: what N GPUs reach of N times one."""
         return self.step.compute / self.machine.crowding(self.gpus) / self.step.seconds
 
+    @property
+    def unknown(self) -> str | None:
+        """Why the plan is not to be trusted, see the function `unknown`; None where it is."""
+        return unknown(self.step, self.machine)
+
     def days(self, samples: float) -> float:
         """Days that `samples` take."""
         return samples / self.throughput / 86400
@@ -412,10 +429,7 @@ NCCL = f"{GITHUB}/NVIDIA/nccl/blob/01afd20a77b5804e0ecf1042509dd9d20ebf9e93/src/
 DGX1 = f"{GITHUB}/pytorch/pytorch/blob/main/benchmarks/distributed/ddp/README.md"
 GOYAL = "https://arxiv.org/abs/1706.02677"
 HOROVOD = f"{GITHUB}/horovod/horovod/blob/master/docs/benchmarks.rst"
-TENSORFLOW = (
-    f"{GITHUB}/tensorflow/tensorflow/blob/6535ed7c270f9fb96798eec626e1883e15905226"
-    "/tensorflow/docs_src/performance/benchmarks.md"
-)
+NVIDIA = f"{GITHUB}/NVIDIA/DeepLearningExamples/blob/729963dd47e7c8bd462ad10bfac7a7b0b604e6dd/PyTorch"
 ALPHA = {"NVLink": 3.4e-6, "PCIe": 5.7e-6, "network": 9.6e-6}  # seconds a message: NCCL's own, ring, protocol Simple
 
 
@@ -431,7 +445,8 @@ LINKS: dict[str, Link] = {
     for link in (
         # GeForce cards since the RTX 20 series have no peer-to-peer: what one sends goes through the host's memory.
         # Measured and no nominal figure: 6.1 GB/s on PCIe 4 (HOST); 3.9 on PCIe 3 (issue 384 there).
-        Link("host memory", ALPHA["PCIe"], 6e9, HOST),
+        # They gain nothing from sending while they compute: FITTED's BERT-large on two RTX 4090, in `published`, says so.
+        Link("host memory", ALPHA["PCIe"], 6e9, HOST, hides=False),
         _link("PCIe 4", "PCIe", 31, NETWORKS),
         _link("PCIe 5", "PCIe", 63, NETWORKS),
         _link("NVLink 1", "NVLink", 80, NETWORKS),
@@ -444,6 +459,7 @@ LINKS: dict[str, Link] = {
         _link("100 Gb Ethernet", "network", 100 / 8, "100 Gb/s by name"),
         _link("4x100 Gb InfiniBand", "network", 4 * 100 / 8, DGX1),
         _link("4x100 Gb EFA", "network", 4 * 100 / 8, NETWORKS),
+        _link("8x200 Gb InfiniBand", "network", 8 * 200 / 8, "8 x 200 Gb/s by name"),
         _link("8x400 Gb InfiniBand", "network", 8 * 400 / 8, NETWORKS),
     )
 }
@@ -458,74 +474,17 @@ MACHINES: dict[str, Machine] = {
         replace(_A100, name="8 A100, PCIe, 100 Gb Ethernet", within=LINKS["PCIe 4"], across=LINKS["100 Gb Ethernet"]),
         Machine("8 H100, NVLink, 8x400 Gb InfiniBand", 8, LINKS["NVLink 4"], LINKS["8x400 Gb InfiniBand"],
                 flops=989e12, memory=80e9, source=NETWORKS),
-        Machine("8 V100, NVLink, 4x100 Gb InfiniBand", 8, LINKS["NVLink 2"], LINKS["4x100 Gb InfiniBand"], source=DGX1),
+        # A node of NVIDIA's prepares as many images as its fastest image classifier gets: two rows of FITTED.
+        Machine("DGX A100, 8x200 Gb InfiniBand", 8, LINKS["NVLink 3"], LINKS["8x200 Gb InfiniBand"], source=NVIDIA,
+                images=16_621),
+        Machine("8 V100, NVLink, 4x100 Gb InfiniBand", 8, LINKS["NVLink 2"], LINKS["4x100 Gb InfiniBand"], source=DGX1,
+                images=8_322),
         Machine("8 P100, NVLink, 50 Gb Ethernet", 8, LINKS["NVLink 1"], LINKS["50 Gb Ethernet"], source=GOYAL),
         # Inside the node the source is silent; PCIe is taken, and weighs little beside the network.
         Machine("4 P100, PCIe, 25 Gb Ethernet", 4, LINKS["PCIe 4"], LINKS["25 Gb Ethernet"], source=HOROVOD),
         Machine("8 GeForce, host memory", 8, LINKS["host memory"], source=HOST),
     )
 }  # fmt: skip
-
-
-# ------------------------------------------------------------------ what others have published
-
-
-@dataclass(frozen=True)
-class Published:
-    """A scaling result that somebody published: what `ranks` GPUs reach, where `base` GPUs count as 1."""
-
-    what: str
-    parameters: int
-    compute: float  # seconds of a step on one GPU
-    machine: str
-    base: int
-    ranks: int
-    efficiency: float
-    source: str
-    bucket: float = BUCKET
-
-    def predicted(self) -> float:
-        """What the model says to the same question."""
-        size, machine = 4 * self.parameters, MACHINES[self.machine]
-        return efficiency(self.compute, size, self.ranks, machine, base=self.base, bucket=self.bucket)
-
-    @property
-    def error(self) -> float:
-        """How far the prediction is from what was published, as a part of it; above 0 it is too hopeful."""
-        return self.predicted() / self.efficiency - 1
-
-    def __str__(self) -> str:
-        return (
-            f"{self.what:12} on {self.ranks:3} GPUs ({self.machine}): published {self.efficiency:.1%}, "
-            f"planned {self.predicted():.1%}, error {self.error:+.1%}"
-        )
-
-
-# Parameters: https://pytorch.org/vision/stable/models.html, num_params (Inception v3 without its auxiliary head).
-# V100: median seconds of a step with DDP, batch 32, on 1, 2, 8 and 16 GPUs, by the authors of DDP.
-_V100 = {
-    "ResNet-50": (25_557_032, {1: 0.100, 2: 0.103, 8: 0.104, 16: 0.104}),
-    "ResNet-101": (44_549_160, {1: 0.171, 2: 0.176, 8: 0.179, 16: 0.179}),
-    "ResNeXt-50": (25_028_904, {1: 0.147, 2: 0.153, 8: 0.157, 16: 0.157}),
-    "ResNeXt-101": (88_791_336, {1: 0.425, 2: 0.438, 8: 0.447, 16: 0.450}),
-}
-PUBLISHED: tuple[Published, ...] = (
-    *(
-        Published(
-            name, parameters, seconds[1], "8 V100, NVLink, 4x100 Gb InfiniBand", 1, n, seconds[1] / seconds[n], DGX1
-        )
-        for name, (parameters, seconds) in _V100.items()
-        for n in (2, 8, 16)
-    ),
-    # Goyal et al., section 5.5: an epoch of 1.28 million images takes 8 GPUs "over 16 minutes", that is 5,000 steps of
-    # 0.192 s; about 90 % efficiency at 256 GPUs; at 352 GPUs, 44 times as many, a step takes 12 % longer.
-    Published("ResNet-50", 25_557_032, 0.192, "8 P100, NVLink, 50 Gb Ethernet", 8, 256, 0.90, GOYAL),
-    Published("ResNet-50", 25_557_032, 0.192, "8 P100, NVLink, 50 Gb Ethernet", 8, 352, 1 / 1.12, GOYAL),
-    # Horovod, 128 servers, which sends 64 MiB together. One P100 alone: 142 and 154 images a second with batch 64
-    # (TENSORFLOW).
-    Published("Inception v3", 23_834_568, 64 / 142, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.90, HOROVOD, 2**26),
-    Published("VGG-16", 138_357_544, 64 / 154, "4 P100, PCIe, 25 Gb Ethernet", 1, 512, 0.68, HOROVOD, 2**26),
-)
 
 
 # ------------------------------------------------------------------ bookkeeping for many ranks in one process
