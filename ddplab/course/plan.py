@@ -212,24 +212,24 @@ def unknown(
 ) -> str | None:
     """Say why there is no plan to be trusted here; None where there is one.
 
-    planned: None where there is nothing to plan with.  machine: None if its links are not in the table.
+    planned, machine: None if its links are not in the table.
     images: how many JPEG files a second each of its nodes must prepare, where the samples are such.
-    sharded: FSDP or ZeRO, and not DDP.  uneven: samples differ in length, and so ranks in their work.
+    sharded: FSDP or ZeRO, which send weights too.  uneven: samples, and so the work of ranks, differ in length.
     """
     if sharded:
-        return "sharded training sends weights too, at other times"
+        return "sharded training"
     if uneven:
-        return "samples differ in length: who knows how long ranks wait"
+        return "samples differ in length"
     if planned is None or machine is None:
-        return "its links are not in the table"
+        return "links not in the table"
     if machine.cores:
         return None
     if planned.compute < SHORT:
-        return f"in {planned.compute * 1e3:.0f} ms a GPU may wait for Python to start its kernels"
+        return f"{planned.compute * 1e3:.0f} ms a step may be Python starting kernels"
     if images > JPEGS and not machine.images:
-        return f"{images:,.0f} images a second on a node: can it load so many?"
+        return f"can a node load {images:,.0f} images a second?"
     if planned.exposed > planned.compute:
-        return "the network decides, and how much of it one gets is not known"
+        return "the network decides: measure it"
     return None
 
 
@@ -328,9 +328,7 @@ class Memory:
         return f"{parts} = {self.total / 1e9:,.1f} GB"
 
 
-def memory(
-    parameters: float, optimizer: str = "adam", precision: str = "fp32", activations: float = 0.0, shards: int = 1
-) -> Memory:
+def memory(parameters: float, optimizer: str = "adam", precision: str = "fp32", activations: float = 0.0) -> Memory:
     """Count the bytes that training holds on each GPU. With DDP every GPU holds all of it.
 
     optimizer: "sgd", "momentum" or "adam".
@@ -338,15 +336,13 @@ def memory(
         updates (ZeRO, https://arxiv.org/abs/1910.02054, counts so). Under `torch.autocast` the weights stay float32:
         that is "fp32".
     activations: bytes, as measured or known; nothing can be said about them from the parameters alone.
-    shards: over how many GPUs FSDP shares out everything else.
 
     DDP's buckets, as large as the gradients, come on top unless `gradient_as_bucket_view=True`. Raises ValueError.
     """
-    _whole(shards=shards)
     _above(0, parameters=parameters)
     _at_least(0, activations=activations)
     state = _known("optimizer", optimizer, STATE)
-    each = [bytes_ * parameters / shards for bytes_ in (*_known("precision", precision, PRECISION), state)]
+    each = [bytes_ * parameters for bytes_ in (*_known("precision", precision, PRECISION), state)]
     return Memory(*each, activations)
 
 
@@ -397,7 +393,6 @@ def plan_training(
     optimizer: str = "adam",
     precision: str = "fp32",
     activations: float = 0.0,
-    hidden: float = BACKWARD,
 ) -> Plan:
     """Plan data parallel training: `batch` samples on each of `gpus` GPUs, `compute` seconds for them on one alone.
 
@@ -405,7 +400,7 @@ def plan_training(
     """
     _above(0, batch=batch)
     held = memory(parameters, optimizer, precision, activations)
-    return Plan(gpus, batch, step(compute, held.gradients, gpus, machine, hidden), held, machine)
+    return Plan(gpus, batch, step(compute, held.gradients, gpus, machine), held, machine)
 
 
 def transformer_seconds(parameters: float, tokens: float, machine: Machine, utilisation: float = 0.4) -> float:
@@ -445,7 +440,7 @@ LINKS: dict[str, Link] = {
     for link in (
         # GeForce cards since the RTX 20 series have no peer-to-peer: what one sends goes through the host's memory.
         # Measured and no nominal figure: 6.1 GB/s on PCIe 4 (HOST); 3.9 on PCIe 3 (issue 384 there).
-        # They gain nothing from sending while they compute: FITTED's BERT-large on two RTX 4090, in `published`, says so.
+        # They gain nothing from sending while they compute: so says `published`'s BERT-large on two RTX 4090.
         Link("host memory", ALPHA["PCIe"], 6e9, HOST, hides=False),
         _link("PCIe 4", "PCIe", 31, NETWORKS),
         _link("PCIe 5", "PCIe", 63, NETWORKS),
@@ -482,7 +477,7 @@ MACHINES: dict[str, Machine] = {
         Machine("8 P100, NVLink, 50 Gb Ethernet", 8, LINKS["NVLink 1"], LINKS["50 Gb Ethernet"], source=GOYAL),
         # Inside the node the source is silent; PCIe is taken, and weighs little beside the network.
         Machine("4 P100, PCIe, 25 Gb Ethernet", 4, LINKS["PCIe 4"], LINKS["25 Gb Ethernet"], source=HOROVOD),
-        Machine("8 GeForce, host memory", 8, LINKS["host memory"], source=HOST),
+        Machine("8 GeForce cards, host memory", 8, LINKS["host memory"], source=HOST),
     )
 }  # fmt: skip
 

@@ -59,20 +59,26 @@ class Planner:
 
     def _row(self, gpus: int) -> list[str]:
         found = self.plan(gpus)
-        return [
-            f"{'→ ' if gpus == self.gpus else ''}{gpus}",
+        speed = [
             f"{found.throughput:,.1f}",
             f"{found.efficiency:.0%}",
             f"{'█' * round(10 * found.efficiency):<10}",
             f"{found.step.seconds * 1e3:,.0f}",
             f"{found.step.exposed * 1e3:,.0f}",
-            f"{found.memory.total / 1e9:,.1f}",
-            "yes" if found.fits else "no",
-            f"{found.days(1e9 * self.tokens / SEQUENCE):,.1f}",
         ]
+        days = f"{found.days(1e9 * self.tokens / SEQUENCE):,.1f}"
+        if found.unknown:
+            speed, days = ["?", "do not know", "", "?", "?"], "?"
+        arrow = "→ " if gpus == self.gpus else ""
+        held = [f"{found.memory.total / 1e9:,.1f}", "yes" if found.fits else "no"]
+        return [f"{arrow}{gpus}", *speed, *held, days]
+
+    def doubts(self) -> list[str]:
+        """Why there is no speed in a row, once for all rows that have none."""
+        return sorted({f"do not know: {why}" for n in {*SHOWN, self.gpus} if (why := self.plan(n).unknown)})
 
     def __str__(self) -> str:
-        return f"{self._title()}\n{text_table(HEADS, self.rows())}"
+        return "\n".join([self._title(), text_table(HEADS, self.rows()), *self.doubts()])
 
     __repr__ = __str__
 
@@ -105,6 +111,7 @@ class Planner:
         chosen = next(number for number, row in enumerate(rows) if row[0].startswith("→"))
         return (
             f'<div role="status">{html.escape(self._title())}.</div>{html_table(HEADS, rows, bold=chosen)}'
+            f"<div>{html.escape('; '.join(self.doubts()))}</div>"
             "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision.</div>"
         )
 
@@ -115,7 +122,8 @@ def planner(**chosen: Any) -> Planner:
     chosen: where to begin: model ("124 M" to "13 B"), batch (samples a GPU), gpus, machine (a name in
         `ddplab.course.plan.MACHINES`), optimizer, precision, activations (GB a sample), tokens (billions).
 
-    Computing is taken to run at 40 % of the GPU's bf16 peak; precision changes what is held and sent.
+    Computing is taken to run at 40 % of the GPU's bf16 peak; precision changes what is held and sent. Where the plan
+    does not know, a row says so, and a line beneath says why.
 
     In a live notebook each of these is a list to choose from; elsewhere the result is a table. Raises ValueError for a
     choice that no list has, TypeError for a name that none has.

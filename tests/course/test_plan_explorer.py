@@ -39,6 +39,14 @@ def test_the_lists_change_the_table(monkeypatch):
     assert "<td>no</td>" in page.value
     lists.values = {**lists.values, "machine": "8 A100, PCIe, 10 Gb Ethernet"}
     assert "10 Gb Ethernet" in page.value and found.plan().efficiency < 0.5
+    assert "<td>do not know</td>" in page.value and "do not know: the network decides" in page.value
+
+
+def test_a_row_that_is_not_known_says_so_and_has_no_speed():
+    lines = str(planner(model="124 M", batch=1)).splitlines()
+    assert all("do not know" in line and line.count("?") == 4 for line in lines[2:6])
+    assert lines[6:] == ["do not know: 6 ms a step may be Python starting kernels"]
+    assert "do not know" not in str(planner())
 
 
 def test_the_text_stands_in_where_the_widget_is_gone(monkeypatch):
