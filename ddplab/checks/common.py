@@ -36,6 +36,18 @@ def number(name: str, answer: Any) -> float:
         raise NotYet(f"`{name}` gives {kind(answer)}, not a number", hint) from None
 
 
+def same_seconds(
+    where: str, value: float, right: float, known: Mapping[float, tuple[str, str]], otherwise: str
+) -> None:
+    """Raise NotYet unless the seconds are right; name the mistake where it is a known one."""
+    if abs(value - right) <= 1e-9 + 1e-6 * right:
+        return
+    for wrong, (what, hint) in known.items():
+        if abs(value - wrong) <= 1e-6 * wrong:
+            raise NotYet(f"{where} you get {value:.6g} s: {what}", hint)
+    raise NotYet(f"{where} you get {value:.6g} s, and it is {right:.6g} s", otherwise)
+
+
 @dataclass(frozen=True)
 class Number:
     """A number that an exercise asks for, as data.

@@ -438,7 +438,7 @@ def _link(name: str, kind: str, gigabytes: float, source: str) -> Link:
 LINKS: dict[str, Link] = {
     link.name: link
     for link in (
-        # GeForce cards since the RTX 20 series have no peer-to-peer: what one sends goes through the host's memory.
+        # GeForce cards from the RTX 20 series on have no peer-to-peer over PCIe: it goes through the host's memory.
         # Measured and no nominal figure: 6.1 GB/s on PCIe 4 (HOST); 3.9 on PCIe 3 (issue 384 there).
         # They gain nothing from sending while they compute: so says `published`'s BERT-large on two RTX 4090.
         Link("host memory", ALPHA["PCIe"], 6e9, HOST, hides=False),
@@ -469,7 +469,8 @@ MACHINES: dict[str, Machine] = {
         replace(_A100, name="8 A100, PCIe, 100 Gb Ethernet", within=LINKS["PCIe 4"], across=LINKS["100 Gb Ethernet"]),
         Machine("8 H100, NVLink, 8x400 Gb InfiniBand", 8, LINKS["NVLink 4"], LINKS["8x400 Gb InfiniBand"],
                 flops=989e12, memory=80e9, source=NETWORKS),
-        # A node of NVIDIA's prepares as many images as its fastest image classifier gets: two rows of FITTED.
+        # images: what ResNet-50 in mixed precision reaches on these nodes, two rows of FITTED. That loading limits it
+        # there is our reading.
         Machine("DGX A100, 8x200 Gb InfiniBand", 8, LINKS["NVLink 3"], LINKS["8x200 Gb InfiniBand"], source=NVIDIA,
                 images=16_621),
         Machine("8 V100, NVLink, 4x100 Gb InfiniBand", 8, LINKS["NVLink 2"], LINKS["4x100 Gb InfiniBand"], source=DGX1,

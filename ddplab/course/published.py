@@ -177,7 +177,8 @@ _PRETRAINING = [
     ("BERT-large 512 TF32", 128, 110, 21_298),
     ("BERT-large 512 mixed", 128, 210, 49_663),
 ]
-# Lambda's, where images are made up and not loaded: two RTX 3090, two RTX 4090 (BERT-large FP32 is in FITTED), 8 H100.
+# Lambda's, where images are made up and not loaded: two RTX 3090, two RTX 4090 (BERT-large FP32 is in FITTED), Dell's
+# 8 H100, with the batches of its template for 80 GB.
 _LAMBDA = [  # GPUs, precision, batch, samples a second on one and on all
     ("ResNet-50", RESNET, HOST, 2, "FP32, 3090", 224, 513, 979),
     ("ResNet-50", RESNET, HOST, 2, "FP16, 3090", 448, 905, 1751),

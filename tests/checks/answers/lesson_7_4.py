@@ -1,8 +1,5 @@
 """Answers to the exercises of lesson 7.4: the right ones, the blanks, and mistakes that people make."""
 
-from functools import partial
-from operator import le, lt
-
 # 7.4.2: a ring, timed
 
 
@@ -26,54 +23,6 @@ def never_nothing(size, ranks, alpha, bandwidth):
     return 2 * ranks * alpha + 2 * size / bandwidth
 
 
-# 7.4.3: two levels
-
-
-def only_inside(size, nodes, gpus, inside, across):
-    return ring_seconds(size, gpus, *inside)
-
-
-def only_across(size, nodes, gpus, inside, across):
-    return ring_seconds(size, nodes, *across)
-
-
-def two_levels(*given):
-    return only_inside(*given) + only_across(*given)
-
-
-def one_ring(size, nodes, gpus, inside, across):
-    return ring_seconds(size, nodes * gpus, *across)
-
-
-def a_part_across(size, nodes, gpus, inside, across):
-    return ring_seconds(size, gpus, *inside) + ring_seconds(size / gpus, nodes, *across)
-
-
-def swapped(size, nodes, gpus, inside, across):
-    return two_levels(size, nodes, gpus, across, inside)
-
-
-# 7.4.4: the fewest GPUs
-
-
-def fewest_gpus(
-    step_seconds, batch, samples, days, counts, *, order=sorted, gpus_share=True, one_step=False, enough=le, day=86400
-):
-    for gpus in order(counts):
-        steps = samples / (batch * (gpus if gpus_share else 1))
-        if enough(steps * step_seconds(1 if one_step else gpus), days * day):
-            return gpus
-    return None
-
-
-def the_quickest(step_seconds, batch, samples, days, counts):
-    return min(counts, key=lambda gpus: step_seconds(gpus) / gpus)
-
-
-def the_last_resort(step_seconds, batch, samples, days, counts):
-    return fewest_gpus(step_seconds, batch, samples, days, counts) or max(counts)
-
-
 ANSWERS = {
     "7.4.1": {"correct": (14, 175, 17.64, 0.85)},
     "7.4.2": {
@@ -86,32 +35,6 @@ ANSWERS = {
             (never_nothing, ["for 1 rank you get"]),
             (lambda *given: None, ["nothing, not a number"]),
             (17.64, ["`ring_seconds` is 17.64, not a function"]),
-        ],
-    },
-    "7.4.3": {
-        "correct": two_levels,
-        "wrong": [
-            (only_inside, ["for 4 x 8 GPUs", "nothing crosses the nodes"]),
-            (only_across, ["for 4 x 8 GPUs", "nothing happens inside"]),
-            (one_ring, ["for 4 x 8 GPUs", "one ring through all"]),
-            (a_part_across, ["for 4 x 8 GPUs", "part of the bytes"]),
-            (
-                lambda *given: two_levels(*given) + only_inside(*given),
-                ["for 4 x 8 GPUs", "the ring inside is there twice"],
-            ),
-            (swapped, ["for 4 x 8 GPUs", "swapped"]),
-        ],
-    },
-    "7.4.4": {
-        "correct": fewest_gpus,
-        "wrong": [
-            (partial(fewest_gpus, order=list), ["not in order", "you get 8, and 4 GPUs are enough"]),
-            (partial(fewest_gpus, gpus_share=False), ["scales perfectly", "you get None"]),
-            (partial(fewest_gpus, one_step=True), ["no number is enough", "you get 64 and not None"]),
-            (partial(fewest_gpus, enough=lt), ["exactly the time", "you get 16, and 8 GPUs are enough"]),
-            (partial(fewest_gpus, day=86400 * 24), ["you get 1, which takes 3.5 days"]),
-            (the_quickest, ["you get 8, and 4 GPUs are enough"]),
-            (the_last_resort, ["no number is enough", "not None"]),
         ],
     },
 }
