@@ -63,8 +63,10 @@ def pytest_runtest_protocol(item):
     Under --quick, skip a test at the moment when it starts a process: no list of quick tests that goes stale.
     """
     with pytest.MonkeyPatch.context() as patch:
-        if (item.path.suffix == ".ipynb" or item.path.name in EXECUTING) and sys.platform == "linux":
+        executes = item.path.suffix == ".ipynb" or item.path.name in EXECUTING
+        if executes and sys.platform == "linux" and not item.config.getoption("--quick"):
             patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
+            warm_kernels.server(sys.executable)  # which the test then has not left behind
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
             patch.setattr(BaseProcess, "start", lambda *_, **__: pytest.skip("starts a process"))

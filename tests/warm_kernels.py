@@ -48,7 +48,9 @@ def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stderr=None, **
     """Launch a kernel as jupyter_client's function of that name does."""
     with open(os.devnull) as nothing:
         order = {"argv": cmd, "env": env, "cwd": cwd, "numbers": [0, 1, 2]}
-        return WarmKernel(server(*cmd[: cmd.index("-m")]), order, [nothing.fileno(), 1, stderr.fileno() if stderr else 2])
+        return WarmKernel(
+            server(*cmd[: cmd.index("-m")]), order, [nothing.fileno(), 1, stderr.fileno() if stderr else 2]
+        )
 
 
 @functools.cache
