@@ -31,16 +31,24 @@ class Message:
     name: str  # as in torch.distributed
     other: int | None = None  # the other rank, of a send or recv
     first: float | None = None  # of a send, the first number in the tensor
+    numbers: int = 0  # how many it carries
+    before: tuple[float, ...] = ()  # what the watched tensor held when it was called
 
 
-def noted_messages() -> list[Message]:
+def noted_messages(watched: torch.Tensor | None = None) -> list[Message]:
     """From now on, note in this rank each message into the list that is returned.
 
     A send to a rank that there is not, which would crash the process, raises ValueError.
     """
     noted: list[Message] = []
-    _Noting(noted).__enter__()  # until the process ends
+    _Noting(noted, watched).__enter__()  # until the process ends
     return noted
+
+
+def filmed(x: torch.Tensor) -> torch.Tensor:
+    """The same tensor, whose `messages` note from now on what this rank sends and receives, and what it held then."""
+    x.messages = noted_messages(x)
+    return x
 
 
 @dataclass(frozen=True)
@@ -68,18 +76,21 @@ def noted_sums() -> list[Sum]:
 
 
 class _Noting(TorchDispatchMode):
-    def __init__(self, noted: list[Message]):
+    def __init__(self, noted: list[Message], watched: torch.Tensor | None):
         super().__init__()
-        self.noted = noted
+        self.noted, self.watched = noted, watched
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = NAMES.get(func.__name__.split(".")[0]) if func.namespace == "c10d" else None
-        if name in ("send", "recv"):
-            tensors, _, other = args[:3]
-            if not 0 <= other < dist.get_world_size():
-                raise ValueError(f"there is no rank {other}")
-            first = float(tensors[0].flatten()[0]) if name == "send" else None
-            self.noted.append(Message(name, other, first))
-        elif name:
-            self.noted.append(Message(name))
+        if name:
+            other = first = None
+            if name in ("send", "recv"):
+                tensors, _, other = args[:3]
+                if not 0 <= other < dist.get_world_size():
+                    raise ValueError(f"there is no rank {other}")
+                first = float(tensors[0].flatten()[0]) if name == "send" else None
+            before = () if self.watched is None else tuple(self.watched.flatten().tolist())
+            carried = args[0][0] if isinstance(args[0], list) else args[0]
+            numbers = carried.numel() if isinstance(carried, torch.Tensor) else 0
+            self.noted.append(Message(name, other, first, numbers, before))
         return func(*args, **(kwargs or {}))

@@ -23,8 +23,8 @@ import torch.distributed as dist
 
 from ddplab.checks import NotFilledIn, NotYet, exercise
 from ddplab.checks.common import TWICE, hint_for, needs_function
+from ddplab.course.films import Frame, frames, name_of, strip
 from ddplab.launcher import launch
-from ddplab.plots import COLOURS, SHAPES
 from ddplab.run import RankError, RankTimeoutError
 from ddplab.tables import HTML, brief, html_table, marked
 
@@ -38,12 +38,13 @@ class Left:
     """What a function left: the name of each row (a rank, or a case), its numbers or words, and what became of it.
 
     fate: row → "raised KeyError: …" or "waits in all_reduce, line 4", for rows that came to no end.
-    reason: what the learner's code raised, in full.
+    reason: what the learner's code raised, in full. film: its frames, of a tensor that was `filmed`.
     """
 
     rows: dict[str, list[Any]]
     fate: dict[str, str] = field(default_factory=dict)
     reason: str = ""
+    film: Sequence[Frame] = ()
 
     def same(self, other: Left) -> bool:
         """Tell whether both left the same, up to rounding, or failed in the same way."""
@@ -88,7 +89,8 @@ class Beside:
         for name, (heads, *rows) in self._tables():
             table = html_table(heads, [[_sign(row), *map(_cell, cells)] for row, *cells in rows], name, row_heads=True)
             boxes += f'<div style="margin:4px 24px 4px 0"><b>{name}</b>{table}</div>'
-        return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{boxes}</div>'
+        film = f"<b>your film</b>{strip(self.yours.film)}" if self.yours and self.yours.film else ""
+        return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{boxes}</div>{film}'
 
     def _tables(self) -> list[tuple[str, list[list[str]]]]:
         """Return the name of each table and its lines: heads, then a row's name, its cells, and what became of it."""
@@ -124,10 +126,8 @@ def _cell(shown: str) -> str:
 
 def _sign(row: str) -> str:
     """Return the name of a row; a rank's has its sign before it."""
-    if not (rank := re.fullmatch(r"rank (\d+)", row)):
-        return row
-    number = int(rank[1]) % 8
-    return HTML(f'<span style="color:{COLOURS[number]}">{SHAPES[number]}</span> {row}')
+    rank = re.fullmatch(r"rank (\d+)", row)
+    return name_of(int(rank[1])) if rank else row
 
 
 TURNS: dict[str, tuple[Callable[..., Any], Sequence[Mistake]]] = {}  # id → the right function, and the mistakes
@@ -216,7 +216,8 @@ def what_is_left(fn: Callable[..., Any], given: Any, size: int, look: Callable[.
     for case, arguments in given.items():
         torch.manual_seed(0)
         try:
-            rows[case] = cells(_called(fn, arguments(), look))
+            these = arguments()
+            rows[case] = cells(look(fn(*these), *these))
         except Exception as error:
             if "ellipsis" in str(error):  # `...` still stands where a value is to be
                 raise NotFilledIn from error
@@ -229,11 +230,12 @@ def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable
     names = [f"rank {rank}" for rank in range(size)]
     try:
         results = launch(_in_rank, fn, given, look, nproc_per_node=size, quiet=True, timeout=PATIENCE).results
-        return Left(dict(zip(names, results, strict=True)))
+        held, told, ends = zip(*results, strict=True)
+        return Left(dict(zip(names, held, strict=True)), film=frames(told, ends) if any(told) else ())
     except RankError as error:
         if "ellipsis" in error.reason:
             raise NotFilledIn from error
-        rows = {name: held or [] for name, held in zip(names, error.run.results, strict=True)}
+        rows = {name: it[0] if it else [] for name, it in zip(names, error.run.results, strict=True)}
         if isinstance(error, RankTimeoutError):
             waits = re.findall(r"^rank (\d+) waits in (.+?)(?: at .*?(line \d+).*)?$", str(error), re.MULTILINE)
             fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
@@ -245,13 +247,14 @@ def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable
         return Left(rows, dict.fromkeys(failed, said) | stopped, error.reason or str(error))
 
 
-def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: Callable[..., Any]) -> list[Any]:
+def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: Callable[..., Any]) -> tuple:
+    """Return what the function leaves on this rank, what was sent meanwhile, and what a filmed tensor holds then."""
     torch.manual_seed(0)
-    return cells(_called(fn, given(dist.get_rank(), dist.get_world_size()), look))
-
-
-def _called(fn: Callable[..., Any], arguments: tuple, look: Callable[..., Any]) -> Any:
-    return look(fn(*arguments), *arguments)
+    arguments = given(dist.get_rank(), dist.get_world_size())
+    returned = fn(*arguments)
+    told = getattr(arguments[0], "messages", []) if arguments else []
+    told, end = list(told), tuple(arguments[0].flatten().tolist()) if told else ()
+    return cells(look(returned, *arguments)), told, end
 
 
 def cells(held: Any) -> list[Any]:

@@ -1,0 +1,87 @@
+"""Films of blocks: what every rank held at the start and after each round of messages, taken from a real run.
+
+Ones are rank 0's, tens rank 1's, hundreds rank 2's: so a number says who has been added to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from ddplab.plots import COLOURS, SHAPES
+from ddplab.tables import HTML, brief, html_table
+
+
+class Told(Protocol):
+    """A send, a receive or a collective, as a rank has noted it."""
+
+    name: str  # as in torch.distributed
+    other: int | None  # the other rank, of a send or recv
+    before: tuple[float, ...]  # what the rank's tensor held when it was called
+
+
+class Frame(NamedTuple):
+    """What each rank held after a round, and who sent to whom in it."""
+
+    held: list[tuple[float, ...]]
+    sent: list[tuple[int, int]]
+
+
+def frames(told: Sequence[Sequence[Told]], ends: Sequence[tuple[float, ...]]) -> list[Frame]:
+    """Return the film of what all ranks have noted: the start, then a frame for each round of messages.
+
+    told: of each rank, its messages in order. ends: what each rank's tensor held at the end. A message belongs to the
+    earliest round in which it can have been: after what its rank did before, and a receive not before its send.
+    """
+    rounds = [[0] * len(messages) for messages in told]
+    for _ in range(sum(map(len, told)) + 1):  # as many passes as the longest chain of messages can need
+        for rank, messages in enumerate(told):
+            for n, message in enumerate(messages):
+                last = rounds[rank][n - 1] if n else 0
+                both_at_once = n and message.name == "recv" and messages[n - 1].name == "send"
+                rounds[rank][n] = max(last if both_at_once else last + 1, _round_of_its_send(told, rounds, rank, n))
+    film = []
+    for moment in range(max([0, *(number for numbers in rounds for number in numbers)]) + 1):
+        held, sent = [], []
+        for rank, messages in enumerate(told):
+            done = sum(number <= moment for number in rounds[rank])
+            held.append(messages[done].before if done < len(messages) else ends[rank])
+            now = [it for it, number in zip(messages, rounds[rank], strict=True) if number == moment]
+            sent += [(rank, message.other) for message in now if message.name == "send"]
+        film.append(Frame(held, sent))
+    return film
+
+
+def _round_of_its_send(told: Sequence[Sequence[Told]], rounds: list[list[int]], rank: int, n: int) -> int:
+    """Return the round of the send that a receive waits for: the k-th from a rank meets that rank's k-th to us."""
+    message = told[rank][n]
+    if message.name != "recv" or message.other not in range(len(told)):
+        return 0
+    before = sum(it.name == "recv" and it.other == message.other for it in told[rank][:n])
+    sends = [place for place, it in enumerate(told[message.other]) if it.name == "send" and it.other == rank]
+    return rounds[message.other][sends[before]] if before < len(sends) else 0
+
+
+def name_of(rank: int) -> HTML:
+    """Return a rank's name with its sign before it, the same everywhere."""
+    return HTML(f'<span style="color:{COLOURS[rank % 8]}">{SHAPES[rank % 8]}</span> rank {rank}')
+
+
+def strip(film: Sequence[Frame]) -> str:
+    """Return a film as HTML, its frames one after the other; what a round has changed is framed and bold."""
+    boxes = ""
+    for moment, (held, sent) in enumerate(film):
+        rows = []
+        for rank, numbers in enumerate(held):
+            earlier = film[moment - 1].held[rank] if moment else numbers
+            changed = [earlier[place : place + 1] != (it,) for place, it in enumerate(numbers)]
+            rows.append([name_of(rank), *map(_block, numbers, changed)])
+        said = "start" if moment == 0 else f"{moment}: " + (", ".join(f"{a}→{b}" for a, b in sent) or "together")
+        table = html_table(["", *[""] * max(map(len, held))], rows, said, row_heads=True)
+        boxes += f'<div style="margin:4px 20px 4px 0"><b>{said}</b>{table}</div>'
+    return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{boxes}</div>'
+
+
+def _block(number: Any, changed: bool) -> str:
+    look = "border:2px solid currentColor;padding:0 3px"
+    return HTML(f'<b style="{look}">{brief(number)}</b>') if changed else brief(number)
