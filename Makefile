@@ -47,6 +47,7 @@ venv: .venv/installed  ## make .venv and install everything
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("ddplab needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	@echo "Installing torch, JupyterLab and the rest into .venv, once: a minute or several, in silence."
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
 	touch $@
 
