@@ -67,11 +67,9 @@ def test_verdict_symbols_differ():
     assert len({symbol for symbol, _ in VERDICTS.values()}) == len(VERDICTS)
 
 
-def test_html_follows_the_theme():
+def test_a_box_has_colours_that_an_untrusted_notebook_keeps():
     page = claim("x", row=3, **FALSE)._repr_html_()
-    colours = re.findall(r"(?:color|background|solid):? ?([^;\"]+)", page)
-    assert colours and all(colour.startswith("var(--jp-") for colour in colours), colours
-    assert all(re.fullmatch(r"var\(--jp-[\w-]+, #[0-9a-f]{6}\)", colour) for colour in colours), "a fallback each"
+    assert "var(" not in page and re.findall(r"solid (#[0-9a-f]{6})", page) == ["#757575", VERDICTS["false"][1]]
 
 
 def test_html_escapes_and_marks_code():
@@ -164,7 +162,7 @@ def test_what_no_cell_can_measure_says_where_it_was_read_and_nothing_of_measurin
     box = claim("A wrote it", verdict="not settled", row=58, **READ)
     text = "Claim 58  “A wrote it”\nVerdict   ? not settled: nobody wrote it down\nRead      the first page"
     assert str(box) == text
-    assert "Measured" not in box._repr_html_() and "Read:</span> the first page" in box._repr_html_()
+    assert "Measured" not in box._repr_html_() and "Read:</small> the first page" in box._repr_html_()
 
 
 @pytest.mark.parametrize(
