@@ -4,6 +4,7 @@ import re
 
 import nbformat
 from nbformat import NotebookNode
+from run_notebooks import METADATA
 
 WIDTH = 110  # characters of code that a page of 1366 pixels shows
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -20,6 +21,8 @@ def problems(notebook: NotebookNode, lesson: bool = False) -> list[str]:
         found.append(f"not a valid notebook: {str(error).splitlines()[0]}")
     if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
         found.append("its kernel is not python3")
+    if notebook.metadata.get("language_info") != METADATA["language_info"]:
+        found.append("its language_info is not what JupyterLab saves, less the version: store it")
     if "widgets" in notebook.metadata:
         found.append("it stores widget state")
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -38,6 +41,8 @@ def cell_problems(cell: NotebookNode) -> list[str]:
     for output in cell.outputs:
         if WIDGET_VIEW in output.get("data", {}):
             found.append("it stores a widget view")
+        if text_of(output).startswith("<Figure size") and "image/png" not in output.data:
+            found.append("it stores a figure's name and no picture")
         if output.output_type == "error" and "raises-exception" not in cell.metadata.get("tags", []):
             found.append(f"it raised {output.ename} and is not tagged raises-exception")
         if path := MACHINE_PATH.search(text_of(output)):

@@ -253,6 +253,7 @@ def put_output(notebook, *arguments, **fields):
         (lambda nb: nb.cells[0].update(execution_count=7), "not run once each"),
         (lambda nb: nb.cells[0].metadata.update(execution={"iopub.status.busy": "now"}), "when it ran"),
         (lambda nb: nb.metadata.update(widgets={}), "widget state"),
+        (lambda nb: nb.metadata.update(language_info={"name": "python"}), "not what JupyterLab saves"),
         (lambda nb: nb.metadata.update(kernelspec={"name": "mine", "display_name": "m"}), "not python3"),
         (lambda nb: nb.cells[0].update(surprise=1), "not a valid notebook"),
         (
@@ -260,6 +261,7 @@ def put_output(notebook, *arguments, **fields):
             "raised ValueError",
         ),
         (lambda nb: put_output(nb, "display_data", {run_notebooks.WIDGET_VIEW: {}}), "widget view"),
+        (lambda nb: put_output(nb, "display_data", {"text/plain": "<Figure size 640x480 with 1 Axes>"}), "no picture"),
         (lambda nb: put_output(nb, "stream", text="see /home/ada/x.py"), "/home/ada"),
         (lambda nb: put_output(nb, "stream", text="File \x1b[32m/tmp/x.py"), "/tmp/x.py"),
         (lambda nb: put_output(nb, "display_data", {"text/html": "<p>~/course</p>"}), "~/course"),

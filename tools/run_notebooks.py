@@ -29,9 +29,16 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbformat import NotebookNode
 
 ROOT = Path(__file__).resolve().parent.parent
-METADATA = {
+METADATA = {  # what JupyterLab writes when it saves, so that saving changes nothing; without Python's version
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+    },
 }
 SETTLES = re.compile(r"^(?!from |import ).*\b(claim|settle)\(", re.MULTILINE)
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -104,6 +111,8 @@ def fold(notebook: NotebookNode) -> None:
         }
         if any(folds.values()):
             cell.metadata["jupyter"] = {name: True for name, folded in folds.items() if folded}
+        if folds["outputs_hidden"]:
+            cell.metadata["collapsed"] = True  # the older name, which JupyterLab writes as well
         waiting = (waiting - answered) | asked
 
 
