@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from ddplab.folder import Folder, Tail
 from ddplab.follow import View
-from ddplab.plots import chart, curves, stroke
+from ddplab.plots import INK, charts, curves, stroke
 from ddplab.run import Run
 from ddplab.screen import in_kernel, live
 from ddplab.tables import HTML, brief, html_table
@@ -179,14 +179,9 @@ class Panel(View):
         if not columns:
             return ""
         each = max(12, DRAWN_POINTS // sum(map(len, columns.values())))
-        charts = "".join(chart(name, columns[name], each, i * 300) for i, name in enumerate(list(columns)[:4]))
-        width = 300 * min(4, len(columns))
-        names = ", ".join(columns)
-        return (
-            f'<svg role="img" aria-label="curves of {html.escape(names)} against the step, one line per rank" '
-            f'width="{width}" height="170" style="font:11px sans-serif">{charts}</svg>'
-            '<div style="font-size:12px">Each logged value against the step, one line per rank.</div>'
-        )
+        what = f"curves of {', '.join(columns)} against the step, one line per rank"
+        line = '<div style="font-size:12px">Each logged value against the step, one line per rank.</div>'
+        return charts(list(columns.items())[:4], what, each) + line
 
     # -------------------------------------------------------------- what stays
 
@@ -221,7 +216,7 @@ def static_picture(run: Run, alone: bool = False) -> dict[str, str]:
     if names:
         figure, buffer = curves(metrics, *names, width=4.0), io.BytesIO()
         if alone:
-            figure.suptitle(run.summary(), y=1.04, fontsize=10)
+            figure.suptitle(run.summary(), fontsize=10, color=INK)
         figure.savefig(buffer, dpi=100, format="png", bbox_inches="tight")
         bundle["image/png"] = b64encode(buffer.getvalue()).decode()
     return bundle

@@ -1,15 +1,16 @@
-"""Pictures of `nn.DataParallel`: where one forward's pieces are, and how a batch of sentences is cut."""
+"""Pictures of `nn.DataParallel`: where one forward's pieces are, how sentences are cut, and which bytes cross."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ddplab.plots import STYLE, new_figure
+from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+HATCHES = ("", "///", "...", "\\\\", "xx", "++")
 STAGES = ("", "scatter", "replicate", "parallel_apply", "gather")
 
 
@@ -21,23 +22,20 @@ def one_forward(crossed: Mapping[str, int]) -> Figure:
 
     Thin arrows stay on a GPU; thick ones cross, and have their bytes beside them. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
     boxes = {(0, 1): "8 images", (4, 1): "8 x 10\nscores"}
     for row in (0, 1):
         boxes |= {(1, row): "4 images", (2, row): "replica", (3, row): "4 x 10\nscores"}
     crossings = {"scatter": ((0, 1), (1, 0)), "replicate": ((2, 1), (2, 0)), "gather": ((3, 0), (4, 1))}
     stays = [((column, row), (column + 1, row)) for column, row in boxes if (column + 1, row) in boxes]
-    figure = new_figure(9, 3)
-    with plt.style.context(STYLE):
+    with drawing(9, 3) as figure:
         axis = figure.subplots()
         placed = {}
         for place, what in boxes.items():
-            frame = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "black"}
+            frame = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": INK}
             placed[place] = axis.text(*place, what, ha="center", va="center", fontsize=10, bbox=frame)
         for start, end in [*stays, *crossings.values()]:  # drawn after the boxes, so that they end at their frames
             crosses = start[1] != end[1]
-            look = {"lw": 3, "color": "C1"} if crosses else {"lw": 1, "color": "black"}
+            look = {"lw": 3, "color": COLOURS[1]} if crosses else {"lw": 1, "color": INK}
             from_, to = placed[start].get_bbox_patch(), placed[end].get_bbox_patch()
             arrow = {"arrowstyle": "-|>", "mutation_scale": 18 if crosses else 12, "shrinkA": 2, "shrinkB": 2, **look}
             axis.annotate("", end, start, arrowprops={"patchA": from_, "patchB": to, **arrow}, zorder=3)
@@ -57,25 +55,50 @@ def sentence_grid(sentences: Sequence[Sequence[str]], ends: Sequence[int] = ()) 
 
     Padding is hatched, and the cut is a thick line. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
     width, cut = max(map(len, sentences)), (len(sentences) + 1) // 2
-    figure = new_figure(9, 3.6)
-    with plt.style.context(STYLE):
+    with drawing(9, 3.6) as figure:
         axis = figure.subplots()
         for row, sentence in enumerate(sentences):
             for column in range(width):
                 word = sentence[column] if column < len(sentence) else None
-                look = {"facecolor": "white"} if word is not None else {"facecolor": "0.92", "hatch": "////"}
-                axis.add_patch(Rectangle((column, row), 1, 1, edgecolor="0.6", **look))
+                hatch = None if word is not None else "////"
+                axis.add_patch(Rectangle((column, row), 1, 1, facecolor="none", edgecolor=INK, hatch=hatch))
                 if word is not None:
-                    axis.text(column + 0.5, row + 0.5, word, ha="center", va="center", color="black")
-        axis.axhline(cut, color="black", linewidth=4)
+                    axis.text(column + 0.5, row + 0.5, word, ha="center", va="center")
+        axis.axhline(cut, color=INK, linewidth=4)
         for gpu, end in enumerate(ends):
             top, bottom = (0, cut) if gpu == 0 else (cut, len(sentences))
-            axis.plot([end, end], [top + 0.1, bottom - 0.1], "C1--", linewidth=4)
+            axis.plot([end, end], [top + 0.1, bottom - 0.1], "--", color=COLOURS[1], linewidth=4)
         middles = [cut / 2, (cut + len(sentences)) / 2]
         axis.set(xlim=(0, width + 0.05), ylim=(len(sentences), 0), xticks=[])
         axis.set_yticks(middles, ["GPU 0", "GPU 1"])
+    return figure
+
+
+def traffic(meter: Any) -> Figure:
+    """Draw what a meter of virtual GPUs has counted: bytes on each link, stacked by cause, and memory on each device.
+
+    Returns the matplotlib figure.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    links, names = sorted({row[1:3] for row in meter.rows}), sorted(meter.peak)
+    height = 0.4 * max(len(links), len(names))
+    with drawing(9, 1.4 + height, layout="constrained") as figure:
+        left, right = figure.subplots(1, 2)
+        start = [0] * len(links)
+        for cause, colour, hatch in zip(sorted({row[0] for row in meter.rows}), COLOURS, HATCHES, strict=False):
+            sizes = [meter.bytes(cause, *link) for link in links]
+            look = {"color": colour, "hatch": hatch, "edgecolor": ON_COLOUR, "linewidth": 0.5, "label": cause}
+            left.barh([" → ".join(link) for link in links], sizes, left=start, **look)
+            start = [a + b for a, b in zip(start, sizes, strict=True)]
+        right.barh(names, [meter.peak[name] for name in names], facecolor="none", edgecolor=INK, label="peak")
+        right.barh(names, [meter.memory[name] for name in names], height=0.4, label="now")
+        for axis, x, title in ((left, "bytes copied", "between devices"), (right, "bytes held", "on each device")):
+            axis.set(xlabel=x, title=title)
+            axis.xaxis.set_major_formatter(EngFormatter("B"))
+            if axis.patches:  # below the bars, where it hides none
+                axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / height), ncols=3)
     return figure

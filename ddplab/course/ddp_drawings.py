@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddplab.plots import DASHES, MARKERS, STYLE, new_figure
+from ddplab.plots import COLOURS, DASHES, INK, MARKERS, ON_COLOUR, drawing, rimmed, shades
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-OWN = ("C1", "C3", "C5", "C2")  # colours of the ranks' own curves
 HATCHES = ("///", "...", "xxx", "---")
 
 
@@ -20,20 +19,16 @@ def beside(one: Sequence[float], ranks: Sequence[Sequence[float]], what: str = "
 
     one: a number a step. ranks: for each rank as many. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
     mean = [sum(step) / len(ranks) for step in zip(*ranks, strict=True)]
-    figure = new_figure(8, 4.2)
-    with plt.style.context(STYLE):
+    with drawing(8, 4.2) as figure:
         axis = figure.subplots()
-        axis.plot(one, linewidth=6, alpha=0.4, label="one device")
-        axis.plot(mean, color="black", linewidth=1.2, label=f"{len(ranks)} ranks, the mean")
+        axis.plot(one, linewidth=6, label="one device")
+        axis.plot(mean, **rimmed(1.2), label=f"{len(ranks)} ranks, the mean")
         for rank, values in enumerate(ranks):
-            look = {"linestyle": DASHES[1 + rank % 3], "linewidth": 1.4, "color": OWN[rank % 4]}
+            look = {"linestyle": DASHES[1 + rank % 3], "linewidth": 1.4, "color": COLOURS[1 + rank % 7]}
             axis.plot(values, label=f"rank {rank} alone", **look)
         axis.set(xlabel="step", title=what)
         axis.legend()
-    figure.tight_layout()
     return figure
 
 
@@ -42,20 +37,16 @@ def differences(gaps: Mapping[str, Sequence[float]], lines: Mapping[str, float])
 
     gaps: name → a difference a step. lines: name → where it is drawn. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(8, 3.2)
-    with plt.style.context(STYLE):
+    with drawing(8, 3.2) as figure:
         axis = figure.subplots()
         for number, (name, values) in enumerate(gaps.items()):
             axis.semilogy(values, marker=MARKERS[number], markersize=4, label=name)
         for name, height in lines.items():
-            axis.axhline(height, color="black", linewidth=0.8)
+            axis.axhline(height, color=INK, linewidth=0.8)
             axis.annotate(name, (0, height), (0, -4), textcoords="offset points", va="top", fontsize=8)
         axis.set(xlabel="step", ylabel="difference, as a share", ylim=(1e-19, 1))
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(loc="upper right")
-    figure.tight_layout()
     return figure
 
 
@@ -68,10 +59,7 @@ def buckets_in_time(panels: Mapping[str, Sequence[Sequence[tuple[str, int, float
 
     A triangle is a layer, a bar is a bucket from where it leaves to where it is back. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(8, 2.4 * len(panels), layout="constrained")
-    with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
+    with drawing(8, 2.4 * len(panels), layout="constrained") as figure:
         axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
         for axis, (title, ranks) in zip(axes, panels.items(), strict=True):
             begin = min(seconds for events in ranks for _, _, seconds in events)
@@ -88,11 +76,11 @@ def buckets_in_time(panels: Mapping[str, Sequence[Sequence[tuple[str, int, float
 def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float]) -> None:
     for (what, number), ms in at.items():
         if what == "ready":
-            axis.plot(ms, rank - 0.25, "kv")
+            axis.plot(ms, rank - 0.25, "v", color=INK)
             axis.annotate(f"layer {number}", (ms, rank - 0.33), ha="center", fontsize=8)
         elif what == "leaves":
             low = rank - 0.1 + 0.15 * (number % 4)
-            look = {"hatch": HATCHES[number % 4], "color": f"C{number}", "edgecolor": "black", "alpha": 0.6}
+            look = {"hatch": HATCHES[number % 4], "color": COLOURS[number % 8], "edgecolor": ON_COLOUR}
             bar = axis.barh(low, at["back", number] - ms, 0.14, ms, **look)
             axis.bar_label(bar, [f" bucket {number}"], fontsize=7)
 
@@ -100,23 +88,20 @@ def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float]) -> No
 def masks(panels: Mapping[str, Sequence[Any]]) -> Figure:
     """Draw the dropout masks of ranks: a panel for each title, the ranks below one another with a line between them.
 
-    panels: title → for each rank a table (tensor or lists) of rows. An entry of 0 was dropped, and is drawn black.
+    panels: title → for each rank a table (tensor or lists) of rows. An entry of 0 was dropped, and is drawn grey.
     Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(8, 3.4, layout="constrained")
-    with plt.style.context(STYLE):
+    with drawing(8, 3.4, layout="constrained") as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (title, ranks) in zip(axes, panels.items(), strict=True):
             tables = [table.tolist() if hasattr(table, "tolist") else table for table in ranks]
             dropped = [[entry == 0 for entry in row] for table in tables for row in table]
-            axis.imshow(dropped, cmap="Greys", aspect="auto", interpolation="none", vmin=0, vmax=1)
+            axis.imshow(dropped, cmap=shades(), aspect="auto", interpolation="none", vmin=0, vmax=1)
             ticks, top = [], 0
             for table in tables:
                 ticks.append(top + len(table) / 2 - 0.5)
                 top += len(table)
                 if top < len(dropped):
-                    axis.axhline(top - 0.5, linewidth=4, color="C1")
+                    axis.axhline(top - 0.5, linewidth=4, color=COLOURS[1])
             axis.set(title=title, xlabel="entry", yticks=ticks, yticklabels=[f"rank {n}" for n in range(len(tables))])
     return figure

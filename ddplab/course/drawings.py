@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ddplab.plots import STYLE, new_figure
+from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing, rimmed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,13 +23,12 @@ def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Seque
     Boxes are filled in the order of the columns, from top to bottom. One whose sample was there before is hatched.
     Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
+    from matplotlib import colormaps
 
     left, depth = 0.0, max(len(rows) for rows in served.values())
-    colours = plt.get_cmap("cividis", size)
+    colours = colormaps["cividis"].resampled(size)
     width = sum(max(map(len, rows)) + 0.8 for rows in served.values())
-    figure = new_figure(0.42 * (width + 3), 0.42 * (depth + 2))
-    with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
+    with drawing(0.42 * (width + 3), 0.42 * (depth + 2)) as figure:
         axis = figure.subplots()
         for title, rows in served.items():
             columns, seen = max(map(len, rows)), set()
@@ -53,16 +52,15 @@ def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Seque
 
 
 def _box(axis: Axes, left: float, row: int, sample: int, colour: tuple[float, ...] | None) -> None:
-    """Draw one numbered box; without a colour it is a repeat: white and hatched, its number on a white patch."""
+    """Draw one numbered box; without a colour it is a repeat: empty and hatched, its number on a patch of ink."""
     from matplotlib.patches import Rectangle
 
-    face, hatch = colour or (1.0, 1.0, 1.0, 1.0), None if colour else "////"
-    patch = None if colour else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    ink = (
-        "white" if sum(face[:3]) < 1.37 else "black"
-    )  # so the contrast is 4.5 at least (WCAG 2.2), whatever the colour
-    axis.add_patch(Rectangle((left, row), 1, 1, facecolor=face, edgecolor="black", linewidth=0.8, hatch=hatch))
-    axis.text(left + 0.5, row + 0.5, sample, ha="center", va="center", fontsize=9, color=ink, bbox=patch)
+    face, hatch = colour or "none", None if colour else "////"
+    patch = None if colour else {"facecolor": INK, "edgecolor": "none", "pad": 1.5}
+    # the contrast is 4.5 at least (WCAG 2.2), whatever the colour
+    number = "white" if colour and sum(colour[:3]) < 1.37 else ON_COLOUR
+    axis.add_patch(Rectangle((left, row), 1, 1, facecolor=face, edgecolor=INK, linewidth=0.8, hatch=hatch))
+    axis.text(left + 0.5, row + 0.5, sample, ha="center", va="center", fontsize=9, color=number, bbox=patch)
 
 
 def exchanges(
@@ -79,27 +77,23 @@ def exchanges(
 
     Returns the matplotlib figure. Raises ValueError when a rank has not one thing for each moment.
     """
-
     panels = {title: [[_flat(held) for held in rank] for rank in ranks] for title, ranks in results.items()}
     if any(len(rank) != len(moments) for ranks in panels.values() for rank in ranks):
         raise ValueError(f"each rank must have returned one thing for each of: {', '.join(moments)}")
     widths = {t: [max(1, *map(len, column)) for column in zip(*ranks, strict=True)] for t, ranks in panels.items()}
     across = max(sum(w) + 1.5 * len(w) for w in widths.values()) + 2.5
     heights = [len(ranks) + 1.6 for ranks in panels.values()]
-    figure = new_figure(size * across, size * sum(heights))
-    axes = figure.subplots(len(panels), height_ratios=heights, squeeze=False)
-    for axis, (title, ranks), height in zip(axes[:, 0], panels.items(), heights, strict=True):
-        axis.set(xlim=(-2.5, across - 2.5), ylim=(height - 1, -1), aspect="equal")
-        axis.axis("off")
-        axis.set_title(title, fontsize=10, loc="left", pad=0)
-        _draw_states(axis, ranks, widths[title], moments)
-    figure.tight_layout(pad=0.3)
+    with drawing(size * across, size * sum(heights)) as figure:
+        axes = figure.subplots(len(panels), height_ratios=heights, squeeze=False)
+        for axis, (title, ranks), height in zip(axes[:, 0], panels.items(), heights, strict=True):
+            axis.set(xlim=(-2.5, across - 2.5), ylim=(height - 1, -1), aspect="equal")
+            axis.axis("off")
+            axis.set_title(title, fontsize=10, loc="left", pad=0)
+            _draw_states(axis, ranks, widths[title], moments)
     return figure
 
 
 def _draw_states(axis: Axes, ranks: list[list[list[float]]], widths: list[int], moments: Sequence[str]) -> None:
-    from matplotlib.patches import Rectangle
-
     for row, states in enumerate(ranks):
         axis.text(-0.4, row + 0.5, f"rank {row}", ha="right", va="center", fontsize=9)
         left, earlier = 0.0, states[0]
@@ -112,11 +106,20 @@ def _draw_states(axis: Axes, ranks: list[list[list[float]]], widths: list[int], 
                 axis.text(left, row + 0.5, "nothing", va="center", fontsize=8)
             for place, number in enumerate(held):
                 new = earlier[place : place + 1] != [number]
-                look = {"linewidth": 2, "facecolor": "#ffd9a8", "zorder": 2} if new else {"facecolor": "white"}
-                axis.add_patch(Rectangle((left + place, row + 0.08), 1, 0.84, edgecolor="black", **look))
-                axis.text(left + place + 0.5, row + 0.5, f"{number:g}", ha="center", va="center", fontsize=8,
-                          weight="bold" if new else "normal", zorder=3)  # fmt: skip
+                box(axis, left + place, row + 0.08, 1, 0.84, f"{number:g}", new, size=8)
             left, earlier = left + width + 1.5, held
+
+
+def box(axis: Axes, left: float, top: float, width: float, height: float, text: str, marked: bool, size: int) -> None:
+    """Draw a box with text in it; a marked one is filled, its frame thick and its text bold. size: of the text."""
+    from matplotlib.patches import Rectangle
+
+    frame, words = {"facecolor": "none", "linewidth": 0.8}, {}
+    if marked:
+        frame, words = {"facecolor": COLOURS[1], "linewidth": 2.5}, {"weight": "bold", "color": ON_COLOUR}
+    axis.add_patch(Rectangle((left, top), width, height, edgecolor=INK, zorder=1 + marked, **frame))
+    middle = left + width / 2, top + height / 2
+    axis.text(*middle, text, ha="center", va="center", fontsize=size, zorder=3, **words)
 
 
 def _flat(held: Any) -> list[float]:
@@ -138,14 +141,11 @@ def lanes(told: Mapping[str, Sequence[Mapping[str, Any]]], waits: Sequence[str],
 
     Returns the matplotlib figure. Raises KeyError when no row says what a rank is doing.
     """
-    import matplotlib.pyplot as plt
-
     if not any("doing" in row for rows in told.values() for row in rows):
         raise KeyError("nothing to draw: call log(doing=…) in each rank, before what it does next")
     ranks = {title: sorted({row["rank"] for row in rows if "doing" in row}) for title, rows in told.items()}
     heights = [len(lane) + 0.4 for lane in ranks.values()]
-    figure = new_figure(7.5, 0.45 * sum(heights) + 0.45 * len(told) + 0.3)
-    with plt.style.context([STYLE, {"hatch.linewidth": 0.6}]):
+    with drawing(7.5, 0.45 * sum(heights) + 0.45 * len(told) + 0.3) as figure:
         axes = figure.subplots(len(told), height_ratios=heights, squeeze=False)[:, 0]
         for axis, (title, rows) in zip(axes, told.items(), strict=True):
             begin = min(row["time"] for row in rows if "doing" in row)
@@ -157,7 +157,6 @@ def lanes(told: Mapping[str, Sequence[Mapping[str, Any]]], waits: Sequence[str],
             axis.set_title(title, fontsize=10, loc="left")
             axis.spines[["top", "right"]].set_visible(False)
         axes[-1].set_xlabel("seconds")
-    figure.tight_layout()
     return figure
 
 
@@ -165,15 +164,17 @@ def _draw_lane(axis: Axes, lane: int, said: list[tuple[float, str]], waits: Sequ
     for (start, doing), (end, _) in zip(said, [*said[1:], (seconds, "")], strict=True):
         if doing in ("returned", "died"):
             mark = {"returned": "o", "died": "X"}[doing]
-            axis.plot([start], [lane], mark, color="black", markersize=9, clip_on=False, zorder=3)
+            axis.plot([start], [lane], mark, color=INK, markersize=9, clip_on=False, zorder=3)
             axis.text(start + 0.02 * seconds, lane, doing, va="center", fontsize=9)
             return
         end = min(end, seconds)
-        look = {"facecolor": "#ffd9a8", "hatch": "////"} if doing in waits else {"facecolor": "#cfe3f5"}
-        axis.barh(lane, end - start, left=start, height=0.7, edgecolor="black", linewidth=0.8, **look)
+        colour, hatch = (COLOURS[1], "////") if doing in waits else (COLOURS[0], None)
+        look = {"facecolor": colour, "edgecolor": ON_COLOUR, "hatch": hatch, "linewidth": 0.8}
+        axis.barh(lane, end - start, left=start, height=0.7, **look)
         if end - start > 0.014 * seconds * len(doing):
-            patch = {"facecolor": "white", "edgecolor": "none", "pad": 1} if doing in waits else None
-            axis.text((start + end) / 2, lane, doing, ha="center", va="center", fontsize=9, bbox=patch)
+            patch = {"facecolor": colour, "edgecolor": "none", "pad": 1}
+            middle = (start + end) / 2
+            axis.text(middle, lane, doing, ha="center", va="center", fontsize=9, color=ON_COLOUR, bbox=patch)
 
 
 def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figure:
@@ -186,12 +187,10 @@ def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figu
     A column in which the ranks are at different places is hatched, one with different collectives has a thick frame.
     Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
     columns = max(len(row) for row in per_rank)
-    figure = new_figure(min(1.15 * columns + 0.9, 11), 0.62 * len(per_rank) + 0.4)
-    with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
+    with drawing(min(1.15 * columns + 0.9, 11), 0.62 * len(per_rank) + 0.4) as figure:
         axis = figure.subplots()
         for column in range(columns):
             here = [row[column] for row in per_rank if column < len(row)]
@@ -201,19 +200,20 @@ def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figu
                 if column >= len(row):
                     continue
                 where, which = row[column]
-                look = {"facecolor": "#ffd9a8", "hatch": "////"} if apart else {"facecolor": "white"}
-                box = Rectangle((column, lane), 0.94, 0.88, edgecolor="black", linewidth=2.5 if broken else 0.8, **look)
-                axis.add_patch(box)
-                patch = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if apart else None
-                axis.text(
-                    column + 0.47, lane + 0.44, f"{where}\n{which}", ha="center", va="center", fontsize=8, bbox=patch
-                )
+                place, words = ((column, lane), 0.94, 0.88), {"fontsize": 8}
+                if apart:
+                    words |= {"color": ON_COLOUR, "bbox": {"facecolor": COLOURS[1], "edgecolor": "none", "pad": 0.8}}
+                    axis.add_patch(
+                        Rectangle(*place, facecolor=COLOURS[1], edgecolor=ON_COLOUR, linewidth=0, hatch="////")
+                    )
+                frame = Rectangle(*place, facecolor="none", edgecolor=INK, linewidth=2.5 if broken else 0.8)
+                axis.add_patch(frame)
+                axis.text(column + 0.47, lane + 0.44, f"{where}\n{which}", ha="center", va="center", **words)
             axis.text(column + 0.47, -0.1, str(column + first), ha="center", va="bottom", fontsize=8, style="italic")
         for lane in range(len(per_rank)):
             axis.text(-0.1, lane + 0.44, f"rank {lane}", ha="right", va="center", fontsize=9)
         axis.set(xlim=(-0.6, columns), ylim=(len(per_rank), -0.4))
         axis.axis("off")
-    figure.tight_layout()
     return figure
 
 
@@ -226,19 +226,15 @@ def bytes_held(table: Mapping[str, Mapping[str, float]], limit: float, limit_nam
 
     Every part has a colour and a hatching of its own. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
     parts = list(next(iter(table.values())))
-    figure = new_figure(8, 0.42 * len(table) + 1.2)
-    with plt.style.context([STYLE, {"hatch.linewidth": 0.6}]):
+    with drawing(8, 0.42 * len(table) + 1.2) as figure:
         axis = figure.subplots()
         left = [0.0] * len(table)
         for part, hatch in zip(parts, ["", "//", "xx", ".."], strict=False):
             widths = [row[part] for row in table.values()]
-            axis.barh(list(table), widths, left=left, hatch=hatch, label=part, edgecolor="white")
+            axis.barh(list(table), widths, left=left, hatch=hatch, label=part, edgecolor=ON_COLOUR)
             left = [start + width for start, width in zip(left, widths, strict=True)]
-        axis.axvline(limit, color="black", linestyle="--", label=limit_name)
+        axis.axvline(limit, linestyle="--", label=limit_name, **rimmed(1.5))
         axis.set(xlabel="bytes a parameter", xlim=(0, 1.55 * max(left)), ylim=(len(table) - 0.4, -0.6))
         axis.legend(loc="lower right", fontsize=8)
-    figure.tight_layout()
     return figure

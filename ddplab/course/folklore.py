@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from ddplab.course.claims import VERDICTS
 from ddplab.course.controls import claims_board
-from ddplab.plots import STYLE, new_figure
+from ddplab.plots import ON_COLOUR, drawing
 from ddplab.screen import live
 from ddplab.tables import markdown_table, marked
 
@@ -89,16 +89,15 @@ def verdicts_by_text(boxes: Iterable[Box], texts: Mapping[str, range]) -> Figure
 
     Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
     boxes, left = list(boxes), [0] * len(texts)
-    figure = new_figure(8, 3)
-    with plt.style.context(STYLE):
+    with drawing(8, 3) as figure:
         axis = figure.add_subplot(xlabel="claims")
         for verdict, hatch in HATCHES.items():
             counts = [sum(it.verdict == verdict and it.row in rows for it in boxes) for rows in texts.values()]
-            bars = axis.barh([*texts], counts, left=left, hatch=hatch, edgecolor="white", label=verdict)
-            axis.bar_label(bars, [count or "" for count in counts], label_type="center", backgroundcolor="white")
+            bars = axis.barh([*texts], counts, left=left, hatch=hatch, edgecolor=ON_COLOUR, label=verdict)
+            patch = {"facecolor": bars[0].get_facecolor(), "edgecolor": "none", "pad": 1}
+            numbers = [count or "" for count in counts]
+            axis.bar_label(bars, numbers, label_type="center", color=ON_COLOUR, bbox=patch)
             left = [before + count for before, count in zip(left, counts, strict=True)]
         axis.invert_yaxis()
         axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=5)

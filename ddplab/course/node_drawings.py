@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import STYLE, new_figure
+from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,19 +17,15 @@ def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
     local, node: LOCAL_RANK and GROUP_RANK of rank 0, 1, 2, … A grey band marks the GPUs that a node has. Returns the
     matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
     ranks = list(range(len(local)))
-    figure = new_figure(6, 3)
-    with plt.style.context(STYLE):
+    with drawing(6, 3) as figure:
         axis = figure.subplots()
-        axis.axhspan(-0.4, max(local) + 0.4, color="0.9", label="GPUs that a node has")
+        axis.axhspan(-0.4, max(local) + 0.4, color=INK, alpha=0.2, label="GPUs that a node has")
         axis.plot(ranks, ranks, "X:", markersize=10, label="cuda:{RANK}")
         axis.plot(ranks, local, "o", markersize=16, fillstyle="none", label="cuda:{LOCAL_RANK}")
         axis.set_xticks(ranks, [f"RANK {rank}\nnode {node[rank]}" for rank in ranks])
         axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])
         axis.legend()
-    figure.tight_layout()
     return figure
 
 
@@ -39,15 +35,15 @@ def stays(seen: Sequence[tuple[int, str, int, int, int]], length: int = 20) -> F
     seen: (first step, server, rank, world size, images a step) of each stay, `length` steps each. A bar is hatched
     where the server was a rank other than 0. Returns the matplotlib figure.
     """
-    figure = new_figure(9, 3)
-    axis = figure.subplots()
-    for step, server, rank, size, images in seen:
-        axis.barh(server, length, left=step, hatch="//" * rank, color="0.8", edgecolor="black")
-        text = f"RANK {rank} of {size}\n{images} images a step"
-        axis.text(step + length / 2, server, text, ha="center", va="center", backgroundcolor="white")
-    end = max(step for step, *_ in seen) + length
-    axis.set(xlabel="step", xticks=range(0, end + 1, length))
-    figure.tight_layout()
+    with drawing(9, 3) as figure:
+        axis = figure.subplots()
+        for step, server, rank, size, images in seen:
+            axis.barh(server, length, left=step, hatch="//" * rank, color=COLOURS[0], edgecolor=ON_COLOUR)
+            text = f"RANK {rank} of {size}\n{images} images a step"
+            patch = {"facecolor": COLOURS[0], "edgecolor": "none", "pad": 2}
+            axis.text(step + length / 2, server, text, ha="center", va="center", color=ON_COLOUR, bbox=patch)
+        end = max(step for step, *_ in seen) + length
+        axis.set(xlabel="step", xticks=range(0, end + 1, length))
     return figure
 
 
@@ -56,30 +52,22 @@ def fall_back(places: Sequence[int], around: int = 6) -> Figure:
 
     Returns the matplotlib figure. Raises ValueError when the curve never falls back.
     """
-    import matplotlib.pyplot as plt
-
     falls = [n for n in range(1, len(places)) if places[n] <= places[n - 1]]
     if not falls:
         raise ValueError("the curve never falls back")
     first, last = max(0, falls[0] - around), min(len(places), falls[-1] + around)
-    figure = new_figure(6, 3)
-    with plt.style.context(STYLE):
+    with drawing(6, 3) as figure:
         axis = figure.subplots()
         axis.plot(range(first, last), places[first:last], "o-", markersize=4)
         axis.set(xlabel="steps of the rank, in both attempts", ylabel="place in the training")
-    figure.tight_layout()
     return figure
 
 
 def distances(forgot: Mapping[str, float]) -> Figure:
     """Draw a bar for each thing that was forgotten: how far the weights then end from those of the calm run."""
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(7, 3)
-    with plt.style.context(STYLE):
+    with drawing(7, 3) as figure:
         axis = figure.subplots()
         axis.bar_label(axis.barh(list(forgot), list(forgot.values())), fmt="{:.1%}", padding=3)
         axis.set(xlabel="how far the final weights are from the calm run's", xlim=(0, 1.2 * max(forgot.values())))
         axis.invert_yaxis()
-    figure.tight_layout()
     return figure

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import STYLE, new_figure
+from ddplab.course.drawings import box
+from ddplab.plots import COLOURS, ON_COLOUR, drawing, rimmed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,33 +18,25 @@ def arrivals(visits: Sequence[tuple[float, float]]) -> Figure:
 
     visits: of each rank, when it came and when it got away, in seconds of one clock. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
-
     first, last = min(came for came, _ in visits), max(came for came, _ in visits)
-    figure = new_figure(7, 0.4 * len(visits) + 0.8)
-    with plt.style.context(STYLE):
+    with drawing(7, 0.4 * len(visits) + 0.8) as figure:
         axis = figure.subplots()
         for rank, (came, left) in enumerate(visits):
-            axis.barh(rank, left - came, left=came - first, color="#A2C8EC", edgecolor="black", hatch="//")
-        axis.axvline(last - first, color="black", linestyle="--")
+            axis.barh(rank, left - came, left=came - first, color=COLOURS[0], edgecolor=ON_COLOUR, hatch="//")
+        axis.axvline(last - first, linestyle="--", **rimmed(1.5))
         axis.set_yticks(range(len(visits)), [f"rank {rank}" for rank in range(len(visits))])
         axis.invert_yaxis()
         axis.set_xlabel("seconds")
-    figure.tight_layout()
     return figure
 
 
 def message_costs(sizes: Sequence[int], seconds: Sequence[float]) -> Figure:
     """Draw what one message takes, both axes logarithmic. sizes: bytes of each message. Returns the figure."""
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(6, 3)
-    with plt.style.context(STYLE):
+    with drawing(6, 3) as figure:
         axis = figure.subplots()
         axis.loglog(sizes, seconds, "o-")
         axis.set(xlabel="bytes in the message", ylabel="seconds on its way")
         axis.grid(alpha=0.3)
-    figure.tight_layout()
     return figure
 
 
@@ -56,24 +49,18 @@ def inherited(parent: Mapping[str, str], children: Mapping[str, Mapping[str, str
     What is as it is in the parent is bold, in a thick frame. Returns the matplotlib figure.
     """
     rows = max(len(parent), *map(len, children.values()))
-    figure = new_figure(1.9 * (len(children) + 1), 0.42 * (rows + 1))
-    axis = figure.subplots()
-    axis.set(xlim=(0, 3 * (len(children) + 1)), ylim=(rows, -0.9))
-    axis.axis("off")
-    _draw_process(axis, 0, "the parent", parent, {})
-    for place, (way, holds) in enumerate(children.items(), 1):
-        _draw_process(axis, 3 * place, f"child by {way}", holds, parent)
-    figure.tight_layout(pad=0.2)
+    with drawing(1.9 * (len(children) + 1), 0.42 * (rows + 1)) as figure:
+        axis = figure.subplots()
+        axis.set(xlim=(0, 3 * (len(children) + 1)), ylim=(rows, -0.9))
+        axis.axis("off")
+        _draw_process(axis, 0, "the parent", parent, {})
+        for place, (way, holds) in enumerate(children.items(), 1):
+            _draw_process(axis, 3 * place, f"child by {way}", holds, parent)
     return figure
 
 
 def _draw_process(axis: Axes, left: float, title: str, holds: Mapping[str, str], parent: Mapping[str, str]) -> None:
-    from matplotlib.patches import Rectangle
-
     axis.text(left + 1.4, -0.2, title, ha="center", fontsize=10, style="italic")
     for row, (what, how) in enumerate(holds.items()):
         same = parent.get(what) == how
-        look = {"linewidth": 2.5, "facecolor": "#ffd9a8"} if same else {"linewidth": 0.8, "facecolor": "white"}
-        axis.add_patch(Rectangle((left + 0.05, row + 0.06), 2.7, 0.88, edgecolor="black", **look))
-        axis.text(left + 1.4, row + 0.5, f"{what}: {how}", ha="center", va="center", fontsize=9, color="black",
-                  weight="bold" if same else "normal")  # fmt: skip
+        box(axis, left + 0.05, row + 0.06, 2.7, 0.88, f"{what}: {how}", same, size=9)

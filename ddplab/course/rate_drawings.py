@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import MARKERS, STYLE, new_figure
+from ddplab.plots import COLOURS, INK, MARKERS, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,18 +17,14 @@ def schedules(rates: Mapping[str, Sequence[float]]) -> Figure:
 
     rates: what the run is → the rate of each of its updates, as a share of the peak.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(8, 3.4)
-    with plt.style.context(STYLE):
+    with drawing(8, 3.4) as figure:
         axis = figure.subplots()
         for n, (name, drawn) in enumerate(rates.items()):
             (line,) = axis.plot(drawn, linewidth=max(1.5, 4.5 - 1.5 * n))
-            mark = {"marker": MARKERS[n % 8], "color": line.get_color(), "markeredgecolor": "black", "markersize": 9}
+            mark = {"marker": MARKERS[n % 8], "color": line.get_color(), "markeredgecolor": INK, "markersize": 9}
             axis.plot([len(drawn) - 1], [drawn[-1]], linestyle="", label=f"{name}: {len(drawn)} updates", **mark)
         axis.set(xlabel="update", ylabel="rate, as a share of the peak", ylim=(-0.05, 1.08))
         axis.legend()
-    figure.tight_layout()
     return figure
 
 
@@ -39,20 +35,16 @@ def valleys(losses: Mapping[str, Mapping[int, Tensor]], rates: Mapping[str, Tens
         losses: optimiser → batch → the loss of each rate.
         rates: optimiser → its rates.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(9, 3.8)
-    with plt.style.context(STYLE):
+    with drawing(9, 3.8) as figure:
         panels = figure.subplots(1, len(losses), squeeze=False)[0]
         for axis, (kind, by_batch) in zip(panels, losses.items(), strict=True):
             for n, (batch, loss) in enumerate(by_batch.items()):
                 mark, lowest = MARKERS[n % 8], int(loss.argmin())
                 axis.loglog(rates[kind], loss, mark + "-", markersize=3, linewidth=1, label=f"batch {batch}")
-                ring = {"marker": mark, "color": "black", "markersize": 9, "fillstyle": "none"}
+                ring = {"marker": mark, "color": INK, "markersize": 9, "fillstyle": "none"}
                 axis.plot([float(rates[kind][lowest])], [float(loss[lowest])], **ring)
             axis.set(title=kind, xlabel="learning rate", ylabel="test loss", ylim=(0.06, 3))
         panels[0].legend(fontsize=8)
-    figure.tight_layout()
     return figure
 
 
@@ -64,19 +56,15 @@ def best_rates(best: Mapping[str, Tensor], batches: Sequence[int], powers: Mappi
         batches: the batch sizes.
         powers: optimiser → the exponent of the rule, a line that starts at the first batch's mean.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(9, 3.4)
-    with plt.style.context(STYLE):
+    with drawing(9, 3.4) as figure:
         panels = figure.subplots(1, len(best), squeeze=False)[0]
         for axis, (kind, found) in zip(panels, best.items(), strict=True):
             middle, power = found.log().mean(dim=1).exp(), powers[kind]
             rule = [float(middle[0]) * (batch / batches[0]) ** power for batch in batches]
-            axis.loglog(batches, rule, "k--", label=f"exponent {power:g}")
-            axis.loglog(batches, found, "x", color="C1", alpha=0.6)
-            axis.loglog(batches, middle, "C0o-", label="best rate, mean of the orders")
+            axis.loglog(batches, rule, "--", color=INK, label=f"exponent {power:g}")
+            axis.loglog(batches, found, "x", color=COLOURS[1])
+            axis.loglog(batches, middle, "o-", color=COLOURS[0], label="best rate, mean of the orders")
             axis.set(title=kind, xlabel="batch", ylabel="best rate", xticks=batches, xticklabels=batches)
             axis.minorticks_off()
             axis.legend(fontsize=8)
-    figure.tight_layout()
     return figure

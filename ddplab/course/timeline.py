@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ddplab.plots import STYLE, new_figure
+from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,31 +204,26 @@ def _without(spans: list[Span], others: list[Span]) -> list[Span]:
 # ------------------------------------------------------------------ the picture
 
 BARS = {  # colour and hatch of a bar; a phase with a name of its own gets the last
-    "data": ("#FFBC79", "..."),
-    "forward": ("#5F9ED1", ""),
-    "backward": ("#A2C8EC", "///"),
-    "optimiser": ("#C85200", "xxx"),
-    "": ("#CFCFCF", "++"),
-    "hidden communication": ("white", ""),
-    "exposed communication": ("black", ""),
+    "data": (COLOURS[1], "..."),
+    "forward": (COLOURS[0], ""),
+    "backward": (COLOURS[2], "///"),
+    "optimiser": (COLOURS[3], "xxx"),
+    "": (COLOURS[4], "++"),
+    "hidden communication": ("none", ""),
+    "exposed communication": (INK, ""),
 }
 
 
-def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "", axis: Any = None) -> Figure:
-    """Draw what each rank did: its phases above, its communication below, white where hidden, black where exposed.
+def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "") -> Figure:
+    """Draw what each rank did: its phases above, its communication below, empty where hidden, full where exposed.
 
-    rows_per_rank: what `record` gave on each rank, the `results` of a launch. axis: draw there, instead of in a new
-    figure; several drawings then share a legend and a scale.
-
-    Returns the matplotlib figure.
+    rows_per_rank: what `record` gave on each rank, the `results` of a launch. Returns the matplotlib figure.
     """
-    import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
     begin = min(row.start for rows in rows_per_rank for row in rows)
-    figure = None if axis else new_figure(9, 1.3 + 0.8 * len(rows_per_rank), layout="constrained")
-    with plt.style.context([STYLE, {"hatch.linewidth": 0.5}]):
-        axis = axis or figure.subplots()
+    with drawing(9, 1.3 + 0.8 * len(rows_per_rank), layout="constrained") as figure:
+        axis = figure.subplots()
         used: dict[str, Any] = {}
         for rank, rows in enumerate(rows_per_rank):
             bars = [(row.name, [row[2:4]], rank - 0.34) for row in rows if row.kind == "phase"]
@@ -236,11 +231,12 @@ def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "", axis: Any = No
             bars.append(("exposed communication", exposed(rows), rank + 0.06))
             for name, spans, top in bars:
                 colour, hatch = BARS.get(name, BARS[""])
-                look = {"facecolor": colour, "hatch": hatch, "edgecolor": "black", "linewidth": 0.5}
+                look = {"facecolor": colour, "hatch": hatch, "edgecolor": INK if colour == "none" else ON_COLOUR}
+                look["linewidth"] = 0.5
                 axis.broken_barh([(start - begin, end - start) for start, end in spans], (top, 0.32), **look)
                 used.setdefault(name, Patch(label=name, **look))
         ranks = range(len(rows_per_rank))
         axis.set(xlabel="ms", title=title, yticks=ranks, yticklabels=[f"rank {rank}" for rank in ranks])
         axis.set_ylim(len(ranks) - 0.5, -0.5)
         axis.legend(handles=list(used.values()), fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return axis.figure
+    return figure

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from ddplab.plots import DASHES, MARKERS, STYLE, new_figure
+from ddplab.plots import DASHES, INK, MARKERS, ON_COLOUR, drawing, shades
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,13 +19,10 @@ HATCHES = ("", "///", "...", "xxx", "---")
 
 def images(pictures: Tensor, labels: Tensor) -> Figure:
     """Draw images, (n, 1, height, width), in a row, each with its label above."""
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(0.8 * len(pictures), 1.1)
-    with plt.style.context(STYLE):
+    with drawing(0.8 * len(pictures), 1.1) as figure:
         axes = figure.subplots(1, len(pictures), squeeze=False)[0]
         for axis, picture, label in zip(axes, pictures, labels, strict=True):
-            axis.imshow(picture[0].tolist(), cmap="gray_r")
+            axis.imshow(picture[0].tolist(), cmap=shades())
             axis.set_title(int(label), fontsize=10)
             axis.set(xticks=[], yticks=[])
     return figure
@@ -36,16 +33,12 @@ def sorted_losses(losses: Sequence[float], whole: float, of: str) -> Figure:
 
     of: what the line is the loss of, for the legend.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(6, 3)
-    with plt.style.context(STYLE):
+    with drawing(6, 3) as figure:
         axis = figure.subplots()
         axis.plot(sorted(losses), "o", markersize=3, label="one batch each, sorted")
-        axis.axhline(whole, color="black", linestyle="--", label=of)
+        axis.axhline(whole, color=INK, linestyle="--", label=of)
         axis.set(xlabel="batches", ylabel="loss of one and the same model")
         axis.legend()
-    figure.tight_layout()
     return figure
 
 
@@ -56,16 +49,12 @@ def step_times(times: Mapping[int, Sequence[float]], shown: int) -> Figure:
         times: batch size → the seconds of forward, backward and update.
         shown: the batch size whose phases are drawn.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(9, 3)
-    with plt.style.context(STYLE):
+    with drawing(9, 3) as figure:
         bars, curve = figure.subplots(1, 2)
         bars.bar(["forward", "backward", "update"], [1000 * seconds for seconds in times[shown]])
         bars.set(ylabel="milliseconds", title=f"one step, batch {shown}")
         curve.loglog(list(times), [size / sum(phases) for size, phases in times.items()], "o-")
         curve.set(xlabel="batch size", ylabel="images per second", title="throughput")
-    figure.tight_layout()
     return figure
 
 
@@ -74,20 +63,16 @@ def memory_bars(held: Mapping[str, Mapping[str, int]]) -> Figure:
 
     held: a bar's name → what it is made of, from the bottom up: name → bytes. Every bar has the same names.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(1.5 * len(held) + 3, 3.4)
-    with plt.style.context([STYLE, {"hatch.linewidth": 0.6}]):
+    with drawing(1.5 * len(held) + 3, 3.4) as figure:
         axis = figure.subplots()
         bottoms = [0.0] * len(held)
         for name, hatch in zip(next(iter(held.values())), HATCHES, strict=False):
             heights = [parts[name] / 1000 for parts in held.values()]
-            axis.bar(list(held), heights, 0.6, bottoms, hatch=hatch, edgecolor="black", linewidth=0.6, label=name)
+            axis.bar(list(held), heights, 0.6, bottoms, hatch=hatch, edgecolor=ON_COLOUR, linewidth=0.6, label=name)
             bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
         axis.set(ylabel="kilobytes")
         handles, names = axis.get_legend_handles_labels()
         axis.legend(handles[::-1], names[::-1], loc="upper left")  # in the order of the bars, from the top down
-    figure.tight_layout()
     return figure
 
 
@@ -98,10 +83,7 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
         runs: title → the metrics of a run.    column: what was logged, drawn against the step.
         top: the upper edge; what is above it, or not a number, is drawn there.    what: what a rank stands for.
     """
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(3.0 * len(runs), 2.8)
-    with plt.style.context(STYLE):
+    with drawing(3.0 * len(runs), 2.8) as figure:
         axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
         for axis, (title, metrics) in zip(axes, runs.items(), strict=True):
             for rank in sorted({row["rank"] for row in metrics if column in row}):
@@ -112,32 +94,24 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
             axis.set(xlabel="epoch", title=title, ylim=(0, top))
         axes[0].set_ylabel(column)
         axes[-1].legend(fontsize=8)
-    figure.tight_layout()
     return figure
 
 
 def root_line(sizes: Sequence[int], errors: Sequence[float]) -> Figure:
     """Draw the gradient's relative error against the batch size, beside the line of 1/√B through the first point."""
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(6, 3.4)
-    with plt.style.context(STYLE):
+    with drawing(6, 3.4) as figure:
         axis = figure.subplots()
         axis.loglog(sizes, errors, "o", label="measured")
-        axis.loglog(sizes, [errors[0] * (sizes[0] / size) ** 0.5 for size in sizes], "k--", label="1 / √B")
-        axis.axhline(1, color="gray", linestyle=":", label="as long as the gradient")
+        axis.loglog(sizes, [errors[0] * (sizes[0] / size) ** 0.5 for size in sizes], "--", color=INK, label="1 / √B")
+        axis.axhline(1, color=INK, linestyle=":", label="as long as the gradient")
         axis.set(xlabel="batch size B", ylabel="rms error, relative")
         axis.legend()
-    figure.tight_layout()
     return figure
 
 
 def epochs_and_updates(metrics: Metrics, names: Sequence[Any]) -> Figure:
     """Draw the logged `loss` of each rank twice: against `epoch`, and against `updates`. names: what the ranks are."""
-    import matplotlib.pyplot as plt
-
-    figure = new_figure(9, 3.4)
-    with plt.style.context(STYLE):
+    with drawing(9, 3.4) as figure:
         axes = figure.subplots(1, 2, sharey=True)
         for axis, across in zip(axes, ("epoch", "updates"), strict=True):
             for rank, name in enumerate(names):
@@ -146,5 +120,4 @@ def epochs_and_updates(metrics: Metrics, names: Sequence[Any]) -> Figure:
             axis.set(xlabel=across)
         axes[0].set(ylabel="loss, all training images")
         axes[0].legend(fontsize=8)
-    figure.tight_layout()
     return figure

@@ -20,7 +20,7 @@ from ddplab.course.controls import choices
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.launcher import launch
-from ddplab.plots import DASHES, MARKERS, STYLE, chart, new_figure
+from ddplab.plots import DASHES, MARKERS, charts, tiles
 from ddplab.screen import live
 from ddplab.tables import html_table, text_table
 from ddplab.worker import log
@@ -132,19 +132,14 @@ class SideBySide:
 
     def figure(self) -> Figure:
         """Draw the loss against the epoch: a chart for each setting, a line for each seed."""
-        import matplotlib.pyplot as plt
-
-        figure = new_figure(3.2 * len(self.trials), 2.8, layout="constrained")
-        with plt.style.context(STYLE):
-            axes = figure.subplots(1, len(self.trials), sharey=True, squeeze=False)
-            for axis, trial in zip(axes[0], self.trials, strict=True):
+        with tiles(len(self.trials), 3.2, 2.6) as axes:
+            for axis, trial in zip(axes, self.trials, strict=True):
                 for seed, points in trial.curves().items():
                     look = {"linestyle": DASHES[seed % 4], "marker": MARKERS[seed % 8], "markersize": 3}
                     axis.plot(*zip(*points, strict=True), **look, label=f"seed {seed}")
-                axis.set(xlabel="epoch", ylim=(0, TOP), title=trial.name)
-            axes[0, 0].set_ylabel("training loss")
-            axes[0, 0].legend()
-        return figure
+                axis.set(xlabel="epoch", ylabel="training loss", ylim=(0, TOP), title=trial.name)
+            axes[0].legend()
+        return axes[0].figure
 
     # -------------------------------------------------------------- live
 
@@ -195,16 +190,14 @@ class SideBySide:
     def _page(self, busy: bool) -> str:
         if not self.trials:
             return '<div role="status">Nothing trained yet: choose, and press Train.</div>'
-        box = (0, self.epochs, 0, TOP)
-        charts = [chart(t.name, t.curves(), 100, i * 300, "epoch", box) for i, t in enumerate(self.trials)]
-        label = html.escape("training loss against the epoch: " + "; ".join(trial.name for trial in self.trials))
-        width = 300 * len(charts)
+        drawn = [(trial.name, trial.curves()) for trial in self.trials]
+        what = "training loss against the epoch: " + "; ".join(name for name, _ in drawn)
         return (
             f'<div role="status">{"Training …" if busy else "Trained."}</div>'
-            f'<svg role="img" aria-label="{label}" viewBox="0 0 {width} 170" '
-            f'style="width:{width}px;max-width:100%;font:11px sans-serif">{"".join(charts)}</svg>'
-            f"<div>Training loss against the epoch, one chart for each setting, one line for each seed. What is above "
-            f"{TOP:g} is drawn at the top.</div>" + html_table(self.heads, [trial.facts() for trial in self.trials])
+            + charts(drawn, what, 100, "epoch", (0, self.epochs, 0, TOP))
+            + "<div>Training loss against the epoch, one chart for each setting, one line for each seed. "
+            + f"What is above {TOP:g} is drawn at the top.</div>"
+            + html_table(self.heads, [trial.facts() for trial in self.trials])
         )
 
 

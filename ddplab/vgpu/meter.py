@@ -3,15 +3,6 @@
 import threading
 from collections import defaultdict
 
-_LOOKS = {  # matplotlib's tableau-colorblind10, and a hatch, so that colour is not the only sign
-    "replicate": ("#006ba4", ""),
-    "scatter": ("#ff800e", "///"),
-    "gather": ("#ababab", "..."),
-    "reduce": ("#595959", "\\\\"),
-    ".to": ("#5f9ed1", "xx"),
-    ".item()": ("#c85200", "++"),
-}
-
 
 def _called(gpu: int | None) -> str:
     return "cpu" if gpu is None else f"vgpu:{gpu}"
@@ -99,33 +90,6 @@ class Meter:
 
         tables = [line(head, "th") + "".join(line(row, "td") for row in rows) for head, *rows in self._tables()]
         return "".join(f"<table>{table}</table>" for table in tables)
-
-    def plot(self):
-        """A matplotlib Figure: bytes on each link, stacked by cause, and memory on each device."""
-        from matplotlib.figure import Figure
-        from matplotlib.ticker import EngFormatter
-
-        links, names = sorted({row[1:3] for row in self.rows}), sorted(self.peak)
-        figure = Figure(figsize=(9, 1.2 + 0.4 * max(len(links), len(names))), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        start = [0] * len(links)
-        for cause in sorted({row[0] for row in self.rows}):
-            sizes = [self.bytes(cause, *link) for link in links]
-            colour, hatch = _LOOKS[cause]
-            look = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": cause}
-            left.barh([" → ".join(link) for link in links], sizes, left=start, **look)
-            start = [a + b for a, b in zip(start, sizes, strict=True)]
-        right.barh(names, [self.peak[n] for n in names], color="#c8c8c8", label="peak")
-        right.barh(names, [self.memory[n] for n in names], height=0.4, color="#006ba4", label="now")
-        for axes, x, title in (
-            (left, "bytes copied", "between devices"),
-            (right, "bytes held", "on each device"),
-        ):
-            axes.set(xlabel=x, title=title)
-            axes.xaxis.set_major_formatter(EngFormatter("B"))
-            if axes.patches:  # below the bars, where it hides none
-                axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3)
-        return figure
 
 
 meter = Meter()

@@ -3,7 +3,8 @@
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from ddplab.course.dataparallel_drawings import one_forward, sentence_grid
+from ddplab.course.dataparallel_drawings import one_forward, sentence_grid, traffic
+from ddplab.vgpu.meter import Meter
 
 matplotlib.use("Agg")
 
@@ -46,3 +47,16 @@ def test_dashed_lines_end_each_gpus_result():
     first, second = axis.lines[1:]
     assert list(first.get_xdata()) == [2, 2] and list(second.get_xdata()) == [1, 1]
     assert max(first.get_ydata()) < 2 < min(second.get_ydata()) and second.get_linestyle() == "--"
+
+
+def test_bytes_on_a_link_are_stacked_by_cause_and_every_device_has_its_peak():
+    meter = Meter()
+    for cause, source, target, nbytes in (("scatter", 0, 1, 8), ("replicate", 0, 1, 100), ("gather", 1, 0, 4)):
+        meter.count(cause, source, target, nbytes)
+    for nbytes in (7, -5):
+        meter.hold(1, nbytes)
+    links, held = traffic(meter).axes
+    bars = {(bar.get_y() + bar.get_height() / 2, bar.get_x(), bar.get_width()) for bar in links.patches}
+    assert {(0, 0, 100), (0, 100, 8), (1, 0, 4)} <= {tuple(map(round, bar)) for bar in bars}
+    assert len({bar.get_hatch() for bar in links.patches}) == 3
+    assert [bar.get_width() for bar in held.patches] == [7, 2]

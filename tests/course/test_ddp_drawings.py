@@ -39,7 +39,7 @@ def test_a_bar_is_a_bucket_from_where_it_leaves_to_where_it_is_back():
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["rank 0", "rank 1"]
 
 
-def test_masks_are_black_where_an_entry_was_dropped_with_a_line_between_ranks():
+def test_masks_are_grey_where_an_entry_was_dropped_with_a_line_between_ranks():
     tables = [torch.tensor([[0.0, 2.0]]), torch.tensor([[2.0, 0.0]])]
     one, other = masks({"alike": tables[:1] * 2, "apart": tables}).axes
     assert other.images[0].get_array().tolist() == [[True, False], [False, True]]

@@ -164,11 +164,3 @@ def test_the_picture_has_every_bar_and_names_what_it_shows():
     middles = [collection.get_datalim(axis.transData).y0 for collection in axis.collections]
     assert max(middles[: len(middles) // 2]) < 0.5 < min(middles[len(middles) // 2 :])  # rank 0's bars above rank 1's
     assert axis.get_ylim() == (1.5, -0.5)
-
-
-def test_drawings_may_share_a_figure():
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2)
-    assert draw([ONE_STEP], axis=axes[1]) is figure and axes[1].collections and not axes[0].collections
-    plt.close(figure)

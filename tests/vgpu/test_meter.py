@@ -97,5 +97,3 @@ def test_the_meter_is_readable(two):
     assert text.splitlines()[0].split() == ["cause", "from", "to", "copies", "bytes"]
     assert ["replicate", "vgpu:0", "vgpu:1", "1", "16"] in [line.split() for line in text.splitlines()]
     assert "bytes held" in text and "<table>" in two.meter._repr_html_()
-    figure = two.meter.plot()
-    assert len(figure.axes) == 2 and figure.axes[0].get_xlabel() == "bytes copied"

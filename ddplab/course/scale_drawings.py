@@ -1,0 +1,46 @@
+"""Pictures of scaling: what was measured beside the ideal and the machine's limit, and what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def strong_and_weak(ranks: Sequence[int], strong: Sequence[float], weak: Sequence[float], places: int) -> Figure:
+    """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
+
+    ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
+
+    Returns the matplotlib figure.
+    """
+    panels = {
+        "strong scaling: speed-up": (strong, list(ranks)),
+        "weak scaling: efficiency": (weak, [1 for _ in ranks]),
+    }
+    with drawing(9, 3.4) as figure:
+        axes = figure.subplots(1, 2)
+        for axis, (title, (measured, ideal)) in zip(axes, panels.items(), strict=True):
+            limit = [best * min(n, places) / n for best, n in zip(ideal, ranks, strict=True)]
+            axis.plot(ranks, ideal, ":", color=INK, label="ideal")
+            axis.plot(ranks, limit, "s--", color=COLOURS[1], label="limit of the machine")
+            axis.plot(ranks, measured, "o-", color=COLOURS[0], label="measured")
+            axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
+        axes[0].legend()
+    return figure
+
+
+def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], title: str) -> Figure:
+    """Draw the efficiency against the number of GPUs, a line for each name in `planned`. Returns the figure."""
+    with drawing(8, 3.6) as figure:
+        axis = figure.subplots()
+        for n, (name, found) in enumerate(planned.items()):
+            axis.semilogx(gpus, found, base=2, marker=MARKERS[n], linestyle=DASHES[n], label=name)
+        axis.axhline(1, color=INK, linewidth=0.7)
+        axis.set(xlabel="GPUs", ylabel="efficiency", ylim=(0, 1.05), title=title)
+        axis.legend()
+    return figure

@@ -1,0 +1,21 @@
+"""Pictures of scaling, read back: the ideal, the machine's limit, what was measured, and what is planned."""
+
+import matplotlib
+
+from ddplab.course.scale_drawings import efficiencies, strong_and_weak
+
+matplotlib.use("Agg")
+
+
+def test_what_was_measured_stands_beside_the_ideal_and_the_limit_of_two_cores():
+    strong, weak = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], places=2).axes
+    assert [list(line.get_ydata()) for line in strong.lines] == [[1, 2, 4], [1, 2, 2], [1, 1.8, 1.9]]
+    assert [list(line.get_ydata()) for line in weak.lines] == [[1, 1, 1], [1, 1, 0.5], [1, 0.9, 0.4]]
+    assert len({(line.get_linestyle(), line.get_marker()) for line in strong.lines}) == 3
+
+
+def test_each_plan_has_a_line_of_its_own():
+    (axis,) = efficiencies({"slow": [1, 0.5], "fast": [1, 0.9]}, [1, 16], "planned").axes
+    slow, fast, perfect = axis.lines
+    assert list(slow.get_ydata()) == [1, 0.5] and list(fast.get_xdata()) == [1, 16] and set(perfect.get_ydata()) == {1}
+    assert slow.get_marker() != fast.get_marker() and slow.get_linestyle() != fast.get_linestyle()
