@@ -138,6 +138,11 @@ CONTRASTS = """cell => {
     }
     return found;
 }"""
+# Charts and figures of each code cell that a person sees; a line's sample in a table is no picture.
+PICTURES = """() => window.panel.content.widgets.filter(it => it.model.type === 'code').map(
+    it => [...it.outputArea.node.querySelectorAll('img, svg')]
+        .filter(it => it.checkVisibility() && it.getBoundingClientRect().width > 100).length
+)"""
 CLOSE = """async shutDown => {
     if (window.panel.isDisposed) return;
     await window.panel.context.save();
@@ -205,6 +210,10 @@ class Notebook:
     def contrasts(self, cell: int) -> list[tuple[str, float]]:
         """Return every piece of text in the cell's output with its contrast to what is behind it."""
         return self.page.evaluate(CONTRASTS, cell)
+
+    def pictures(self) -> list[int]:
+        """Return how many pictures each code cell shows."""
+        return self.page.evaluate(PICTURES)
 
     def pids(self) -> list[int]:
         """Return the process ids that ranks have written into files called pid… beside the notebook."""

@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -13,6 +14,7 @@ import pytest
 from browser import CHROMIUM, CHROMIUM_FLAGS, FOLDERS, ROOT, Notebook, server, until, write
 from leftovers import ranks_alive, run_folders
 from leftovers import until as soon
+from run_notebooks import code_cells, read
 
 pytestmark = pytest.mark.browser
 
@@ -119,6 +121,27 @@ def test_run_all(notebook, path):
         errors = [output for output in cell.outputs if output.output_type == "error"]
         expected = "raises-exception" in cell.metadata.get("tags", [])
         assert expected or not errors, f"code cell {number} raised {errors[0].ename}: {errors[0].evalue}"
+    stored = [sum("image/png" in it.get("data", {}) for it in cell.outputs) for cell in code_cells(read(ROOT / path))]
+
+    def complete() -> bool:  # a panel shows more than is stored
+        return all(shown >= kept for shown, kept in zip(it.pictures(), stored, strict=True))
+
+    with suppress(TimeoutError):  # a picture may take a moment
+        until(complete, 10)
+    assert complete(), f"each code cell's pictures: stored {stored}, shown {it.pictures()}"
+
+
+def test_a_stored_lesson_keeps_its_boxes_untrusted_and_is_saved_as_it_was(notebook, picture):
+    path = "lessons/4_ddp/4.1_distributed_data_parallel.ipynb"
+    it = notebook(path=path)
+    it.save()
+    less_version = re.sub(r',\n   "version": "3\.\d+\.\w+"', "", it.file.read_text())
+    assert less_version == (ROOT / path).read_text()
+    it.page.evaluate("() => window.panel.content.widgets.forEach(cell => { cell.outputHidden = false; })")
+    box = it.page.locator('.jp-Notebook:visible .jp-RenderedHTML div[style*="border"]').first
+    box.wait_for()
+    assert box.evaluate("it => getComputedStyle(it).border") == "1px solid rgb(117, 117, 117)"
+    picture(box)
 
 
 def test_panel_moves_while_the_cell_runs(notebook, picture):

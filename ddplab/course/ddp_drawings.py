@@ -22,8 +22,8 @@ def beside(one: Sequence[float], ranks: Sequence[Sequence[float]], what: str = "
     mean = [sum(step) / len(ranks) for step in zip(*ranks, strict=True)]
     with drawing(8, 4.2) as figure:
         axis = figure.subplots()
-        axis.plot(one, linewidth=6, label="one device")
-        axis.plot(mean, **rimmed(1.2), label=f"{len(ranks)} ranks, the mean")
+        axis.plot(one, linewidth=8, label="one device")
+        axis.plot(mean, **rimmed(1), label=f"{len(ranks)} ranks, the mean")
         for rank, values in enumerate(ranks):
             look = {"linestyle": DASHES[1 + rank % 3], "linewidth": 1.4, "color": COLOURS[1 + rank % 7]}
             axis.plot(values, label=f"rank {rank} alone", **look)

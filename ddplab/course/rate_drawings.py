@@ -44,7 +44,7 @@ def valleys(losses: Mapping[str, Mapping[int, Tensor]], rates: Mapping[str, Tens
                 ring = {"marker": mark, "color": INK, "markersize": 9, "fillstyle": "none"}
                 axis.plot([float(rates[kind][lowest])], [float(loss[lowest])], **ring)
             axis.set(title=kind, xlabel="learning rate", ylabel="test loss", ylim=(0.06, 3))
-        panels[0].legend(fontsize=8)
+        panels[-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, not over them
     return figure
 
 

@@ -231,7 +231,7 @@ def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "") -> Figure:
             bars.append(("exposed communication", exposed(rows), rank + 0.06))
             for name, spans, top in bars:
                 colour, hatch = BARS.get(name, BARS[""])
-                look = {"facecolor": colour, "hatch": hatch, "edgecolor": INK if colour == "none" else ON_COLOUR}
+                look = {"facecolor": colour, "hatch": hatch, "edgecolor": ON_COLOUR if hatch else INK}
                 look["linewidth"] = 0.5
                 axis.broken_barh([(start - begin, end - start) for start, end in spans], (top, 0.32), **look)
                 used.setdefault(name, Patch(label=name, **look))

@@ -25,10 +25,10 @@ def test_a_schedule_has_a_line_and_a_mark_of_its_own_at_its_end():
 def test_each_valley_has_a_ring_at_its_lowest_point():
     rates = torch.tensor([0.1, 0.2, 0.4])
     losses = {4: torch.tensor([0.3, 0.2, 0.5]), 16: torch.tensor([0.9, 0.4, 0.3])}
-    left, right = valleys({"SGD": losses, "Adam": losses}, {"SGD": rates, "Adam": rates / 10}).axes
+    _, right = valleys({"SGD": losses, "Adam": losses}, {"SGD": rates, "Adam": rates / 10}).axes
     rings = [line for line in right.get_lines() if len(line.get_xdata()) == 1]
     assert [float(ring.get_xdata()[0]) for ring in rings] == pytest.approx([0.02, 0.04])
-    assert len({ring.get_marker() for ring in rings}) == 2 and labels(left) == ["batch 4", "batch 16"]
+    assert len({ring.get_marker() for ring in rings}) == 2 and labels(right) == ["batch 4", "batch 16"]
 
 
 def test_the_rule_starts_at_the_mean_of_the_first_batch():
