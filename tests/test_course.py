@@ -131,10 +131,10 @@ def test_each_lesson_leads_to_the_next():
 def test_what_settles_something_is_stored_folded(path):
     stored, folded = notebook(path), read(path)
     for cell in folded.cells:
-        cell.metadata.pop("jupyter", None)
+        cell.metadata.pop("jupyter", None), cell.metadata.pop("collapsed", None)
     fold(folded)
     for is_, should in zip(stored.cells, folded.cells, strict=True):
-        assert is_.metadata.get("jupyter") == should.metadata.get("jupyter"), is_.source[:200]
+        assert is_.metadata == should.metadata, is_.source[:200]
 
 
 def predictions(path: Path) -> list[tuple[int, int, str, str, list[str]]]:
