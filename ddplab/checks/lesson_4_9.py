@@ -1,0 +1,405 @@
+"""Checks of lesson 4.9, Twelve puzzles to DDP: the last six, from a network's start to an unused head."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddplab.checks.messages import noted_sums
+from ddplab.checks.turns import turn
+from ddplab.hardware import device
+
+HINTS = {
+    "'NoneType' object": "A parameter that took no part has no gradient: its `.grad` is None.",
+    "that requires grad": "Inside `torch.no_grad()`, or on `tensor.data` or `tensor.detach()`.",
+    "must match the size of tensor": "Cut the vector into pieces of `grad.numel()` numbers, each with its shape back.",
+    "not defined": "The cells above define what you may use: run them first.",
+}
+
+
+def _net(rank: int) -> nn.Module:
+    """Two weights and a counting buffer: 1, 2 and 5 on rank 0, ten times that on rank 1, and so on."""
+    net = nn.Module()
+    net.a, net.b = (nn.Parameter(torch.tensor([number * 10.0**rank], device=device())) for number in (1.0, 2.0))
+    net.register_buffer("seen", torch.tensor([5.0 * 10**rank], device=device()))
+    return net
+
+
+def _loss(net: nn.Module, factor: float) -> Any:
+    """A loss whose gradients are factor for `a` and twice that for `b`."""
+    return factor * (net.a + 2 * net.b).sum()
+
+
+def _gradients(net: nn.Module) -> list[Any]:
+    return ["none" if p.grad is None else p.grad for p in (net.a, net.b)]
+
+
+# ------------------------------------------------------------------ a: begin alike
+
+
+def _begin_alike(net: nn.Module, src: int = 0, what: str = "state_dict") -> None:
+    tensors = net.state_dict().values() if what == "state_dict" else list(getattr(net, what)())
+    for tensor in tensors:
+        dist.broadcast(tensor.detach(), src=src)
+
+
+def _mean_start(net: nn.Module) -> None:
+    for tensor in net.state_dict().values():
+        dist.all_reduce(tensor)
+        tensor /= dist.get_world_size()
+
+
+def _copies(net: nn.Module) -> None:
+    for tensor in net.state_dict().values():
+        dist.broadcast(tensor.clone(), src=0)
+
+
+turn(
+    "4.9.a",
+    "Begin alike",
+    _begin_alike,
+    lambda rank, size: (_net(rank),),
+    ranks=(2, 3),
+    look=lambda _, net: [net.a, net.b, net.seen],
+    heads=("a", "b", "buffer"),
+    hints=HINTS,
+    mistakes=[
+        (partial(_begin_alike, what="parameters"), "the buffer is each rank's own", "`net.state_dict()` has it too."),
+        (partial(_begin_alike, what="buffers"), "the weights are each rank's own", "`net.state_dict()` has all."),
+        (partial(_begin_alike, src=1), "all have rank 1's", "`src` says whose go to all."),
+        (_mean_start, "all have the mean over the ranks", "One rank's are sent to all: `dist.broadcast`."),
+        (_copies, "nothing in the network has changed", "Broadcast into the tensors themselves, not into copies."),
+    ],
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------ b: a hook
+
+
+def _average(p: Any, divide: bool = True, times: int = 1) -> None:
+    for _ in range(times):
+        dist.all_reduce(p.grad)
+        if divide:
+            p.grad /= dist.get_world_size()
+
+
+def _hooked(net: nn.Module, hook: Callable[[Any], None] = _average, which: slice = slice(None)) -> None:
+    for p in list(net.parameters())[which]:
+        p.register_post_accumulate_grad_hook(hook)
+
+
+def _hook_that_forgets(net: nn.Module) -> None:
+    def hook(grad: Any) -> None:
+        total = grad.clone()
+        dist.all_reduce(total)  # and returns nothing
+
+    for p in net.parameters():
+        p.register_hook(hook)
+
+
+def _divided_only(p: Any) -> None:
+    p.grad /= dist.get_world_size()
+
+
+def _after_backward(returned: Any, net: nn.Module) -> list[Any]:
+    _loss(net, 10.0 ** dist.get_rank() * 6).backward()
+    return _gradients(net)
+
+
+turn(
+    "4.9.b",
+    "A hook",
+    _hooked,
+    lambda rank, size: (_net(rank),),
+    ranks=(2, 3),
+    look=_after_backward,
+    heads=("gradient of a", "of b"),
+    hints=HINTS,
+    mistakes=[
+        (partial(_hooked, hook=partial(_average, divide=False)), "the gradients are added up, and not divided",
+         "The mean is the sum, divided by the number of ranks."),
+        (partial(_hooked, which=slice(1)), "the second parameter is each rank's own", "Every parameter wants a hook."),
+        (_hook_that_forgets, "every rank keeps its own gradients",
+         "Change `p.grad` itself, in a hook that runs when it is there: `register_post_accumulate_grad_hook`."),
+        (partial(_hooked, hook=_divided_only), "divided, but nobody was asked", "`dist.all_reduce(p.grad)` adds up."),
+        (lambda net: [_hooked(net), _hooked(net, hook=_divided_only)], "divided twice", "Once is enough."),
+    ],
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------ c: a bucket
+
+
+def _in_one(net: nn.Module, divide: bool = True, back: bool = True, order: int = 1) -> None:
+    grads = [p.grad for p in net.parameters()]
+    vector = torch.cat([grad.flatten() for grad in grads])
+    dist.all_reduce(vector)
+    vector /= dist.get_world_size() if divide else 1
+    for grad, piece in zip(grads[::order], vector.split([grad.numel() for grad in grads]), strict=True):
+        if back:
+            grad.copy_(piece.view_as(grad))
+
+
+def _one_by_one(net: nn.Module) -> None:
+    for p in net.parameters():
+        _average(p)
+
+
+def _local(net: nn.Module) -> None:
+    for p in net.parameters():
+        p.grad /= dist.get_world_size()
+
+
+def _with_gradients(rank: int, size: int) -> tuple[nn.Module]:
+    net = _net(rank)
+    _loss(net, 10.0**rank * 6).backward()
+    net.sums = noted_sums()
+    return (net,)
+
+
+turn(
+    "4.9.c",
+    "A bucket",
+    _in_one,
+    _with_gradients,
+    ranks=(2, 3),
+    look=lambda _, net: [len(net.sums), *_gradients(net)],
+    heads=("messages", "gradient of a", "of b"),
+    hints=HINTS,
+    mistakes=[
+        (_one_by_one, "the means are right, with a message for each parameter", "`torch.cat` makes one vector."),
+        (partial(_in_one, divide=False), "added up, and not divided", "Divide by `dist.get_world_size()`."),
+        (partial(_in_one, back=False), "the vector is right, and `.grad` is as it was", "Cut it up and copy it back."),
+        (partial(_in_one, order=-1), "the pieces went back in another order", "In the order in which they came."),
+        (_local, "divided, and nothing was sent", "`dist.all_reduce(vector)`."),
+    ],
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------ d: overlap
+
+
+def _early(net: nn.Module, wait: bool = False, divide: str = "after", background: bool = True) -> Callable[[], None]:
+    sent = []
+
+    def hook(p: Any) -> None:
+        if divide == "before":
+            p.grad /= dist.get_world_size()
+        work = dist.all_reduce(p.grad, async_op=background)
+        if wait:
+            work.wait()
+        sent.append((work, p))
+
+    def finish() -> None:
+        for work, p in sent:
+            if background:
+                work.wait()
+            if divide in ("after", "again"):
+                p.grad /= dist.get_world_size()
+
+    _hooked(net, hook)
+    return finish
+
+
+def _all_at_the_end(net: nn.Module) -> Callable[[], None]:
+    return lambda: _one_by_one(net)
+
+
+def _end_in_background(net: nn.Module) -> Callable[[], None]:
+    def finish() -> None:
+        works = [dist.all_reduce(p.grad, async_op=True) for p in net.parameters()]
+        for work, p in zip(works, net.parameters(), strict=True):
+            work.wait()
+            p.grad /= dist.get_world_size()
+
+    return finish
+
+
+class _NotWaitedFor:
+    """What stands where a learner's `work.wait()` was called, or not: the sum counts as arrived only then."""
+
+    def __init__(self, work: Any, waited: list[str], moment: list[str]):
+        self.work, self.waited, self.moment = work, waited, moment
+
+    def wait(self, *timeout: Any) -> Any:
+        self.waited.append(self.moment[-1])
+        return self.work.wait(*timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.work, name)
+
+
+@contextmanager
+def _watched(waited: list[str], moment: list[str]) -> Iterator[None]:
+    """Note when whoever calls torch's all_reduce in the background waits for it."""
+    plain = dist.all_reduce
+
+    def noting(*arguments: Any, **named: Any) -> Any:
+        work = plain(*arguments, **named)
+        return work if work is None else _NotWaitedFor(work, waited, moment)
+
+    dist.all_reduce = torch.distributed.distributed_c10d.all_reduce = noting
+    try:
+        yield
+    finally:
+        dist.all_reduce = torch.distributed.distributed_c10d.all_reduce = plain
+
+
+def _left_early(finish: Any, net: nn.Module) -> list[Any]:
+    """How many sums left during backward, how many were waited for then and afterwards, and the gradients."""
+    sums, waited, moment = noted_sums(), [], ["in backward"]
+    with _watched(waited, moment):
+        _loss(net, 10.0 ** dist.get_rank() * 6).backward()
+        left, held_up = len(sums), sum(not it.in_background for it in sums)
+        moment.append("after it")
+        if callable(finish):
+            finish()
+    return [left, held_up + waited.count("in backward"), waited.count("after it"), *_gradients(net)]
+
+
+turn(
+    "4.9.d",
+    "Overlap",
+    _early,
+    lambda rank, size: (_net(rank),),
+    ranks=(2, 3),
+    look=_left_early,
+    heads=("left in backward", "waited for in it", "waited for after it", "gradient of a", "of b"),
+    hints={"has no attribute 'wait'": "With `async_op=True` all_reduce returns what to wait for.", **HINTS},
+    mistakes=[
+        (partial(_early, wait=True), "each message is waited for in the hook: nothing overlaps", "Wait in `finish`."),
+        (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
+        (_end_in_background, "all messages leave after `backward()`", "A hook sends when the gradient is there."),
+        (partial(_early, divide="never"), "added up, and not divided", "Divide when the sum has come."),
+        (partial(_early, background=False), "the hooks call `all_reduce` and wait for it", "`async_op=True`."),
+        (lambda net: [_hooked(net, lambda p: dist.all_reduce(p.grad, async_op=True)), None][1],
+         "nobody waits for the messages", "`work.wait()` for each, in `finish`; then divide."),
+    ],
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------ e: no_sync
+
+
+def _with_switch(net: nn.Module, always: bool = False, never: bool = False, last_only: bool = False) -> dict[str, bool]:
+    switch = {"send": True}
+
+    def hook(p: Any) -> None:
+        if (switch["send"] or always) and not never:
+            _average(p)
+        elif last_only:
+            p.grad = None
+
+    _hooked(net, hook)
+    return switch
+
+
+def _asked_when_hooked(net: nn.Module) -> dict[str, bool]:
+    switch = {"send": True}
+    if switch["send"]:  # asked once, at the wrong time
+        _hooked(net)
+    return switch
+
+
+def _divides_always(net: nn.Module) -> dict[str, bool]:
+    switch = {"send": True}
+    _hooked(net, lambda p: _average(p) if switch["send"] else _divided_only(p))
+    return switch
+
+
+def _upside_down(net: nn.Module) -> dict[str, bool]:
+    switch = {"send": True}
+    _hooked(net, lambda p: None if switch["send"] else _average(p))
+    return switch
+
+
+def _two_portions(switch: Any, net: nn.Module) -> list[Any]:
+    """A portion without sending, then one with it: the messages after each, and the gradients."""
+    sums, factor = noted_sums(), 10.0 ** dist.get_rank() * 6
+    switch["send"] = False
+    _loss(net, factor).backward()
+    first = len(sums)
+    switch["send"] = True
+    _loss(net, 2 * factor).backward()
+    return [first, len(sums) - first, *_gradients(net)]
+
+
+ASK = 'When it is called, the hook asks `switch["send"]`.'
+
+turn(
+    "4.9.e",
+    "A switch: no_sync",
+    _with_switch,
+    lambda rank, size: (_net(rank),),
+    ranks=(2, 3),
+    look=_two_portions,
+    heads=("messages, off", "messages, on", "gradient of a", "of b"),
+    hints={**HINTS, "object does not support item assignment": "Return the switch, a dictionary: `switch`."},
+    mistakes=[
+        (partial(_with_switch, always=True), "it sends although the switch is off", ASK),
+        (_asked_when_hooked, "it sends although the switch is off", ASK),
+        (partial(_with_switch, never=True), "it sends nothing at all", "When the switch is on, the hook averages."),
+        (partial(_with_switch, last_only=True), "the first portion's gradient is lost", "Let `.grad` grow."),
+        (_upside_down, "it sends when the switch is off, and not when it is on", "The other way round."),
+        (_divides_always, "with the switch off gradients are divided all the same", "Off means: leave `.grad` alone."),
+    ],
+)  # fmt: skip
+# Two of these leave the same, and have the same words: the second is a row so that the tests try it as well.
+
+
+# ------------------------------------------------------------------ f: the unused head
+
+
+def _heads(rank: int, size: int) -> tuple[nn.Module]:
+    """Rank 0 uses head a, every other rank head b: what a rank does not use has no gradient there."""
+    net = _net(rank)
+    (6 * (rank + 1) * (net.a if rank == 0 else net.b).sum()).backward()
+    return (net,)
+
+
+def _zeros_for_none(net: nn.Module, fill: float = 0.0, divide: str = "ranks") -> None:
+    for p in net.parameters():
+        used = torch.tensor(0.0 if p.grad is None else 1.0, device=p.device)
+        if p.grad is None:
+            p.grad = torch.full_like(p, fill)
+        dist.all_reduce(p.grad)
+        if divide == "users":
+            dist.all_reduce(used)
+        p.grad /= used if divide == "users" else dist.get_world_size() if divide == "ranks" else 1
+
+
+def _skip_none(net: nn.Module) -> None:
+    for p in net.parameters():
+        if p.grad is not None:
+            _average(p)
+
+
+def _zeros_and_no_message(net: nn.Module) -> None:
+    for p in net.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+
+
+turn(
+    "4.9.f",
+    "The unused head",
+    _zeros_for_none,
+    _heads,
+    ranks=(3, 2),
+    look=lambda _, net: _gradients(net),
+    heads=("gradient of a", "of b"),
+    hints=HINTS,
+    mistakes=[
+        (partial(_zeros_for_none, divide="users"), "divided by the ranks that used it",
+         "A rank that did not use it has the gradient 0, and counts: DDP divides by all ranks."),
+        (partial(_zeros_for_none, divide="none"), "added up, and not divided", "Divide by `dist.get_world_size()`."),
+        (partial(_zeros_for_none, fill=1.0), "a rank that did not use it sends ones", "What adds nothing to a sum?"),
+        (_zeros_and_no_message, "nothing was sent", "Average when every rank has something to send."),
+        (_skip_none, "a rank without the gradient sends nothing: the ranks' messages meet the wrong ones",
+         "Every rank has to send for every parameter, in the same order. What does one send that has no gradient?"),
+    ],
+)  # fmt: skip
