@@ -1,10 +1,13 @@
 """Every stored notebook was run, in order, and holds nothing of the machine that ran it."""
 
+import importlib
 from pathlib import Path
 
 import nbformat
 import pytest
 from notebook_guards import problems, text_of
+
+from ddplab.checks import EXERCISES
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("lessons", "solutions", "exercises")
@@ -53,11 +56,15 @@ def test_every_exercise_is_a_blank(path):
     assert not bad, "\n".join(bad)
 
 
-def test_every_lesson_with_checks_has_a_solution_and_an_exercise():
+def test_every_check_is_called_where_a_learner_finds_it():
+    """An exercise in its solution and in the exercise made of it, a turn in its lesson."""
     for path in sorted((ROOT / "ddplab" / "checks").glob("lesson_*.py")):
+        importlib.import_module(f"ddplab.checks.{path.stem}")
         number = path.stem.removeprefix("lesson_").replace("_", ".")
-        for folder in ("solutions", "exercises"):
-            assert list((ROOT / folder).glob(f"*/{number}_*.ipynb")), f"{folder}/ has nothing for lesson {number}"
+        for id in (id for id in EXERCISES if id.startswith(f"{number}.")):
+            for folder in ("lessons",) if id[-1].isalpha() else ("solutions", "exercises"):
+                [notebook] = (ROOT / folder).glob(f"*/{number}_*.ipynb")
+                assert f'check(\\"{id}\\"' in notebook.read_text(), f"nobody finds {id} in {folder}/"
 
 
 def verdicts(path: Path) -> list[str]:

@@ -1,7 +1,6 @@
 """Checks of lesson 4.9, Twelve puzzles to DDP: the last six, from a network's start to an unused head."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -209,18 +208,8 @@ def _all_at_the_end(net: nn.Module) -> Callable[[], None]:
     return lambda: _one_by_one(net)
 
 
-def _end_in_background(net: nn.Module) -> Callable[[], None]:
-    def finish() -> None:
-        works = [dist.all_reduce(p.grad, async_op=True) for p in net.parameters()]
-        for work, p in zip(works, net.parameters(), strict=True):
-            work.wait()
-            p.grad /= dist.get_world_size()
-
-    return finish
-
-
-class _NotWaitedFor:
-    """What stands where a learner's `work.wait()` was called, or not: the sum counts as arrived only then."""
+class _Watched:
+    """A sum that is on its way, which notes when it is waited for."""
 
     def __init__(self, work: Any, waited: list[str], moment: list[str]):
         self.work, self.waited, self.moment = work, waited, moment
@@ -233,32 +222,17 @@ class _NotWaitedFor:
         return getattr(self.work, name)
 
 
-@contextmanager
-def _watched(waited: list[str], moment: list[str]) -> Iterator[None]:
-    """Note when whoever calls torch's all_reduce in the background waits for it."""
-    plain = dist.all_reduce
-
-    def noting(*arguments: Any, **named: Any) -> Any:
-        work = plain(*arguments, **named)
-        return work if work is None else _NotWaitedFor(work, waited, moment)
-
-    dist.all_reduce = torch.distributed.distributed_c10d.all_reduce = noting
-    try:
-        yield
-    finally:
-        dist.all_reduce = torch.distributed.distributed_c10d.all_reduce = plain
-
-
 def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     """How many sums left during backward, how many were waited for then and afterwards, and the gradients."""
     sums, waited, moment = noted_sums(), [], ["in backward"]
-    with _watched(waited, moment):
-        _loss(net, 10.0 ** dist.get_rank() * 6).backward()
-        left, held_up = len(sums), sum(not it.in_background for it in sums)
-        moment.append("after it")
-        if callable(finish):
-            finish()
-    return [left, held_up + waited.count("in backward"), waited.count("after it"), *_gradients(net)]
+    noting = dist.ProcessGroup.allreduce
+    dist.ProcessGroup.allreduce = lambda *given, **named: _Watched(noting(*given, **named), waited, moment)
+    _loss(net, 10.0 ** dist.get_rank() * 6).backward()
+    left = len(sums)
+    moment.append("after it")
+    if callable(finish):
+        finish()
+    return [left, waited.count("in backward"), waited.count("after it"), *_gradients(net)]
 
 
 turn(
@@ -273,7 +247,6 @@ turn(
     mistakes=[
         (partial(_early, wait=True), "each message is waited for in the hook: nothing overlaps", "Wait in `finish`."),
         (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
-        (_end_in_background, "all messages leave after `backward()`", "A hook sends when the gradient is there."),
         (partial(_early, divide="never"), "added up, and not divided", "Divide when the sum has come."),
         (partial(_early, background=False), "the hooks call `all_reduce` and wait for it", "`async_op=True`."),
         (lambda net: [_hooked(net, lambda p: dist.all_reduce(p.grad, async_op=True)), None][1],

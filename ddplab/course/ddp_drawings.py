@@ -14,17 +14,23 @@ if TYPE_CHECKING:
 HATCHES = ("///", "...", "xxx", "---")
 
 
-def beside(one: Sequence[float], ranks: Sequence[Sequence[float]], what: str = "loss of each step") -> Figure:
+def beside(
+    one: Sequence[float],
+    ranks: Sequence[Sequence[float]],
+    what: str = "loss of each step",
+    names: tuple[str, str] = ("one device", "{} ranks, the mean"),
+) -> Figure:
     """Draw one device's curve, broad, under the mean of the ranks' curves, thin; and each rank's own, broken.
 
-    one: a number a step. ranks: for each rank as many. Returns the matplotlib figure.
+    one: a number a step. ranks: for each rank as many; of a single one only the thin curve is drawn. names: of the
+    broad curve and the thin one. Returns the matplotlib figure.
     """
     mean = [sum(step) / len(ranks) for step in zip(*ranks, strict=True)]
     with drawing(8, 4.2) as figure:
         axis = figure.subplots()
-        axis.plot(one, linewidth=8, label="one device")
-        axis.plot(mean, **rimmed(1), label=f"{len(ranks)} ranks, the mean")
-        for rank, values in enumerate(ranks):
+        axis.plot(one, linewidth=8, label=names[0])
+        axis.plot(mean, **rimmed(1), label=names[1].format(len(ranks)))
+        for rank, values in enumerate(ranks if len(ranks) > 1 else []):
             look = {"linestyle": DASHES[1 + rank % 3], "linewidth": 1.4, "color": COLOURS[1 + rank % 7]}
             axis.plot(values, label=f"rank {rank} alone", **look)
         axis.set(xlabel="step", title=what)

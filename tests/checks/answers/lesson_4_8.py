@@ -1,0 +1,158 @@
+"""Answers to the puzzles of lesson 4.8: other right ways, and mistakes beside those that the puzzles name."""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import batch_isend_irecv, recv, send
+
+
+def pass_on(chunk, to, sender):
+    arrived = torch.empty_like(chunk)
+    both = [dist.P2POp(dist.isend, chunk, to), dist.P2POp(dist.irecv, arrived, sender)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    return arrived
+
+
+# a: swap
+
+
+def both_at_once(x, other):
+    place = torch.zeros_like(x)
+    for work in batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, place, other)]):
+        work.wait()
+    x[:] = place
+
+
+def even_first(x, other):
+    mine = x.clone()
+    for turn in (0, 1):
+        if dist.get_rank() % 2 == turn:
+            send(mine, other)
+        else:
+            recv(x, other)
+
+
+# b: broadcast
+
+
+def in_the_background(x):
+    if dist.get_rank() == 0:
+        for work in [dist.isend(x, other) for other in range(1, dist.get_world_size())]:
+            work.wait()
+    else:
+        place = torch.empty_like(x)
+        dist.irecv(place, 0).wait()
+        x.copy_(place)
+
+
+def in_a_chain(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank:
+        recv(x, rank - 1)
+    if rank + 1 < size:
+        send(x, rank + 1)
+
+
+# c: a tree
+
+
+def by_halves(x):
+    rank, step = dist.get_rank(), dist.get_world_size() // 2
+    while step:
+        if rank % (2 * step) == 0:
+            dist.send(x, rank + step)
+        elif rank % (2 * step) == step:
+            dist.recv(x, rank - step)
+        step //= 2
+
+
+def by_bits(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for bit in range((size - 1).bit_length()):
+        other = rank ^ (1 << bit)
+        if rank < 1 << bit:
+            dist.send(x, other)
+        elif rank < 2 << bit:
+            dist.recv(x, other)
+
+
+# d: reduce-scatter
+
+
+def ring_reduce_scatter(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size - 1):
+        goes, comes = (rank - 1 - step) % size, (rank - 2 - step) % size
+        chunks[comes] += pass_on(chunks[goes], (rank + 1) % size, (rank - 1) % size)
+
+
+def add_at_the_end(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    came = [pass_on(chunks[(rank + a) % size], (rank + a) % size, (rank - a) % size) for a in range(1, size)]
+    x[rank] += sum(came).item()
+
+
+# e: all-gather
+
+
+def ring_all_gather(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size - 1):
+        goes, comes = (rank - step) % size, (rank - step - 1) % size
+        chunks[comes].copy_(pass_on(chunks[goes], (rank + 1) % size, (rank - 1) % size))
+
+
+def backwards(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        sender = (rank + away) % size
+        x[sender] = pass_on(chunks[rank], (rank - away) % size, sender).item()
+
+
+# f: the ring
+
+
+def in_two_functions(x, chunks):
+    ring_reduce_scatter(x, chunks)
+    ring_all_gather(x, chunks)
+
+
+def carried(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    which = rank
+    for step in range(2 * (size - 1)):
+        came = pass_on(chunks[which], right, left)
+        which = (which - 1) % size
+        chunks[which].copy_(chunks[which] + came if step < size - 1 else came)
+
+
+def to_the_left(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for step in range(size - 1):
+        came = pass_on(chunks[(rank + step) % size], (rank - 1) % size, (rank + 1) % size)
+        chunks[(rank + step + 1) % size] += came
+    for step in range(size - 1):
+        came = pass_on(chunks[(rank - 1 + step) % size], (rank - 1) % size, (rank + 1) % size)
+        chunks[(rank + step) % size].copy_(came)
+
+
+def past_the_last(x, chunks):
+    rank = dist.get_rank()
+    chunks[rank + 1] += pass_on(chunks[rank], rank, rank)
+
+
+ANSWERS = {
+    "4.8.a": {"accepted": [both_at_once, even_first]},
+    "4.8.b": {"accepted": [in_the_background, in_a_chain]},
+    "4.8.c": {"accepted": [by_halves, by_bits]},
+    "4.8.d": {"accepted": [ring_reduce_scatter, add_at_the_end]},
+    "4.8.e": {"accepted": [ring_all_gather, backwards]},
+    "4.8.f": {
+        "accepted": [in_two_functions, carried],
+        "wrong": [
+            (to_the_left, ["sends to"]),
+            (past_the_last, ["raised IndexError"]),
+        ],
+    },
+}

@@ -1,0 +1,161 @@
+"""Answers to the puzzles of lesson 4.9: other right ways, and mistakes beside those that the puzzles name."""
+
+import torch
+import torch.distributed as dist
+from torch.distributed import all_reduce
+
+# a: begin alike
+
+
+def by_name(net):
+    with torch.no_grad():
+        for tensor in [*net.parameters(), *net.buffers()]:
+            dist.broadcast(tensor, 0)
+
+
+def as_an_object(net):
+    held = [net.state_dict()]
+    dist.broadcast_object_list(held, src=0)
+    net.load_state_dict(held[0])
+
+
+# b: a hook
+
+
+def divided_first(net):
+    def average(p):
+        p.grad.div_(dist.get_world_size())
+        all_reduce(p.grad)
+
+    [p.register_post_accumulate_grad_hook(average) for p in net.parameters()]
+
+
+def with_the_gradients_own_hook(net):
+    def average(grad):
+        total = grad.clone()
+        dist.all_reduce(total)
+        return total / dist.get_world_size()
+
+    for p in net.parameters():
+        p.register_hook(average)
+
+
+# c: a bucket
+
+
+def flattened(net):
+    from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+
+    grads = [p.grad for p in net.parameters()]
+    vector = _flatten_dense_tensors(grads)
+    dist.all_reduce(vector)
+    for p, mean in zip(net.parameters(), _unflatten_dense_tensors(vector / dist.get_world_size(), grads), strict=True):
+        p.grad = mean
+
+
+def at_an_offset(net):
+    vector, at = torch.cat([p.grad.reshape(-1) for p in net.parameters()]) / dist.get_world_size(), 0
+    all_reduce(vector)
+    for p in net.parameters():
+        p.grad[:] = vector[at : at + p.numel()].reshape(p.shape)
+        at += p.numel()
+
+
+# d: overlap
+
+
+def by_class(net):
+    class Sender:
+        def __init__(self):
+            self.works = {}
+            for p in net.parameters():
+                p.register_post_accumulate_grad_hook(self.send)
+
+        def send(self, p):
+            p.grad /= dist.get_world_size()
+            self.works[p] = dist.all_reduce(p.grad, async_op=True)
+
+        def __call__(self):
+            for work in self.works.values():
+                work.wait()
+
+    return Sender()
+
+
+def in_copies(net):
+    sent = []
+
+    def send(p):
+        total = p.grad.clone()
+        sent.append((p, total, all_reduce(total, async_op=True)))
+
+    def finish():
+        while sent:
+            p, total, work = sent.pop()
+            work.wait()
+            p.grad = total / dist.get_world_size()
+
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(send)
+    return finish
+
+
+# e: a switch
+
+
+def early_return(net):
+    switch = {"send": True}
+
+    def hook(p):
+        if not switch["send"]:
+            return
+        mean = p.grad / dist.get_world_size()
+        dist.all_reduce(mean)
+        p.grad.copy_(mean)
+
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(hook)
+    return switch
+
+
+class Switch(dict):
+    def __call__(self, p):
+        if self["send"]:
+            dist.all_reduce(p.grad)
+            p.grad.div_(dist.get_world_size())
+
+
+def callable_switch(net):
+    switch = Switch(send=True)
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(switch)
+    return switch
+
+
+# f: the unused head
+
+
+def zeros_in_one_message(net):
+    parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in net.parameters()]
+    vector = torch.cat([part.detach().flatten() for part in parts])
+    dist.all_reduce(vector)
+    for p, piece in zip(net.parameters(), vector.split([p.numel() for p in net.parameters()]), strict=True):
+        p.grad = piece.view_as(p) / dist.get_world_size()
+
+
+def by_loop(net):
+    for p in net.parameters():
+        mine = p.grad if p.grad is not None else p.new_zeros(p.shape)
+        mine = mine.detach() / dist.get_world_size()
+        dist.all_reduce(mine)
+        p.grad = mine
+
+
+ANSWERS = {
+    "4.9.a": {"accepted": [by_name, as_an_object]},
+    "4.9.b": {"accepted": [divided_first, with_the_gradients_own_hook]},
+    "4.9.c": {"accepted": [flattened, at_an_offset]},
+    "4.9.d": {"accepted": [by_class, in_copies]},
+    "4.9.e": {"accepted": [early_return, callable_switch]},
+    "4.9.f": {"accepted": [zeros_in_one_message, by_loop]},
+}
