@@ -135,7 +135,7 @@ turn(
     heads=("other calls", "x", ""),
     hints=HINTS,
     mistakes=[
-        (_only_to_1, "rank 2 has heard nothing", "Rank 0 sends to *every* other rank."),
+        (_only_to_1, "rank 2 has heard nothing", "Rank 0 sends to every other rank."),
         (partial(_broadcast, add=True), "what came was added to what was there", "It takes its place."),
         (_last_to_all, "all have the last rank's numbers", "Rank 0 is the one that sends."),
         (lambda x: dist.broadcast(x, src=0), NO_HELP, ONLY),
@@ -350,7 +350,7 @@ turn(
         (partial(_ring, shift=1), "in the first half rank r sends a chunk that it has not just added to",
          "At first chunk r; then the one to which it has just added."),
         (partial(_ring, add_again=True), "in the second half finished chunks are added", "There it takes the place."),
-        (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every *other* rank."),
+        (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every other rank, and no more."),
         (_everything_around, "whole tensors go around: right, and each rank sends more than two of them",
          "Send one chunk in each step."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),

@@ -29,7 +29,7 @@ from ddplab.run import RankError, RankTimeoutError
 from ddplab.tables import HTML, brief, html_table, marked
 
 PATIENCE = 3.0  # seconds without progress after which a turn's ranks count as waiting for ever
-WRONG, WAITS = "✗", "⧖"
+WRONG, WAITS = "✗", "…"
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
 
@@ -252,8 +252,9 @@ def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: C
     torch.manual_seed(0)
     arguments = given(dist.get_rank(), dist.get_world_size())
     returned = fn(*arguments)
-    told = getattr(arguments[0], "messages", []) if arguments else []
-    told, end = list(told), tuple(arguments[0].flatten().tolist()) if told else ()
+    told, end = [], ()
+    if arguments and hasattr(arguments[0], "messages"):  # it is filmed; what `look` sends is not to be in the film
+        told, end = list(arguments[0].messages), tuple(arguments[0].flatten().tolist())
     return cells(look(returned, *arguments)), told, end
 
 
