@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, kind, needs_function, on_ranks
-from ddplab.checks.messages import noted_messages
+from ddplab.course.messages import noted_messages
 from ddplab.hardware import device
 
 

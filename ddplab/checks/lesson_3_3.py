@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, flat, needs_function, off, on_ranks
-from ddplab.checks.messages import Message, noted_messages
+from ddplab.course.messages import Message, noted_messages
 from ddplab.course.models import MLP
 from ddplab.hardware import device
 

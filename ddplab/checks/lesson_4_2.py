@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import flat, listed, multiple, needs_function, off, on_ranks
-from ddplab.checks.messages import noted_sums
 from ddplab.course.data import digits
+from ddplab.course.messages import noted_sums
 from ddplab.course.models import MLP
 from ddplab.hardware import device
 

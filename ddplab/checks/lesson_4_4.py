@@ -20,7 +20,7 @@ from ddplab.checks.common import (
     off,
     on_ranks,
 )
-from ddplab.checks.messages import noted_sums
+from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
 # A clipped mean, the weight of a word on a short rank, a loss over all words.

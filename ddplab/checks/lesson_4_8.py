@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddplab.checks.messages import filmed
 from ddplab.checks.turns import turn
 from ddplab.course.films import frames
+from ddplab.course.messages import filmed
 from ddplab.hardware import device
 
 NO_HELP = "called one of torch's collectives, and they are what is to be built"
@@ -331,7 +331,7 @@ def _held_and_sent(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
     sends = [it for it in x.messages if it.name == "send"]
     right = (dist.get_rank() + 1) % dist.get_world_size()
     astray = [it.other for it in sends if it.other != right]
-    sent = sum(it.numbers for it in sends) / x.numel()
+    sent = sum(it.size for it in sends) / x.nbytes
     return [_calls(x), "the right" if not astray else f"rank {astray[0]}", len(sends), sent, x]
 
 
@@ -350,7 +350,7 @@ turn(
         (partial(_ring, shift=1), "in the first half rank r sends a chunk that it has not just added to",
          "At first chunk r; then the one to which it has just added."),
         (partial(_ring, add_again=True), "in the second half finished chunks are added", "There it takes the place."),
-        (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every other rank, and no more."),
+        (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every other rank."),
         (_everything_around, "whole tensors go around: right, and each rank sends more than two of them",
          "Send one chunk in each step."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),

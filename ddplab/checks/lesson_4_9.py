@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddplab.checks.messages import noted_sums
 from ddplab.checks.turns import turn
+from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
 HINTS = {

@@ -5,10 +5,13 @@ Ones are rank 0's, tens rank 1's, hundreds rank 2's: so a number says who has be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ddplab.plots import COLOURS, SHAPES
+from ddplab.screen import live, show
 from ddplab.tables import HTML, brief, html_table
 
 
@@ -17,14 +20,15 @@ class Told(Protocol):
 
     name: str  # as in torch.distributed
     other: int | None  # the other rank, of a send or recv
+    size: int  # bytes that it carries
     before: tuple[float, ...]  # what the rank's tensor held when it was called
 
 
 class Frame(NamedTuple):
-    """What each rank held after a round, and who sent to whom in it."""
+    """What each rank held after a round, and what was sent in it: by whom, to whom, how many bytes."""
 
     held: list[tuple[float, ...]]
-    sent: list[tuple[int, int]]
+    sent: list[tuple[int, int, int]]
 
 
 def frames(told: Sequence[Sequence[Told]], ends: Sequence[tuple[float, ...]]) -> list[Frame]:
@@ -47,7 +51,7 @@ def frames(told: Sequence[Sequence[Told]], ends: Sequence[tuple[float, ...]]) ->
             done = sum(number <= moment for number in rounds[rank])
             held.append(messages[done].before if done < len(messages) else ends[rank])
             now = [it for it, number in zip(messages, rounds[rank], strict=True) if number == moment]
-            sent += [(rank, message.other) for message in now if message.name == "send"]
+            sent += [(rank, message.other, message.size) for message in now if message.name == "send"]
         film.append(Frame(held, sent))
     return film
 
@@ -76,7 +80,7 @@ def strip(film: Sequence[Frame]) -> str:
             earlier = film[moment - 1].held[rank] if moment else numbers
             changed = [earlier[place : place + 1] != (it,) for place, it in enumerate(numbers)]
             rows.append([name_of(rank), *map(_block, numbers, changed)])
-        said = "start" if moment == 0 else f"{moment}: " + (", ".join(f"{a}→{b}" for a, b in sent) or "together")
+        said = "start" if moment == 0 else f"{moment}: " + (", ".join(f"{a}→{b}" for a, b, _ in sent) or "together")
         table = html_table(["", *[""] * max(map(len, held))], rows, said, row_heads=True)
         boxes += f'<div style="margin:4px 20px 4px 0"><b>{said}</b>{table}</div>'
     return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{boxes}</div>'
@@ -85,3 +89,44 @@ def strip(film: Sequence[Frame]) -> str:
 def _block(number: Any, changed: bool) -> str:
     look = "border:2px solid currentColor;padding:0 3px"
     return HTML(f'<b style="{look}">{brief(number)}</b>') if changed else brief(number)
+
+
+@dataclass(repr=False)
+class Strip:
+    """A film where nobody can play it: a line of text for each frame, or all frames beside each other."""
+
+    film: Sequence[Frame]
+
+    def __str__(self) -> str:
+        frames = [[" ".join(map(brief, numbers)) for numbers in frame.held] for frame in self.film]
+        return "\n".join(" | ".join(ranks) for ranks in frames)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return strip(self.film)
+
+
+def play(films: Mapping[str, Sequence[Frame]], first: str) -> None:
+    """Show films, one to choose, with a button each for playing and stepping, and a slider; first the one named so.
+
+    films: name → frames. Where nobody can press a button, `first` is shown as a strip.
+    """
+    from IPython.display import display
+
+    show(Strip(films[first]), lambda: _player({first: films[first], **films})) if live() else display(
+        Strip(films[first])
+    )
+
+
+def _player(films: Mapping[str, Sequence[Frame]]) -> Any:
+    import anywidget
+    import traitlets
+
+    class Player(anywidget.AnyWidget):
+        _esm = Path(__file__).parent / "film.js"
+        films = traitlets.Dict().tag(sync=True)
+        looks = traitlets.List().tag(sync=True)
+
+    frames = {name: [frame._asdict() for frame in film] for name, film in films.items()}
+    return Player(films=frames, looks=list(zip(SHAPES, COLOURS, strict=True)))

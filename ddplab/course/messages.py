@@ -31,7 +31,7 @@ class Message:
     name: str  # as in torch.distributed
     other: int | None = None  # the other rank, of a send or recv
     first: float | None = None  # of a send, the first number in the tensor
-    numbers: int = 0  # how many it carries
+    size: int = 0  # bytes that it carries
     before: tuple[float, ...] = ()  # what the watched tensor held when it was called
 
 
@@ -91,6 +91,6 @@ class _Noting(TorchDispatchMode):
                 first = float(tensors[0].flatten()[0]) if name == "send" else None
             before = () if self.watched is None else tuple(self.watched.flatten().tolist())
             carried = args[0][0] if isinstance(args[0], list) else args[0]
-            numbers = carried.numel() if isinstance(carried, torch.Tensor) else 0
-            self.noted.append(Message(name, other, first, numbers, before))
+            size = carried.nbytes if isinstance(carried, torch.Tensor) else 0
+            self.noted.append(Message(name, other, first, size, before))
         return func(*args, **(kwargs or {}))

@@ -1,0 +1,71 @@
+"""Films of blocks: which round a message belongs to, what is held then, and how it reads where nobody can play it."""
+
+import cloudpickle
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddplab import launch
+from ddplab.course.films import Strip, frames
+from ddplab.course.messages import Message, filmed
+
+
+def chain(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.recv(x, rank - 1)
+    if rank < size - 1:
+        dist.send(x, rank + 1)
+
+
+def swap(x):
+    place, other = torch.empty_like(x), 1 - dist.get_rank()
+    both = [dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, place, other)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    x.copy_(place)
+
+
+def record(way):
+    x = filmed(torch.tensor([1.0, 2.0]) * 10 ** dist.get_rank())
+    way(x)
+    return x.messages, tuple(x.tolist())
+
+
+def film_of(way, ranks):
+    cloudpickle.register_pickle_by_value(__import__(__name__))
+    messages, ends = zip(*launch(record, way, nproc_per_node=ranks, device="cpu", quiet=True).results, strict=True)
+    return frames(messages, ends)
+
+
+def test_a_chain_takes_a_round_for_each_rank():
+    film = film_of(chain, 3)
+    assert [frame.sent for frame in film] == [[], [(0, 1, 8)], [(1, 2, 8)]]
+    assert [frame.held for frame in film] == [
+        [(1, 2), (10, 20), (100, 200)],
+        [(1, 2), (1, 2), (100, 200)],
+        [(1, 2), (1, 2), (1, 2)],
+    ]
+
+
+def test_both_at_once_is_one_round():
+    film = film_of(swap, 2)
+    assert len(film) == 2 and film[1].held == [(10, 20), (1, 2)] and film[1].sent == [(0, 1, 8), (1, 0, 8)]
+
+
+def test_a_collective_is_a_round_in_which_nobody_is_named():
+    film = film_of(dist.all_reduce, 2)
+    assert [frame.sent for frame in film] == [[], []] and film[1].held == [(11, 22)] * 2
+
+
+@pytest.mark.parametrize("other", [1, 7])
+def test_a_receive_that_nobody_sends_to_has_a_frame_all_the_same(other):
+    film = frames([[Message("recv", other, before=(3.0,))], []], [(3.0,), (4.0,)])
+    assert [frame.held for frame in film] == [[(3.0,), (4.0,)]] * 2
+
+
+def test_a_strip_says_every_frame_and_marks_what_has_changed():
+    strip = Strip(film_of(chain, 2))
+    assert str(strip) == repr(strip) == "1 2 | 10 20\n1 2 | 1 2"
+    page = strip._repr_html_()
+    assert page.count("<table") == 2 and "1: 0→1" in page and page.count("<b style=") == 2
