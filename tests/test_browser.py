@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 # nbval runs every notebook. A page adds what only a page has: panels, widgets, predictions, magics, errors that Run All
 # passes over. These have all of it between them; `make browser` takes half an hour and runs every notebook in the page.
-IN_A_PAGE = ["lessons/1_one_device/1.1", "lessons/2_dataparallel/2.1", "lessons/6_when_it_goes_wrong/6.1"]
+IN_A_PAGE = ["lessons/1_one_device/1.1", "lessons/2_dataparallel/2.1"]
 EVERY = [path.relative_to(ROOT) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.ipynb"))]
 NOTEBOOKS = [path for path in EVERY if "DDPLAB_EVERY_PAGE" in os.environ or str(path).startswith(tuple(IN_A_PAGE))]
 IMPORTS = "import os, time\nfrom ddplab import claim, launch, log, predict, settle"

@@ -8,6 +8,7 @@ raise fails it too. Nothing is written for a notebook that failed.
 """
 
 import argparse
+import ast
 import copy
 import hashlib
 import json
@@ -119,21 +120,47 @@ def fold(notebook: NotebookNode) -> None:
 def filled(notebook: NotebookNode) -> NotebookNode | None:
     """Return a lesson as it is when the learner has written our way at each turn; None for one without turns.
 
-    A cell tagged `your-turn` is a function to write and its `check`; the next cell, tagged `one-way`, defines the same
-    function and is used by what follows. What comes after the last turn is the same in both, and left out.
+    A cell tagged `your-turn` is a function to write and its `check`; the next code cell, tagged `one-way`, defines the
+    same function. Of the other cells those are left that make a name which a turn needs.
     """
-    notebook = copy.deepcopy(notebook)
-    cells, last = notebook.cells, 0
-    for n, cell in enumerate(cells):
-        if "your-turn" in tags(cell):
-            last = n
-            way = next(it for it in cells[n:] if "one-way" in tags(it))
+    cells, needed = [], set()
+    way = None
+    for cell in reversed(code_cells(notebook)):
+        cell = copy.deepcopy(cell)
+        if "one-way" in tags(cell):
+            way = cell.source
+        elif "your-turn" in tags(cell):
             call = re.search(r'^check\(("\d\.\d+\.[a-z]", .*\))$', cell.source, re.MULTILINE)
             judged = f"from ddplab.checks import judge\n\nverdict = judge({call[1]}\n"
-            cell.source = f'{way.source}\n\n\n{judged}assert verdict.state == "correct", str(verdict)'
+            cell.source = f'{way}\n\n\n{judged}assert verdict.state == "correct", str(verdict)'
             cell.outputs, cell.metadata = [], nbformat.from_dict({"tags": []})
-    notebook.cells = cells[: last + 1]
-    return notebook if last else None
+        elif not made_by(cell.source) & needed:
+            continue
+        cells.append(cell)
+        needed |= names_in(cell.source)
+    if way is None:
+        return None
+    notebook = copy.deepcopy(notebook)
+    notebook.cells = cells[::-1]
+    return notebook
+
+
+def names_in(source: str) -> set[str]:
+    return set(re.findall(r"[^\W\d]\w*", source))
+
+
+def made_by(source: str) -> set[str]:
+    """Return the names that a cell makes; of a cell with magics, which is no Python, all names in it."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return names_in(source)
+    made = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    made |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = [
+        alias for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
+    ]
+    return made | {(alias.asname or alias.name).split(".")[0] for alias in imported}
 
 
 def join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
