@@ -282,7 +282,7 @@ def test_a_lesson_is_filled_in_with_our_way_and_keeps_only_what_its_turns_need()
     blank = 'def double(x):\n    # your turn: 1 line\n    ...\n\n\ncheck("9.9.a", double)'
     way = "def double(x):\n    return two * x"
     sources = ["import math\ntwo = 2", "%matplotlib inline", "print('watched')", blank, way, "print(double(math.pi))"]
-    tagged = [cell(source, {blank: "your-turn", way: "one-way"}.get(source, "")) for source in sources]
+    tagged = [cell(source, *{blank: ["your-turn"], way: ["one-way"]}.get(source, [])) for source in sources]
     notebook = run_notebooks.filled(new_notebook(cells=[new_markdown_cell("# 9.9"), *tagged]))
     made = [it.source for it in notebook.cells]
     assert made[0] == sources[0] and made[2] == way and len(made) == 3
