@@ -2,13 +2,15 @@
 
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.colors import to_rgb
 
+from ddplab.course.claims import VERDICTS
 from ddplab.metrics import Metrics
-from ddplab.plots import COLOURS, INK, ON_COLOUR, charts, curves, shades
+from ddplab.plots import COLOURS, DASHES, INK, ON_COLOUR, SHAPES, charts, curves, shades
 
 PAGES = {"light": "#ffffff", "dark": "#111111"}  # behind an output, in JupyterLab's themes
 
@@ -62,3 +64,11 @@ def test_four_charts_fit_a_page_and_say_what_they_show():
     assert len(lines) == 8 and all(len(line.split()) <= 101 for line in lines)
     xs = [float(point.split(",")[0]) for point in lines[0].split()]
     assert all(a <= b for a, b in pairwise(xs)) and 50 <= xs[0] and xs[-1] == 280
+
+
+def test_the_legend_has_every_rank_and_verdict():
+    legend = (Path(__file__).parent.parent / "LEGEND.md").read_text()
+    dashes = dict(zip(DASHES, ("solid", "dashed", "dotted", "dash and dot"), strict=True))
+    for rank, shape in enumerate(SHAPES):
+        assert f"| {rank} | {shape} | {dashes[DASHES[rank % 4]]} |" in legend
+    assert all(f"| {sign} |" in legend for sign, _ in VERDICTS.values())
