@@ -162,6 +162,11 @@ def gpus_for(n: int, virtual: bool = False) -> Iterator[Any]:
                 before.on()
 
 
+def place(tensor: Any) -> str:
+    """Where a tensor lies, real or virtual: "GPU 1", or "CPU"."""
+    return "CPU" if tensor.device.type == "cpu" else f"GPU {tensor.device.index}"
+
+
 def off(value: Any, reference: Any) -> float:
     """How far a vector is from another, as a share of the other's length; NaN counts as infinitely far."""
     far = float((value - reference).norm() / reference.norm())

@@ -1,7 +1,10 @@
 """Checks of lesson 2.1, How DataParallel works."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -10,10 +13,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, asks, expect_all, gpus_for, hint_for, kind, needs_function, number
+from ddplab.checks.common import Number, asks, expect_all, gpus_for, hint_for, kind, needs_function, number, place
+from ddplab.checks.turns import turn
 from ddplab.course.checklist import dataparallel_checklist
 from ddplab.course.data import digits
-from ddplab.course.models import MLP
+from ddplab.course.models import MLP, with_weights
 
 NUMBERS = asks(
     "2.1.1",
@@ -209,3 +213,339 @@ def _noted(net: Any) -> Iterator[list[tuple[Any, int]]]:
     seen: list[tuple[Any, int]] = []
     with net.register_forward_pre_hook(lambda _, inputs: seen.append((inputs[0].device, len(inputs[0])))):
         yield seen
+
+
+# ------------------------------------------------------------------ your turn: the four stages, on virtual GPUs
+
+WIDE = 25  # numbers in a row: 100 bytes
+
+
+def _rows(first: int, last: int, gpu: Any) -> Any:
+    """Rows 10·first to 10·last on a GPU, each filled with its own number."""
+    return (10.0 * torch.arange(first, last + 1))[:, None].repeat(1, WIDE).to(gpu)
+
+
+def _shown(tensor: Any, gpu: Any) -> str:
+    """What a tensor of rows holds, "10 20"; and where it lies, unless that is on `gpu`."""
+    if not isinstance(tensor, torch.Tensor):
+        return "nothing" if tensor is None else f"a {type(tensor).__name__}"
+    away = "" if tensor.device == gpu else f", on {place(tensor)}"
+    if tensor.dim() != 2 or tensor.shape[1] != WIDE:
+        return f"shape {tuple(tensor.shape)}{away}"
+    return " ".join(f"{number:g}" for number in tensor[:, 0].tolist()) + away
+
+
+def _listed(returned: Any) -> list[Any]:
+    return [returned] if isinstance(returned, torch.Tensor | nn.Module) else list(returned or ())
+
+
+def _scattered(scatter: Callable[..., Any], rows: int, n: int) -> list[Any]:
+    """Which rows lie on each of n GPUs, and how many bytes went there; three columns of each."""
+    with gpus_for(n, virtual=True) as gpus:
+        batch = _rows(1, rows, gpus[0])
+        gpus.meter.reset()
+        parts = [*_listed(scatter(batch, gpus)), *[None] * n][:n]
+        crossed = [gpus.meter.bytes(None, gpus[0], gpu) for gpu in gpus[1:]]
+        lie = [_shown(part, gpu) for part, gpu in zip(parts, gpus, strict=True)]
+    return [*lie, *["-"] * (3 - n), *crossed, *["-"] * (3 - n)]
+
+
+def _cut(batch: Any, gpus: Any, cut: Callable[..., Any] = lambda batch, n: batch.chunk(n), to: Any = None) -> list[Any]:
+    return [part.to(gpu if to is None else to(gpus)) for part, gpu in zip(cut(batch, len(gpus)), gpus, strict=False)]
+
+
+turn(
+    "2.1.a",
+    "Scatter",
+    _cut,
+    {"8 rows, 2 GPUs": lambda: (8, 2), "6 rows, 3 GPUs": lambda: (6, 3)},
+    call=_scattered,
+    heads=("GPU 0", "GPU 1", "GPU 2", "bytes 0→1", "bytes 0→2"),
+    mistakes=[
+        (
+            lambda batch, gpus: batch.chunk(len(gpus)),
+            "the parts are right, and all of them lie on GPU 0",
+            "A tensor goes to another device by its method `to`.",
+        ),
+        (
+            lambda batch, gpus: [batch.to(gpu) for gpu in gpus],
+            "every GPU gets the whole batch",
+            "Each GPU works on rows of its own. Cut first.",
+        ),
+        (
+            lambda batch, gpus: [batch.to(gpu).chunk(len(gpus))[i] for i, gpu in enumerate(gpus)],
+            "every GPU holds its rows, but the whole batch has crossed to it; see the bytes",
+            "Cut on GPU 0, and send only the part.",
+        ),
+        (
+            partial(_cut, cut=lambda batch, n: [batch[i::n] for i in range(n)]),
+            "neighbours go to different GPUs",
+            "Gather will put the parts one below the other. Which order do the rows have then?",
+        ),
+        (
+            partial(_cut, cut=lambda batch, n: batch.chunk(n, dim=1)),
+            "every GPU gets a piece of every row",
+            "The batch is cut along its first dimension, 0.",
+        ),
+        (
+            partial(_cut, cut=lambda batch, n: batch.split(n)),
+            "the parts have as many rows as there are GPUs",
+            "There shall be as many *parts* as GPUs. `split` counts rows in a part, `chunk` counts parts.",
+        ),
+        (
+            partial(_cut, cut=lambda batch, n: batch.chunk(2)),
+            "there are always two parts",
+            "In the second line of the table there are three GPUs: `len(gpus)`.",
+        ),
+        (
+            partial(_cut, to=lambda gpus: gpus[-1]),
+            "all parts go to the last GPU",
+            "Part 0 to `gpus[0]`, part 1 to `gpus[1]`, …: `zip` pairs two lists.",
+        ),
+        (
+            lambda batch, gpus: [part.cpu().to(gpu) for part, gpu in zip(batch.chunk(len(gpus)), gpus, strict=False)],
+            "the rows go by way of the CPU, so nothing crosses from GPU 0 to the others",
+            "Straight from one GPU to the other: `to` alone does that.",
+        ),
+    ],
+)
+
+
+def _replicated(replicate: Callable[..., Any], n: int) -> list[Any]:
+    """What the first and the last replica compute, the bytes that the last one cost, and the gradients in net."""
+    with gpus_for(n, virtual=True) as gpus:
+        net = nn.Sequential(nn.Linear(WIDE - 1, 1))  # 25 numbers, 100 bytes
+        nn.init.zeros_(net[0].bias)
+        net[0].weight.data.zero_()[0, 0] = 10
+        net.to(gpus[0])
+        weight = net[0].weight
+        gpus.meter.reset()
+        replicas = [*_listed(replicate(net, gpus)), *[None] * n][:n]
+        crossed = gpus.meter.bytes(None, gpus[0], gpus[n - 1])
+        computed, back = [], []
+        for number, which in enumerate((0, n - 1), 1):
+            given = torch.zeros(1, WIDE - 1)
+            given[0, 0] = number
+            output, grad = None, None
+            try:
+                output = replicas[which](given.to(gpus[which]))
+                grad = torch.autograd.grad(output.sum(), weight, allow_unused=True)[0]
+            except (RuntimeError, TypeError):  # it is nothing, or some weights lie elsewhere, or have no gradient
+                pass
+            failed = "nothing" if replicas[which] is None else "fails"
+            computed.append(failed if output is None else output.item())
+            back.append("none" if grad is None else grad[0, 0].item())
+    return [*computed, crossed, *back]
+
+
+def _copied(net: Any, gpus: Any, weights: Callable[[Any], Any] = lambda net: dict(net.named_parameters())) -> list[Any]:
+    return [with_weights(net, {name: it.to(gpu) for name, it in weights(net).items()}) for gpu in gpus]
+
+
+def _alone(net: Any, gpus: Any) -> list[Any]:
+    import copy
+
+    return [copy.deepcopy(net).to(gpu) for gpu in gpus]
+
+
+APART = "every copy computes what it should, but no gradient finds back to `net`"
+LEADS = "A tensor that `to` makes of a weight leads back to it. One from `deepcopy`, `state_dict` or `data` does not."
+
+turn(
+    "2.1.b",
+    "Replicate",
+    _copied,
+    {"2 GPUs": lambda: (2,), "3 GPUs": lambda: (3,)},
+    call=_replicated,
+    heads=("GPU 0 computes", "last GPU computes", "bytes to it", "gradient from GPU 0", "from the last"),
+    mistakes=[
+        (
+            lambda net, gpus: [net for _ in gpus],
+            "every replica has its weights on GPU 0",
+            "Each weight has to go to the replica's GPU: `to`.",
+        ),
+        (
+            lambda net, gpus: [net.to(gpu) for gpu in gpus],
+            "`net` itself has moved to the last GPU: a module's `to` changes that module",
+            "Move tensors, not the module: the weights, one by one.",
+        ),
+        (_alone, APART, LEADS),
+        (partial(_copied, weights=lambda net: net.state_dict()), APART, LEADS),
+        (partial(_copied, weights=lambda net: {name: it.data for name, it in net.named_parameters()}), APART, LEADS),
+        (
+            lambda net, gpus: _copied(net, gpus[:2]),
+            "there are two replicas, and three GPUs",
+            "One for each of `gpus`, however many there are.",
+        ),
+        (
+            lambda net, gpus: _copied(net, gpus[1:]),
+            "the list does not begin with a replica on GPU 0",
+            "A list, with one for each of `gpus`, the first included.",
+        ),
+    ],
+)
+
+
+def _applied(parallel_apply: Callable[..., Any], n: int) -> list[Any]:
+    """The first and the last output, whether the replicas were at work together, and the bytes that crossed."""
+    met: list[int] = []
+    with gpus_for(n, virtual=True) as gpus:
+        gate, before = threading.Barrier(n), set(threading.enumerate())
+
+        def compute(part: Any, number: int) -> Any:
+            try:
+                gate.wait(0.5)  # opens when all are here
+                met.append(number)
+            except threading.BrokenBarrierError:
+                pass
+            time.sleep(0.1 * (n - number))  # the first comes last
+            return part * 10 ** (number + 1)
+
+        replicas = [partial(compute, number=number) for number in range(n)]
+        parts = [_rows(2 * number + 1, 2 * number + 2, gpu) / 10 for number, gpu in enumerate(gpus)]
+        gpus.meter.reset()
+        try:
+            outputs = [*_listed(parallel_apply(replicas, parts)), *[None] * n]
+        finally:
+            for thread in set(threading.enumerate()) - before:
+                thread.join(1)
+        crossed = gpus.meter.bytes()
+        shown = [_shown(outputs[which], gpus[which]) for which in (0, n - 1)]
+        return [*shown, "yes" if len(met) == n else "no", crossed]
+
+
+def _in_threads(replicas: Any, parts: Any, wait: bool = True, keep: str = "by number", number: Any = None) -> list[Any]:
+    """Each replica in a thread. keep: where an output goes: to the place of its replica, or behind the others'."""
+    outputs: dict[int, Any] = {}
+
+    def work(i: int) -> None:
+        output = replicas[i if number is None else number](parts[i])
+        outputs[i if keep == "by number" else len(outputs)] = output
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads if wait else []:
+        thread.join()
+    return [outputs.get(i) for i in range(len(parts))]
+
+
+def _returned_to_nobody(replicas: Any, parts: Any) -> list[Any]:
+    threads = [threading.Thread(target=it, args=(part,)) for it, part in zip(replicas, parts, strict=True)]
+    for thread in threads:
+        thread.start()
+    return [thread.join() for thread in threads]
+
+
+LOST = "no output comes back"
+OUTLIVES = (
+    "What a thread's function returns goes nowhere, and before `join` it is not done. "
+    "Let it write into a list or a dictionary; or take the results of a `ThreadPoolExecutor`."
+)
+
+turn(
+    "2.1.c",
+    "Parallel apply",
+    _in_threads,
+    {"2 GPUs": lambda: (2,), "3 GPUs": lambda: (3,)},
+    call=_applied,
+    heads=("output of GPU 0", "of the last GPU", "at work together", "bytes"),
+    mistakes=[
+        (
+            lambda replicas, parts: [replica(part) for replica, part in zip(replicas, parts, strict=True)],
+            "one computes after the other: while the first is at work, the others wait",
+            "Start a thread for each of them, all of them before you wait for any.",
+        ),
+        (
+            partial(_in_threads, keep="behind"),
+            "the outputs come in the order in which the replicas finish",
+            "The first replica's output belongs in the first place, whoever is quicker.",
+        ),
+        (partial(_in_threads, wait=False), LOST, OUTLIVES),
+        (_returned_to_nobody, LOST, OUTLIVES),
+        (
+            partial(_in_threads, number=0),
+            "replica 0 computes every part",
+            "Part 0 goes to replica 0, part 1 to replica 1, …",
+        ),
+        (
+            lambda replicas, parts: _in_threads(replicas, [parts[0]] * len(parts)),
+            "every replica computes part 0",
+            "Part 0 goes to replica 0, part 1 to replica 1, …",
+        ),
+        (
+            lambda replicas, parts: _in_threads(replicas, parts)[0],
+            "only one output comes back",
+            "All outputs, in a list, in the order of the replicas.",
+        ),
+    ],
+)
+
+
+def _gathered(gather: Callable[..., Any], n: int, home: int) -> list[Any]:
+    """Which rows come home, where they lie, how many bytes went there, and whether the last output gets a gradient."""
+    with gpus_for(n, virtual=True) as gpus:
+        outputs = [_rows(2 * i + 1, 2 * i + 2, gpu).requires_grad_() for i, gpu in enumerate(gpus)]
+        far = outputs[n - 1 - home]  # which has to travel
+        gpus.meter.reset()
+        joined = gather(outputs, gpus[home])
+        crossed = gpus.meter.bytes(None, None, gpus[home])
+        if not isinstance(joined, torch.Tensor):
+            return [_shown(joined, None), "-", crossed, "-"]
+        grad = joined.requires_grad and torch.autograd.grad(joined.sum(), far, allow_unused=True)[0] is not None
+        return [_shown(joined, joined.device), place(joined), crossed, "yes" if grad else "no"]
+
+
+def _joined(
+    outputs: Any, gpu: Any, join: Callable[..., Any] = torch.cat, first: Any = lambda it: it, to: Any = None
+) -> Any:
+    return join([first(output).to(to or gpu) for output in outputs])
+
+
+turn(
+    "2.1.d",
+    "Gather",
+    _joined,
+    {"2 GPUs, to GPU 0": lambda: (2, 0), "3 GPUs, to GPU 0": lambda: (3, 0), "2 GPUs, to GPU 1": lambda: (2, 1)},
+    call=_gathered,
+    heads=("rows", "on", "bytes that came", "gradient goes back"),
+    mistakes=[
+        (
+            lambda outputs, gpu: torch.cat(outputs),
+            "the outputs lie on different GPUs, and no operation takes them so",
+            "Bring each of them to `gpu` first.",
+        ),
+        (
+            partial(_joined, join=list),
+            "a list comes back, not one tensor",
+            "They are all on one GPU. Now put them one below the other.",
+        ),
+        (
+            partial(_joined, join=torch.stack),
+            "the outputs lie side by side in a new dimension",
+            "The result has as many rows as the whole batch, and no dimension more.",
+        ),
+        (
+            partial(_joined, join=lambda parts: torch.cat(parts, dim=1)),
+            "the outputs are joined along dimension 1",
+            "Rows below rows: dimension 0.",
+        ),
+        (partial(_joined, join=sum), "the outputs are added up", "Every row is kept. Put them one below the other."),
+        (
+            partial(_joined, to="cpu"),
+            "the result is on the CPU",
+            "It shall be on `gpu`.",
+        ),
+        (
+            partial(_joined, first=lambda it: it.detach()),
+            "no gradient can go back to the outputs",
+            "No `detach`, no `data`, no `no_grad()`: the way back leads through here.",
+        ),
+        (
+            lambda outputs, gpu: _joined(outputs, outputs[0].device),
+            "the result is always on the first GPU",
+            "The argument `gpu` says where it shall be.",
+        ),
+    ],
+    hints={"same device": "Bring each of them to `gpu` first."},
+)

@@ -1,5 +1,8 @@
 """The two small models that the lessons train. Both take 8x8 digits and return ten scores (logits)."""
 
+import copy
+from collections.abc import Mapping
+
 from torch import Tensor, nn
 
 
@@ -50,3 +53,18 @@ def convolution(inputs: int, outputs: int, batch_norm: bool) -> list[nn.Module]:
     """
     norm = [nn.BatchNorm2d(outputs)] if batch_norm else []
     return [nn.Conv2d(inputs, outputs, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def with_weights(net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+    """Return a copy of a module that computes with the tensors given, by the names of `named_parameters()`.
+
+    They are no parameters of the copy, as in a replica of `nn.DataParallel`: a gradient goes on to what they were
+    made from. Raises AttributeError for a name that the module does not have.
+    """
+    twin = copy.deepcopy(net)
+    for name, tensor in weights.items():
+        path, _, last = name.rpartition(".")
+        owner = twin.get_submodule(path)
+        delattr(owner, last)
+        setattr(owner, last, tensor)
+    return twin

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ddplab.course.data import digits
-from ddplab.course.models import CNN, MLP
+from ddplab.course.models import CNN, MLP, with_weights
 
 
 @pytest.mark.parametrize("model", [MLP(), MLP(hidden=8), CNN(), CNN(channels=4), CNN(batch_norm=True)], ids=str)
@@ -39,3 +39,19 @@ def test_models_learn_the_digits_in_seconds(make):
     model.eval()
     x, y = digits(train=False).tensors
     assert (model(x).argmax(1) == y).float().mean() > 0.93
+
+
+def test_a_copy_with_other_weights_computes_with_them_and_leads_back_to_what_they_were_made_from():
+    net, x = MLP(), torch.randn(3, 1, 8, 8)
+    twin = with_weights(net, {name: 2 * weight for name, weight in net.named_parameters()})
+    assert not list(twin.parameters()) and len(list(net.parameters())) == 4
+    doubled = MLP()
+    doubled.load_state_dict({name: 2 * weight for name, weight in net.state_dict().items()})
+    assert torch.equal(twin(x), doubled(x))
+    twin(x).sum().backward()
+    assert all(weight.grad is not None for weight in net.parameters())
+
+
+def test_a_copy_cannot_have_a_weight_that_the_module_has_not():
+    with pytest.raises(AttributeError):
+        with_weights(MLP(), {"layers.9.weight": torch.zeros(1)})

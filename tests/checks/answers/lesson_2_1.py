@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 2.1: the right ones, the blanks, and mistakes that people make."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -99,6 +101,72 @@ def with_a_sampler(net, data, gpus):
     return careful(net, data, gpus)[0], DataLoader(data, batch_size=50, sampler=sampler)
 
 
+# your turn: the four stages
+
+
+def by_slices(batch, gpus):
+    each = len(batch) // len(gpus)
+    return tuple(batch[i * each : (i + 1) * each].to(gpu) for i, gpu in enumerate(gpus))
+
+
+def as_a_generator(batch, gpus):
+    return (part.to(gpu) for part, gpu in zip(batch.tensor_split(len(gpus)), gpus, strict=True))
+
+
+def by_functional_call(net, gpus):
+    from torch.func import functional_call
+
+    replicas = []
+    for gpu in gpus:
+        weights = {name: weight.to(gpu) for name, weight in net.named_parameters()}
+        replicas.append(lambda x, weights=weights: functional_call(net, weights, (x,)))
+    return replicas
+
+
+def with_the_original_on_gpu_0(net, gpus):
+    from ddplab.course.models import with_weights
+
+    copies = [with_weights(net, {name: p.to(gpu) for name, p in net.named_parameters()}) for gpu in gpus[1:]]
+    return [net, *copies]
+
+
+def in_a_pool(replicas, parts):
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return list(pool.map(lambda replica, part: replica(part), replicas, parts))
+
+
+def with_futures(replicas, parts):
+    pool = ThreadPoolExecutor()
+    futures = [pool.submit(replica, part) for replica, part in zip(replicas, parts, strict=True)]
+    outputs = [future.result() for future in futures]
+    pool.shutdown()
+    return outputs
+
+
+def the_first_in_this_thread(replicas, parts):
+    outputs = [None] * len(parts)
+
+    def work(i):
+        outputs[i] = replicas[i](parts[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, len(parts))]
+    for thread in threads:
+        thread.start()
+    work(0)
+    for thread in threads:
+        thread.join()
+    return outputs
+
+
+def into_one_that_is_there(outputs, gpu):
+    rows = torch.empty(sum(map(len, outputs)), outputs[0].shape[1], device=gpu)
+    start = 0
+    for output in outputs:
+        rows[start : start + len(output)] = output.to(gpu)
+        start += len(output)
+    return rows
+
+
 SIZES = [3, 3, 3, 1]
 
 ANSWERS = {
@@ -183,5 +251,12 @@ ANSWERS = {
             (lambda net, data, gpus: careful(net, data, gpus)[0], ["two things"]),  # the model alone
             (partial(careful, model=lambda net, gpus: DistributedDataParallel(net)), ["raised", "process group"]),
         ],
+    },
+    "2.1.a": {"accepted": [scatter, by_slices, as_a_generator]},
+    "2.1.b": {"accepted": [replicate, by_functional_call, with_the_original_on_gpu_0]},
+    "2.1.c": {"accepted": [parallel_apply, in_a_pool, with_futures, the_first_in_this_thread]},
+    "2.1.d": {
+        "accepted": [gather, into_one_that_is_there],
+        "wrong": [(lambda outputs, gpu: torch.cat(outputs[::-1]), ["no operation takes them so"])],
     },
 }
