@@ -147,7 +147,10 @@ def judge(id: str, /, *answers: Any, **named: Any) -> Verdict:
             picture = _ask(found, answers, named)
     except Exception as error:
         state, message, hint = _explain(error, found)
-        picture = found.blank() if state == BLANK and found.blank else getattr(error, "picture", None)
+        picture = getattr(error, "picture", None)
+        if state == BLANK and found.blank:
+            with _random_state_kept(), _output_hidden():
+                picture = found.blank()
         return Verdict(found.id, found.title, state, message, hint, picture)
     except SystemExit as error:  # a learner's sys.exit() must not end the notebook
         return Verdict(found.id, found.title, NOT_YET, f"your code called sys.exit({error.code!r})")

@@ -4,13 +4,16 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_packed_sequence
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import flat, gpus_for, hint_for, kind, multiple, needs_function, off
+from ddplab.checks.common import gpus_for, hint_for, kind, needs_function, off
+from ddplab.checks.turns import turn
 
 WIDTH, WORDS, HIDDEN = 9, 20, 6  # of the batches that the answers are tried on
 LENGTHS = [2, 7, 3, 6, 1, 5]  # in no order, and none as long as the batch is wide
@@ -82,77 +85,7 @@ def _same_width(where: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> 
     raise NotYet(f"{where}, the result has the shape {found}, not {wanted}", hint)
 
 
-@exercise("2.2.3", "The mean, mended")
-def mean(NextWord: Callable[[], Any], batch_loss: Callable[[Any], Any]) -> None:
-    """`batch_loss` of what `NextWord` returns must have one GPU's gradient, also on 2 and 3 GPUs."""
-    needs_function("NextWord", NextWord)
-    needs_function("batch_loss", batch_loss)
-    tokens = _tokens().sort(dim=0, descending=True).values  # long sentences first, roughly
-    targets = tokens.roll(-1, dims=1).where(tokens != 0, 0)
-    with gpus_for(3) as gpus:
-        torch.manual_seed(0)
-        model = NextWord().double()
-        wanted = _mean_over_words(model, tokens, targets)
-        for n in range(1, len(gpus) + 1):
-            where = _on(n)
-            found = _attempt(where, _gradient, model, batch_loss, gpus[:n], tokens, targets)
-            if off(found, wanted) < 1e-5:  # float32 on the way is the learner's choice
-                continue
-            words = int((targets != 0).sum())
-            factor = multiple(found, wanted, 1e-5)
-            if n == 1 and factor is None:
-                if multiple(found, _mean_over_words(model, tokens, targets, ignore=-100), 1e-5) is not None:
-                    hint = "A target of 0 is no word: `ignore_index=0` leaves it out of the loss, and of the count."
-                    raise NotYet(f"{where}, padding has a loss like a word's, and learns", hint)
-                raise NotYet(
-                    f"{where}, the gradient is {off(found, wanted):.0%} off that of the mean over all words",
-                    "One GPU is the plain case: add up the losses of all words, and divide by how many there are.",
-                )
-            if factor is None:
-                raise NotYet(
-                    f"{where}, the gradient is {off(found, wanted):.0%} off that of the mean over all words",
-                    "A word must count alike on every GPU. Let the replicas add up, and divide once, at the end.",
-                )
-            hint = "The right direction, the wrong size: what do you divide by?"
-            if abs(factor - words) < 1e-4 * words:
-                hint = f"That is the sum. Divide it by the number of words, here {words}."
-            elif abs(factor - words / targets.numel()) < 1e-5:
-                hint = "You divide by the padding too. A target of 0 is no word."
-            elif n > 1 and min(abs(factor - n), abs(factor - 1 / n)) < 1e-5:
-                hint = "You take the mean of one thing and the sum of another. Add up both sums and counts."
-            raise NotYet(f"{where}, the gradient is {factor:.4g} times that of the mean over all words", hint)
-
-
-def _mean_over_words(model: Any, tokens: Any, targets: Any, ignore: int = 0) -> Any:
-    """The gradient of the mean loss over all words, by the given parts of the model.
-
-    ignore: the target that is left out.
-    """
-    model, tokens, targets = model.cpu(), tokens.cpu(), targets.cpu()
-    with _given_parts("embed", "lstm", "head"):
-        scores = model.head(model.lstm(model.embed(tokens))[0])
-    model.zero_grad()
-    torch.nn.functional.cross_entropy(scores.mT, targets, ignore_index=ignore).backward()
-    return flat(p.grad for p in model.parameters())
-
-
-def _gradient(model: Any, batch_loss: Callable[[Any], Any], gpus: list[Any], tokens: Any, targets: Any) -> Any:
-    wrapped = _parallel(model, gpus)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a scalar from each replica is fine here
-        loss = batch_loss(wrapped(tokens.to(gpus[0]), targets.to(gpus[0])))
-    if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else _kind(loss)
-        hint = "`backward()` starts from one number, still a tensor: without `.item()`."
-        raise NotYet(f"{_on(len(gpus))}, `batch_loss` returns {what}, not a tensor with one number", hint)
-    if loss.grad_fn is None:
-        raise NotYet("the loss has no history, so there is nothing to go back through", "No `.item()`, `.detach()`.")
-    model.zero_grad()
-    loss.sum().backward()
-    return flat(p.grad for p in model.parameters())
-
-
-@exercise("2.2.4", "A state to carry")
+@exercise("2.2.3", "A state to carry")
 def state(Carrier: Callable[[], Any]) -> None:
     """`Carrier()(tokens, h, c)` twice in a row must give on 2 and 3 GPUs what the LSTM gives on one."""
     needs_function("Carrier", Carrier)
@@ -285,3 +218,238 @@ HINTS = {
     "not implemented for CPU tensors": "Leave what `forward` returns on its GPU; `gather` brings it together.",
     "element 0 of tensors does not require grad": "No `.item()`, no `.detach()`: `backward()` needs the tensor itself.",
 }
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _packed(*lengths: int, wide: int) -> tuple[Any, Any]:
+    """Sentences as an LSTM leaves them, packed, each word with a state of two numbers; and a padded batch as wide."""
+    tokens = torch.tensor([[1] * n + [0] * (wide - n) for n in lengths])
+    states = torch.arange(1.0, wide + 1)[:, None].repeat(len(lengths), 1, 2)
+    return nn.utils.rnn.pack_padded_sequence(states, torch.tensor(lengths), batch_first=True), tokens
+
+
+def _shape_and_words(states: Any, *_: Any) -> list[Any]:
+    if not isinstance(states, torch.Tensor):
+        return [_kind(states), "-"]
+    return [" x ".join(map(str, states.shape)), " ".join(f"{it:g}" for it in states.flatten(2)[0, :, 0].tolist())]
+
+
+def _unpacked(packed: Any, tokens: Any, total: Any = lambda tokens: tokens.size(1), **options: Any) -> Any:
+    return pad_packed_sequence(packed, **{"batch_first": True, "total_length": total(tokens), **options})[0]
+
+
+OWN_WIDTH = "the result is as wide as the longest sentence of that half, and the other GPU's is not"
+
+turn(
+    "2.2.a",
+    "As wide on every GPU",
+    _unpacked,
+    {
+        "GPU 0's half": lambda: _packed(8, 7, 7, 6, wide=8),
+        "GPU 1's half": lambda: _packed(4, 3, 2, 2, wide=8),
+        "another batch, 6 wide": lambda: _packed(3, 1, wide=6),
+    },
+    look=_shape_and_words,
+    heads=("shape", "first sentence"),
+    mistakes=[
+        (partial(_unpacked, total=lambda _: None), OWN_WIDTH, "Which width do both GPUs know? Look at `tokens`."),
+        (
+            partial(_unpacked, total=lambda tokens: int((tokens != 0).sum(1).max())),
+            OWN_WIDTH,
+            "Which width do both GPUs know? Look at `tokens`.",
+        ),
+        (
+            partial(_unpacked, total=lambda _: 8),
+            "it is always 8 wide",
+            "The next batch has another width.",
+        ),
+        (
+            partial(_unpacked, batch_first=False),
+            "the words come first, and the sentences second",
+            "`batch_first=True`, as when it was packed.",
+        ),
+        (
+            partial(_unpacked, total=len),
+            "`total_length` is the number of sentences",
+            "`tokens` has two dimensions: sentences and words. Which of them is the width?",
+        ),
+        (
+            lambda packed, tokens: pad_packed_sequence(packed, batch_first=True, total_length=tokens.size(1)),
+            "two things come back, the states and the lengths",
+            "Return the first of the two.",
+        ),
+        (
+            lambda packed, tokens: packed,
+            "the sequence is packed still",
+            "`pad_packed_sequence` makes a rectangle of it again.",
+        ),
+    ],
+    hints={"total_length": "Which dimension of `tokens` is its width?"},
+)
+
+
+class _Seen(nn.Module):
+    """Notes which sentences, with which lengths and which scale, each GPU was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = nn.Parameter(torch.zeros(1))
+        self.seen: dict[int, str] = {}
+
+    def forward(self, tokens: Any, lengths: Any, scale: Any) -> Any:
+        pairs = zip(tokens[:, 0].tolist(), [int(n) for n in lengths], strict=False)
+        held = " ".join(f"{first}:{length}" for first, length in pairs)
+        self.seen[tokens.device.index] = held + f" x {float(torch.as_tensor(scale).float().mean()):g}"
+        return tokens[:, :1].float()
+
+
+def _called(call: Callable[..., Any], sentences: int, n: int) -> list[Any]:
+    """What each of three GPUs saw, when n of them are there: "10:4" is sentence 10 with length 4."""
+    with gpus_for(3) as gpus:
+        model = _Seen().to(gpus[0])
+        firsts = 10 * torch.arange(1, sentences + 1)
+        tokens = firsts[:, None].repeat(1, 4).to(gpus[0])
+        call(nn.DataParallel(model, device_ids=gpus[:n]), tokens, list(range(sentences, 0, -1)), 2.0)
+        return [model.seen.get(gpu, "nothing" if gpu < n else "-") for gpu in range(3)]
+
+
+ONE_PART = "only GPU 0 works: a tensor with one entry makes one part, and the scarcest counts"
+SCARCEST = "One tensor that holds all the lengths. And a number that is no tensor goes to every replica as it is."
+
+turn(
+    "2.2.b",
+    "Each its own lengths",
+    lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), scale),
+    {"4 sentences, 2 GPUs": lambda: (4, 2), "2 sentences, 3 GPUs": lambda: (2, 3)},
+    call=_called,
+    heads=("GPU 0", "GPU 1", "GPU 2"),
+    mistakes=[
+        (
+            lambda model, tokens, lengths, scale: model(tokens, lengths, scale),
+            "the second GPU reads its sentences with the lengths of the first",
+            "A list of numbers goes whole to every replica. What is cut like `tokens`?",
+        ),
+        (
+            lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), scale=scale),
+            "a third replica is called with the scale alone",
+            "Everything in one way: all arguments by position, or all by keyword.",
+        ),
+        (
+            lambda model, tokens, lengths, scale: model(tokens, [torch.tensor([n]) for n in lengths], scale),
+            ONE_PART,
+            SCARCEST,
+        ),
+        (
+            lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), torch.tensor([scale])),
+            ONE_PART,
+            SCARCEST,
+        ),
+        (
+            lambda model, tokens, lengths, scale: model.module(tokens, torch.tensor(lengths), scale),
+            "GPU 0 does all the work: that is the model inside the wrapper",
+            "Call `model` itself.",
+        ),
+        (
+            lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths).flip(0), scale),
+            "the lengths are not in the order of the sentences",
+            "As they come, each at the place of its sentence.",
+        ),
+    ],
+    hints={
+        "required positional argument": "All three are needed: `tokens`, the lengths, and the scale.",
+        "at least a 1-dimensional": "A number alone cannot be cut. Leave `scale` as it is.",
+    },
+)
+
+
+def _lost(pieces: Callable[..., Any], lengths: list[int], n: int) -> list[Any]:
+    """What n GPUs return for sentences of these lengths, gathered, and the mean that this makes."""
+    words = torch.arange(6)[None, :] < torch.tensor(lengths)[:, None]
+    scores = torch.zeros(len(lengths), 6, 3)
+    scores[:, :, 1] = 0.6931472 * torch.arange(1.0, len(lengths) + 1)[:, None]  # a loss of its own for each sentence
+
+    class Piece(nn.Module):
+        def forward(self, scores: Any, targets: Any) -> Any:
+            return pieces(scores, targets)
+
+    with gpus_for(3) as gpus:
+        model = nn.DataParallel(Piece().to(gpus[0]), device_ids=gpus[:n])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a scalar from each replica is fine
+            gathered = model(scores.to(gpus[0]), words.long().to(gpus[0]))
+    if not isinstance(gathered, tuple | list) or len(gathered) != 2:
+        return ["one thing" if isinstance(gathered, torch.Tensor) else _kind(gathered), "-", "-"]
+    sums, counts = (it.detach().cpu().flatten().tolist() for it in gathered)
+    mean = sum(sums) / sum(counts) if sum(counts) else 0.0
+    return [" + ".join(f"{it:.3g}" for it in sums), " + ".join(f"{it:g}" for it in counts), round(mean, 4)]
+
+
+def _pieces(
+    scores: Any,
+    targets: Any,
+    reduction: str = "sum",
+    ignore: int = 0,
+    count: Callable[..., Any] = lambda targets: (targets != 0).sum(),
+) -> Any:
+    loss = nn.functional.cross_entropy(scores.mT, targets, ignore_index=ignore, reduction=reduction)
+    return loss.view(1), count(targets).view(1)
+
+
+def _number_of(make: Callable[[Any], float]) -> Callable[..., Any]:
+    return lambda targets: torch.tensor(make(targets), device=targets.device)
+
+
+ONE_THING = "one thing comes back, not two"
+BOTH = "Two things, before anything is divided: the sum of the losses, and how many words there are."
+
+turn(
+    "2.2.c",
+    "Sum and count",
+    _pieces,
+    {"6 + 2 words, one GPU": lambda: ([6, 2], 1), "6 + 2 words, 2 GPUs": lambda: ([6, 2], 2)},
+    call=_lost,
+    heads=("sums", "words", "the mean that they make"),
+    mistakes=[
+        (
+            partial(_pieces, reduction="mean"),
+            "each GPU divides its loss, and then you divide again",
+            "A GPU must not divide. `cross_entropy` can add up instead: its argument `reduction`.",
+        ),
+        (
+            partial(_pieces, count=_number_of(lambda targets: targets.numel())),
+            "the padding is counted too",
+            "A target of 0 is no word. How many are not 0?",
+        ),
+        (
+            partial(_pieces, count=_number_of(len)),
+            "the sentences are counted, not the words",
+            "How many targets are not 0?",
+        ),
+        (
+            partial(_pieces, ignore=-100),
+            "the loss of the padding is in the sums",
+            "`ignore_index=0` leaves it out.",
+        ),
+        (
+            lambda scores, targets: _pieces(scores, targets)[0],
+            ONE_THING,
+            BOTH,
+        ),
+        (
+            lambda scores, targets: (lambda total, words: total / words)(*_pieces(scores, targets)),
+            ONE_THING,
+            BOTH,
+        ),
+        (
+            lambda scores, targets: (_pieces(scores, targets)[0], int((targets != 0).sum())),
+            "the number of words is a Python number, which `gather` cannot put together",
+            "Leave it a tensor.",
+        ),
+    ],
+    hints={
+        "not iterable": "Two tensors. A Python number, as from `.item()`, cannot be gathered.",
+        "expected": "`scores.mT` has the classes in the second dimension, where `cross_entropy` wants them.",
+    },
+)

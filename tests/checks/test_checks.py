@@ -359,6 +359,17 @@ def test_the_random_state_is_left_alone(made):
     assert (torch.rand(3).tolist(), random.random(), numpy.random.rand()) == expected
 
 
+def test_drawing_what_is_wanted_prints_nothing_and_leaves_the_random_state_alone(made, capsys):
+    def blank():
+        print("3 virtual GPUs"), torch.manual_seed(3)
+
+    torch.manual_seed(0)
+    expected = torch.rand(3).tolist()
+    torch.manual_seed(0)
+    assert made(lambda answer: None, blank=blank)(...).state == checks.BLANK
+    assert torch.rand(3).tolist() == expected and capsys.readouterr().out == ""
+
+
 def test_the_report_has_one_line_a_check(made, tmp_path, monkeypatch, capsys):
     def judged(answer):
         if not answer:

@@ -101,63 +101,7 @@ class OtherLayers(Reader):
         del self.lstm
 
 
-# 2.2.3: the mean, mended
-
-
-class NextWord(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(20, 6)
-        self.lstm = nn.LSTM(6, 6, batch_first=True)
-        self.head = nn.Linear(6, 20)
-
-    def losses(self, tokens, targets, reduction):
-        scores = self.head(self.lstm(self.embed(tokens))[0])
-        return nn.functional.cross_entropy(scores.mT, targets, ignore_index=0, reduction=reduction)
-
-    def forward(self, tokens, targets):
-        return self.losses(tokens, targets, "sum").view(1), (targets != 0).sum().view(1)
-
-
-class MeansAndSentences(NextWord):
-    def forward(self, tokens, targets):
-        mean, n = self.losses(tokens, targets, "mean"), torch.tensor([float(len(tokens))], device=tokens.device)
-        return mean * n, n
-
-
-class Cells(NextWord):
-    def forward(self, tokens, targets):
-        n = torch.tensor([targets.numel()], device=targets.device)
-        return self.losses(tokens, targets, "sum").view(1), n
-
-
-class CountsOnTheCpu(NextWord):
-    def forward(self, tokens, targets):
-        return self.losses(tokens, targets, "sum").view(1), (targets != 0).sum().view(1).cpu()
-
-
-class InFloat32(NextWord):
-    def forward(self, tokens, targets):
-        loss, count = super().forward(tokens, targets)
-        return loss.float(), count.float()
-
-
-class PaddingLearns(NextWord):
-    def forward(self, tokens, targets):
-        scores = self.head(self.lstm(self.embed(tokens))[0])
-        return nn.functional.cross_entropy(scores.mT, targets, reduction="sum").view(1), (targets != 0).sum().view(1)
-
-
-class OneSentence(NextWord):
-    def forward(self, tokens, targets):
-        return super().forward(tokens[:1], targets[:1])
-
-
-def batch_loss(outputs):
-    return outputs[0].sum() / outputs[1].sum()
-
-
-# 2.2.4: a state to carry
+# 2.2.3: a state to carry
 
 
 class Carrier(nn.Module):
@@ -185,6 +129,37 @@ class Nested(Carrier):
     def forward(self, tokens, h, c):
         hidden, h, c = super().forward(tokens, h, c)
         return hidden, (h, c)
+
+
+# your turn
+
+
+def padded_by_hand(packed, tokens):
+    states, _ = pad_packed_sequence(packed, batch_first=True)
+    return nn.functional.pad(states, (0, 0, 0, tokens.size(1) - states.size(1)))
+
+
+def into_zeros(packed, tokens):
+    states, lengths = pad_packed_sequence(packed, batch_first=True)
+    wide = torch.zeros(*tokens.shape, states.size(2))
+    wide[:, : lengths.max()] = states
+    return wide
+
+
+def by_shape(packed, tokens):
+    states, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, True, 0.0, tokens.shape[-1])
+    return states
+
+
+def by_each_word(scores, targets):
+    losses = nn.functional.cross_entropy(scores.mT, targets, ignore_index=0, reduction="none")
+    return losses.sum().reshape(1), targets.count_nonzero().reshape(1)
+
+
+def by_a_mask(scores, targets):
+    words = targets != 0
+    losses = nn.CrossEntropyLoss(reduction="sum")(scores[words], targets[words])
+    return [losses, words.sum().float()]
 
 
 ANSWERS = {
@@ -237,37 +212,6 @@ ANSWERS = {
         ],
     },
     "2.2.3": {
-        "correct": (NextWord, batch_loss),
-        "accepted": [
-            # without a dimension; and a loss for each word
-            (but(NextWord, forward=lambda self, x, y: (self.losses(x, y, "sum"), (y != 0).sum())), batch_loss),
-            (but(NextWord, forward=lambda self, x, y: (self.losses(x, y, "none"), y != 0)), batch_loss),
-            (InFloat32, batch_loss),
-        ],
-        "blank": (but(NextWord, forward=blank), blank),
-        "wrong": [
-            (
-                (but(NextWord, forward=lambda self, x, y: self.losses(x, y, "mean").view(1)), torch.mean),
-                ["on 2 GPUs", "% off that of the mean over all words"],
-            ),
-            ((NextWord, lambda outputs: (outputs[0] / outputs[1]).mean()), ["on 2 GPUs", "% off"]),
-            ((MeansAndSentences, batch_loss), ["on 2 GPUs", "% off"]),
-            ((NextWord, lambda outputs: outputs[0].sum() / outputs[1].float().mean()), ["on 2 GPUs", "2 times"]),
-            ((NextWord, lambda outputs: outputs[0].sum()), ["on one GPU", "18 times"]),
-            ((PaddingLearns, batch_loss), ["on one GPU", "padding has a loss"]),
-            ((OneSentence, batch_loss), ["on one GPU", "% off that of the mean over all words"]),
-            ((Cells, batch_loss), ["on one GPU", "0.3333 times"]),
-            ((NextWord, lambda outputs: outputs[0] / outputs[1].sum()), ["on 2 GPUs", "a tensor of shape (2,)"]),
-            ((NextWord, lambda outputs: batch_loss(outputs).item()), ["on one GPU", "returns a float"]),
-            ((NextWord, lambda outputs: batch_loss(outputs).detach()), ["no history"]),
-            (
-                (but(NextWord, forward=lambda self, x, y: self.losses(x, y, "sum").view(1).item()), batch_loss),
-                ["raised TypeError"],
-            ),
-            ((CountsOnTheCpu, batch_loss), ["on 2 GPUs", "CPU tensors"]),
-        ],
-    },
-    "2.2.4": {
         "correct": Carrier,
         "blank": but(Carrier, forward=blank),
         "wrong": [
@@ -288,4 +232,21 @@ ANSWERS = {
             (Nested, ["returns a tuple of 2"]),
         ],
     },
+    "2.2.a": {"accepted": [padded_by_hand, into_zeros, by_shape]},
+    "2.2.b": {
+        "accepted": [
+            lambda model, tokens, lengths, scale: model(tokens=tokens, lengths=torch.tensor(lengths), scale=scale),
+            lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths).to(tokens), scale),
+            lambda model, tokens, lengths, scale: model(
+                tokens, torch.tensor(lengths), torch.full((len(tokens),), scale)
+            ),
+        ],
+        "wrong": [
+            (
+                lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths)),
+                ["Caught TypeError in replica 0"],
+            )
+        ],
+    },
+    "2.2.c": {"accepted": [by_each_word, by_a_mask]},
 }
