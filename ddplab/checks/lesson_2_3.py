@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import nn
 from torch.nn.parallel import replicate
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import gpus_for, kind, needs_function, off
+from ddplab.checks.common import gpus_for, kind, needs_function, off, place
+from ddplab.checks.turns import turn
 
 # What is in the collection of 2.3.1, by its letter: why it is saved, follows and learns, or why not.
 ZOO = {
@@ -217,3 +219,226 @@ def _run(name: str, where: str, model: Any, device_ids: list[int], *inputs: Any)
         else:
             hint = "What did not move with the module? What is registered moves."
         raise NotYet(f"{where}, `{name}` fails: {told}", hint) from None
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _equipped(equip: Callable[..., Any], gpu: int) -> list[Any]:
+    """Where a replica's three tensors lie, and which of them the module saves and learns."""
+    names = ("gain", "mean", "mask")
+    with gpus_for(2) as gpus:
+        module = nn.Identity()
+        equip(module, *(torch.full((3,), float(number)) for number in (1, 2, 3)))
+        module.to(gpus[0])
+        replica = replicate(module, gpus[:])[gpu]
+        held = [getattr(replica, name, None) for name in names]
+        lie = [place(it) if isinstance(it, torch.Tensor) else "nothing" if it is None else kind(it) for it in held]
+        saved = " ".join(name for name in names if name in module.state_dict())
+        learn = " ".join(name for name, it in module.named_parameters() if it.requires_grad)
+    return [*lie, saved or "nothing", learn or "nothing"]
+
+
+def _equip(
+    module: Any,
+    gain: Any,
+    mean: Any,
+    mask: Any,
+    mean_as: str = "buffer",
+    mask_saved: bool = False,
+    gain_as: Callable[..., Any] = nn.Parameter,
+) -> None:
+    if mean_as == "buffer":
+        module.register_buffer("mean", mean)
+    else:
+        module.mean = nn.Parameter(mean) if mean_as == "parameter" else mean
+    module.register_buffer("mask", mask, persistent=mask_saved)
+    if gain_as is nn.Parameter:
+        module.gain = nn.Parameter(gain)
+    elif gain_as is nn.Buffer:
+        module.register_buffer("gain", gain)
+    else:
+        module.gain = gain_as(gain)
+
+
+def _all_plain(module: Any, gain: Any, mean: Any, mask: Any) -> None:
+    module.gain, module.mean, module.mask = gain.requires_grad_(), mean, mask
+
+
+turn(
+    "2.3.a",
+    "Three tensors that travel",
+    _equip,
+    {"replica 0": lambda: (0,), "replica 1": lambda: (1,)},
+    call=_equipped,
+    heads=("gain", "mean", "mask", "saved", "learns"),
+    mistakes=[
+        (
+            _all_plain,
+            "all three stay on the CPU: they are plain attributes, in no drawer",
+            "Each of them has to be registered. There are two kinds of tensors that are.",
+        ),
+        (
+            partial(_equip, gain_as=lambda gain: 1 * nn.Parameter(gain)),
+            "`gain` stays behind: what is computed from a parameter is no parameter",
+            "Give the name on `module` to the parameter itself.",
+        ),
+        (
+            partial(_equip, gain_as=lambda gain: [nn.Parameter(gain)]),
+            "`gain` is a list, and nobody looks into it",
+            "Give the name on `module` to the parameter itself.",
+        ),
+        (
+            partial(_equip, mean_as="plain"),
+            "`mean` stays behind",
+            "It has to be registered, though it does not learn.",
+        ),
+        (
+            partial(_equip, mean_as="parameter"),
+            "`mean` learns too",
+            "Only `gain` shall learn. What is registered and does not learn?",
+        ),
+        (
+            partial(_equip, mask_saved=True),
+            "`mask` is saved too",
+            "Saving is what `persistent` is about.",
+        ),
+        (
+            partial(_equip, gain_as=nn.Buffer),
+            "`gain` does not learn",
+            "An optimiser is given parameters.",
+        ),
+    ],
+    hints={
+        "already exists": "The attribute is there already, as a plain one. Register it first, or instead.",
+        "torch.nn.Parameter or None required": "A name that was given to a parameter keeps to parameters.",
+    },
+)
+
+
+def _in_replica(places: Callable[..., Any], gpu: int, columns: int) -> list[Any]:
+    with gpus_for(2) as gpus:
+        module = nn.Identity()
+        module.register_buffer("mean", torch.zeros(1))
+        module.gain, module.device = nn.Parameter(torch.ones(1)), gpus[0]
+        replica = replicate(module.to(gpus[0]), gpus[:])[gpu]
+        x = 10.0 * torch.ones(1, columns)
+        found = places(replica, x.to(gpus[gpu]))
+        if not isinstance(found, torch.Tensor):
+            return [kind(found), "-"]
+        return [" ".join(f"{it:g}" for it in found.flatten().tolist()), place(found)]
+
+
+def _numbered(module: Any, x: Any, on: Callable[..., Any] = lambda module, x: x.device, n: int = 0) -> Any:
+    return x + torch.arange(n or x.shape[1], device=on(module, x))
+
+
+turn(
+    "2.3.b",
+    "A tensor made on the spot",
+    _numbered,
+    {"replica 0, 3 columns": lambda: (0, 3), "replica 1, 3 columns": lambda: (1, 3), "replica 1, 4": lambda: (1, 4)},
+    call=_in_replica,
+    heads=("result", "on"),
+    mistakes=[
+        (
+            partial(_numbered, on=lambda module, x: "cpu"),
+            "the numbers are made on the CPU",
+            "`torch.arange` takes a `device`. What in here is on the right one?",
+        ),
+        (
+            partial(_numbered, on=lambda module, x: module.device),
+            "the numbers are made on GPU 0, also for replica 1",
+            "What `__init__` noted is true of GPU 0 only. What comes to each replica afresh?",
+        ),
+        (
+            partial(_numbered, on=lambda module, x: next(module.parameters()).device),
+            "a replica lists no parameters",
+            "Ask something that each replica does have: what it was called with.",
+        ),
+        (
+            lambda module, x: x.cpu() + torch.arange(x.shape[1]),
+            "the result is on the CPU",
+            "Leave `x` where it is, and make the numbers there.",
+        ),
+        (partial(_numbered, n=3), "there are always three numbers", "As many as `x` has columns."),
+        (
+            lambda module, x: torch.arange(x.shape[1], device=x.device),
+            "the numbers come back, without `x`",
+            "Add them to `x`.",
+        ),
+        (
+            lambda module, x: x + torch.arange(1, x.shape[1] + 1, device=x.device),
+            "the numbers begin at 1",
+            "0, 1, 2, …, as `arange` counts.",
+        ),
+    ],
+)
+
+
+class _Calls:
+    """The same cache, through several calls."""
+
+    def __call__(self, cached: Callable[..., Any], gpu: int, columns: int, first: bool) -> list[Any]:
+        if first:
+            self.cache, self.made = {}, []
+        with gpus_for(2) as gpus:
+            found = cached(self.cache, torch.zeros(2, columns).to(gpus[gpu]))
+            if not isinstance(found, torch.Tensor):
+                return [kind(found), "-", "-"]
+            again = any(found is it for it in self.made)
+            self.made.append(found)
+            return [" ".join(f"{it:g}" for it in found.tolist()), place(found), "from the cache" if again else "made"]
+
+
+def _cached(cache: Any, x: Any, key: Callable[[Any], Any] = lambda x: (x.shape[1], x.device)) -> Any:
+    if key(x) not in cache:
+        cache[key(x)] = torch.arange(x.shape[1], device=x.device)
+    return cache[key(x)]
+
+
+def _moved_each_time(cache: Any, x: Any) -> Any:
+    return _cached(cache, x, key=lambda x: x.shape[1]).to(x.device)
+
+
+turn(
+    "2.3.c",
+    "A cache that replicas share",
+    _cached,
+    {
+        "GPU 0, 3 columns": lambda: (0, 3, True),
+        "GPU 0 again": lambda: (0, 3, False),
+        "then GPU 1, 3 columns": lambda: (1, 3, False),
+        "GPU 1 again": lambda: (1, 3, False),
+        "then GPU 1, 4 columns": lambda: (1, 4, False),
+    },
+    call=_Calls(),
+    heads=("numbers", "on", "where from"),
+    mistakes=[
+        (
+            partial(_cached, key=lambda x: x.shape[1]),
+            "GPU 1 gets the tensor that GPU 0 has made",
+            "What else tells two entries apart, besides the number of columns?",
+        ),
+        (
+            partial(_cached, key=lambda x: x.device),
+            "four columns get three numbers",
+            "What else tells two entries apart, besides the device?",
+        ),
+        (
+            lambda cache, x: torch.arange(x.shape[1], device=x.device),
+            "nothing is kept: every call makes its tensor anew",
+            "Look in `cache` first, and write into it what was not there.",
+        ),
+        (
+            _moved_each_time,
+            "GPU 1 gets a new copy at every call",
+            "Keep in `cache` what lies on GPU 1, too.",
+        ),
+        (
+            lambda cache, x: cache.setdefault((x.shape[1], x.device), torch.arange(x.shape[1])),
+            "the numbers are made on the CPU",
+            "Make them where `x` is.",
+        ),
+    ],
+)

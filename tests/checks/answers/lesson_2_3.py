@@ -172,6 +172,41 @@ class NoParameter(Switch):
         self.weight = torch.tensor([2.0])
 
 
+# your turn
+
+
+def with_buffers_by_name(module, gain, mean, mask):
+    module.mean, module.mask = nn.Buffer(mean), nn.Buffer(mask, persistent=False)
+    module.register_parameter("gain", nn.Parameter(gain))
+
+
+def with_a_parameter_that_does_not_learn(module, gain, mean, mask):
+    module.gain = torch.nn.Parameter(gain)
+    module.mean = torch.nn.Parameter(mean, requires_grad=False)
+    module.register_buffer("mask", mask, False)
+
+
+def registered_too_late(module, gain, mean, mask):
+    module.mean = mean
+    module.register_buffer("mean", mean)
+
+
+def a_cache_for_each_gpu(cache, x):
+    own = cache.setdefault(x.device, {})
+    if x.shape[1] not in own:
+        own[x.shape[1]] = torch.arange(x.shape[1], device=x.device)
+    return own[x.shape[1]]
+
+
+def by_words(cache, x):
+    key = f"{x.size(1)} on {x.device}"
+    try:
+        return cache[key]
+    except KeyError:
+        cache[key] = torch.arange(x.size(1)).to(x)
+        return cache[key]
+
+
 ANSWERS = {
     "2.3.1": {
         "correct": ("acfi", "acdfi", "a, f, i"),
@@ -270,4 +305,17 @@ ANSWERS = {
             ),
         ],
     },
+    "2.3.a": {
+        "accepted": [with_buffers_by_name, with_a_parameter_that_does_not_learn],
+        "wrong": [(registered_too_late, ["raised KeyError", "already exists"])],
+    },
+    "2.3.b": {
+        "accepted": [
+            lambda module, x: x + torch.arange(x.shape[1]).to(x.device),
+            lambda module, x: x + x.new_ones(x.shape[1]).cumsum(0) - 1,
+            lambda module, x: x + torch.arange(x.shape[-1], device=module.gain.device),
+        ],
+        "wrong": [(lambda module, x: None, ["nothing as result"])],
+    },
+    "2.3.c": {"accepted": [a_cache_for_each_gpu, by_words]},
 }
