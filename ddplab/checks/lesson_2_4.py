@@ -2,7 +2,9 @@
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, gpus_for, hint_for, kind, needs_function, numbers
+from ddplab.checks.turns import turn
 
 STEPS = 5  # of the loop in exercise 2.4.3
 
@@ -343,3 +346,258 @@ COLLECT = {
     "object has no attribute": "What a hook writes on `module` is on a replica, and gone. Use a list or a dictionary.",
     "KeyError": "One row goes to one GPU only. Use the parts that are there.",
 }
+
+
+# ------------------------------------------------------------------ your turn
+
+
+class _Diary(nn.Module):
+    """The lesson's: each forward hands itself, or the replica that runs, to `write`."""
+
+    def __init__(self, write: Callable[..., Any]) -> None:
+        super().__init__()
+        self.layer, self.write = nn.Linear(1, 1), write
+        self.number, self.pages = 0, []
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        scores = self.layer(x)
+        self.write(self, len(x))
+        return scores
+
+
+def _written(write: Callable[..., Any], n: int) -> list[Any]:
+    """What `total` of the module itself is after one forward of five rows on n GPUs, and after three."""
+    with gpus_for(2) as gpus:
+        diary = _Diary(write).to(gpus[0])
+        parallel = nn.DataParallel(diary, device_ids=gpus[:n])
+        after = []
+        for _ in range(3):
+            parallel(torch.ones(5, 1).to(gpus[0]))
+            after.append(diary.total.sum().item())
+    return [after[0], after[2]]
+
+
+def _one_more(diary: Any, n: int) -> None:
+    diary.total += 1
+
+
+def _rebinds(diary: Any, n: int) -> None:
+    diary.total = diary.total + 1
+
+
+def _counts_rows(diary: Any, n: int) -> None:
+    diary.total += n
+
+
+def _counts_in_a_number(diary: Any, n: int) -> None:
+    diary.number += 1
+
+
+def _sets_it_to_one(diary: Any, n: int) -> None:
+    diary.total.fill_(1)
+
+
+NOT_THERE = "`total` of your own module does not move on two GPUs, and does on one"
+NEVER = "`total` never moves"
+
+turn(
+    "2.4.a",
+    "How many forwards",
+    _one_more,
+    {"one GPU": lambda: (1,), "two GPUs": lambda: (2,)},
+    call=_written,
+    heads=("after 1 forward", "after 3"),
+    mistakes=[
+        (
+            _rebinds,
+            NOT_THERE,
+            "The line makes a new tensor, and that goes with the replica. Write into the memory that is there.",
+        ),
+        (
+            _counts_rows,
+            "it counts rows; and of those, only replica 0's are kept on two GPUs",
+            "Forwards are asked for. How many does replica 0 take part in?",
+        ),
+        (_counts_in_a_number, NEVER, "Write into `diary.total`. A Python number of a replica goes with it."),
+        (lambda diary, n: None, NEVER, "Write into `diary.total`. A Python number of a replica goes with it."),
+        (
+            _sets_it_to_one,
+            "it is 1 for ever",
+            "What is there already has to count.",
+        ),
+    ],
+    hints={"leaf Variable": "Leave the parameters alone. `diary.total` is a buffer."},
+    otherwise="Every forward counts once, whichever replicas take part in it.",
+)
+
+
+class _Net(nn.Module):
+    """A network with a layer, and a weight of its own beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([5.0]))
+        self.layer = nn.Linear(2, 1)
+        self.layer.weight.data[:] = torch.tensor([[0.5, 3.0]])
+        self.layer.bias.data[:] = -4.0
+
+    def forward(self, x: Any) -> Any:
+        return self.scale * self.layer(x)
+
+
+def _clipped(clip: Callable[..., Any], n: int) -> list[Any]:
+    """The weights of the module itself after a step, whether they are the old parameters, and what two GPUs compute."""
+    with gpus_for(2) as gpus:
+        net = _Net().to(gpus[0])
+        parallel, before = nn.DataParallel(net, device_ids=gpus[:n]), list(net.parameters())
+        parallel(torch.ones(4, 2).to(gpus[0])).sum().backward()
+        clip(parallel)
+        weights = [net.layer.weight.flatten()[0], net.layer.weight.flatten()[1], net.layer.bias[0], net.scale[0]]
+        same = all(p is q for p, q in zip(net.parameters(), before, strict=True))
+        return [*(round(it.item(), 4) for it in weights), "yes" if same else "no"]
+
+
+def _by_no_grad(parallel: Any, which: Any = lambda parallel: parallel.parameters(), low: float = -1) -> None:
+    with torch.no_grad():
+        for p in which(parallel):
+            p.clamp_(low, 1)
+
+
+def _of_children(parallel: Any) -> list[Any]:
+    return [p for layer in parallel.module.children() for p in layer.parameters()]
+
+
+def _rebinds_the_name(parallel: Any) -> None:
+    for p in parallel.parameters():
+        p = p.clamp(-1, 1)
+
+
+def _makes_new_parameters(parallel: Any) -> None:
+    for module in parallel.module.modules():
+        for name, p in list(module.named_parameters(recurse=False)):
+            setattr(module, name, nn.Parameter(p.detach().clamp(-1, 1)))
+
+
+def _clips_gradients(parallel: Any) -> None:
+    for p in parallel.parameters():
+        p.grad.clamp_(-1, 1)
+
+
+def _with_grad(parallel: Any) -> None:
+    for p in parallel.parameters():
+        p.clamp_(-1, 1)
+
+
+def _on_replicas(parallel: Any) -> None:
+    replicas = torch.nn.parallel.replicate(parallel.module, parallel.device_ids)
+    _by_no_grad(parallel, lambda _: [p for replica in replicas for p in replica.parameters()])
+
+
+STAY = "no weight of your own module has moved"
+INTO = "Write into each parameter `p` itself: not a new value for the name, not on a replica, not its gradient."
+
+turn(
+    "2.4.b",
+    "Clipped where they live",
+    _by_no_grad,
+    {"one GPU": lambda: (1,), "two GPUs": lambda: (2,)},
+    call=_clipped,
+    heads=("layer: 0.5", "layer: 3", "bias: -4", "scale: 5", "same parameters"),
+    mistakes=[
+        (_rebinds_the_name, STAY, INTO),
+        (_clips_gradients, STAY, INTO),
+        (_on_replicas, STAY, INTO),
+        (
+            partial(_by_no_grad, which=_of_children),
+            "`scale` is left out: it belongs to the network itself, not to a layer inside",
+            "`parameters()` yields all of them, whoever they belong to.",
+        ),
+        (
+            partial(_by_no_grad, low=0),
+            "negative weights become 0",
+            "From -1 to 1.",
+        ),
+        (
+            partial(_by_no_grad, low=float("-inf")),
+            "nothing stops a weight below -1",
+            "From -1 to 1.",
+        ),
+        (
+            _makes_new_parameters,
+            "the network has new parameters, which no optimiser has heard of",
+            "Change the numbers in the parameters that are there.",
+        ),
+        (
+            _with_grad,
+            "autograd forbids it: a parameter must not be changed in place while it takes notes",
+            "`torch.no_grad()` stops the notes, or write into `p.data`.",
+        ),
+    ],
+)
+
+
+def _reported(report: Callable[..., Any], rows: int, n: int) -> list[Any]:
+    """The shape of the gathered scores, the gathered counts and their sum."""
+
+    class Reporter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(1, 1)
+
+        def forward(self, x: Any) -> Any:
+            return report(self.layer, x)
+
+    with gpus_for(2) as gpus, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a scalar from each replica is fine
+        got = nn.DataParallel(Reporter().to(gpus[0]), device_ids=gpus[:n])(torch.ones(rows, 1).to(gpus[0]))
+    if not isinstance(got, tuple | list) or len(got) != 2:
+        return [_kind(got), "-", "-"]
+    counts = [int(count) for count in torch.as_tensor(got[1]).flatten().tolist()]
+    return [" x ".join(map(str, got[0].shape)), " + ".join(map(str, counts)), sum(counts)]
+
+
+def _report(layer: Any, x: Any, count: Callable[[Any], Any] = lambda x: torch.tensor([len(x)], device=x.device)) -> Any:
+    return layer(x), count(x)
+
+
+turn(
+    "2.4.c",
+    "Nothing is lost on the way",
+    _report,
+    {"5 rows, one GPU": lambda: (5, 1), "5 rows, 2 GPUs": lambda: (5, 2), "8 rows, 2 GPUs": lambda: (8, 2)},
+    call=_reported,
+    heads=("scores", "counts", "sum"),
+    mistakes=[
+        (
+            partial(_report, count=len),
+            "the count is a Python number, and gather joins tensors",
+            "Put it into a tensor, on the device of `x`.",
+        ),
+        (
+            partial(_report, count=lambda x: torch.ones(1, device=x.device)),
+            "every replica reports 1: it counts replicas, not rows",
+            "How many rows has *this* replica seen? `len(x)`.",
+        ),
+        (
+            partial(_report, count=lambda x: torch.tensor([len(x)])),
+            "the count is on the CPU, and gather takes it from GPUs",
+            "Make the tensor where `x` is: `device=`.",
+        ),
+        (
+            lambda layer, x: layer(x),
+            "the scores come back, without a count",
+            "`return` two things.",
+        ),
+        (
+            lambda layer, x: (torch.tensor([len(x)], device=x.device), layer(x)),
+            "the count comes first, and the scores second",
+            "The scores first, then the count.",
+        ),
+        (
+            partial(_report, count=lambda x: torch.tensor([5], device=x.device)),
+            "every replica reports 5",
+            "How many rows has *this* replica seen? `len(x)`.",
+        ),
+    ],
+)

@@ -190,6 +190,29 @@ def hooks_too_late(parallel, layer, x):
     return torch.cat(parts)
 
 
+# your turn
+
+
+def counts_twice(diary, n):
+    diary.total += 2
+
+
+def by_data(parallel):
+    for p in parallel.module.parameters():
+        p.data = p.data.clamp(-1, 1)
+
+
+def by_state_dict(parallel):
+    for tensor in parallel.state_dict().values():
+        tensor.clamp_(min=-1, max=1)
+
+
+def by_minimum_and_maximum(parallel):
+    with torch.no_grad():
+        for p in parallel.parameters():
+            p.copy_(torch.minimum(torch.maximum(p, p.new_tensor(-1.0)), p.new_tensor(1.0)))
+
+
 ANSWERS = {
     "2.4.1": {"correct": (0, 8, 0, 4, 2)},
     "2.4.2": {
@@ -295,6 +318,23 @@ ANSWERS = {
             (hooks_too_late, ["raised", "non-empty list"]),
             (the_inputs, ["not the outputs of `layer`"]),
             (lambda *given: [part for _, part in parts_of(*given)], ["`collect` returns a list"]),
+        ],
+    },
+    "2.4.a": {
+        "accepted": [
+            lambda diary, n: diary.total.add_(1),
+            lambda diary, n: diary.total.copy_(diary.total + 1),
+            lambda diary, n: diary.total.data.__iadd__(1),
+        ],
+        "wrong": [(counts_twice, ["has 2 as after 1 forward, and 1 is wanted"])],
+    },
+    "2.4.b": {"accepted": [by_data, by_state_dict, by_minimum_and_maximum]},
+    "2.4.c": {
+        "accepted": [
+            lambda layer, x: (layer(x), x.new_tensor([len(x)])),
+            lambda layer, x: [layer(x), torch.full((1,), x.shape[0], device=x.device)],
+            lambda layer, x: (layer(x), torch.tensor(len(x), device=x.device)),
+            lambda layer, x: (layer(x), torch.ones_like(x).sum(0)),
         ],
     },
 }
