@@ -1,97 +1,23 @@
 """Checks of lesson 2.5, The cost of DataParallel. They run on virtual GPUs, for only those have a meter."""
 
+import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, asks, expect_all, flat, gpus_for, kind, needs_function, number, off
+from ddplab.checks.common import flat, gpus_for, kind, needs_function, off
+from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 
-MEGABYTES = asks(
-    "2.5.1",
-    Number("forward", 300, "4 bytes a parameter, one copy for each GPU but the first.").with_mistakes(
-        (100, "that is one copy of the model", "GPU 0 has the model. How many others need it?"),
-        (400, "GPU 0 has the model already", "N - 1 copies, not N."),
-        (75, "you counted parameters", "A float32 number takes 4 bytes."),
-        (25, "you counted parameters", "A float32 number takes 4 bytes, and three GPUs need the model."),
-    ),
-    Number("step", 600, "What goes out in the forward comes back as gradients.").with_mistakes(
-        (300, "that is the forward alone", "The gradients of the parameters come back."),
-        (400, "the gradients come back from three GPUs, each with all of them", "As much back as went out."),
-        (800, "GPU 0 copies nothing to itself", "N - 1 copies each way."),
-    ),
-    Number("evaluation", 3000, "Ten forwards, no backward.").with_mistakes(
-        (0, "`no_grad` saves the gradients, not the replicas", "A replica is made at every forward."),
-        (300, "that is one batch", "A replica is made at every forward, and there are ten."),
-        (6000, "there is no backward", "Without `backward()` nothing is reduced."),
-        (1000, "that is one GPU's copies", "Three GPUs need the model."),
-    ),
-)
 
-
-@exercise("2.5.1", "The bytes of a large model")
-def numbers(forward: Any, step: Any, evaluation: Any) -> None:
-    """25 million float32 parameters on four GPUs: MB of the model that cross."""
-    given = {"forward": forward, "step": step, "evaluation": evaluation}
-    for name, value in given.items():
-        if number(name, value) >= 10_000:
-            raise NotYet(f"`{name}` is {float(value):,.0f}: those are bytes", "In MB: divide by a million.")
-    expect_all(MEGABYTES, given)
-
-
-@exercise("2.5.2", "A leaner GPU 0")
-def leaner(LossInside: Callable[..., Any]) -> None:
-    """`LossInside(net)(images, labels)` under DataParallel gathers at most 4 bytes an image, and trains the same."""
-    needs_function("LossInside", LossInside)
-    if isinstance(LossInside, nn.Module):
-        raise NotYet("`LossInside` is a module already, not a class", "Pass the class; the check makes modules.")
-    for n, batch in ((2, 32), (4, 30)):
-        where = f"on {n} GPUs with {batch} images"
-        with gpus_for(n, virtual=True) as gpus:
-            net, images, labels = _case(batch)
-            wrapped = LossInside(net)
-            if not isinstance(wrapped, nn.Module):
-                hint = "Write a class that inherits from `nn.Module`, with `__init__` and `forward`."
-                raise NotYet(f"`LossInside(net)` gives a {type(wrapped).__name__}, not a module", hint)
-            images, labels = images.to(gpus[0]), labels.to(gpus[0])
-            losses = wrapped.to(gpus[0])(images, labels)  # without DataParallel, which would only cloud an error
-            if not isinstance(losses, torch.Tensor):
-                raise NotYet(f"`forward` returns {kind(losses)}, not a tensor of losses", LOSS_HINT)
-            if not losses.requires_grad:
-                raise NotYet("the losses do not know their gradient", "Leave out `.item()`, `.detach()` and `no_grad`.")
-            gpus.meter.reset()
-            losses = nn.DataParallel(wrapped)(images, labels)
-            gathered = gpus.meter.bytes("gather")
-            if tuple(losses.shape) == (batch, 10):
-                raise NotYet(f"{where}, GPU 0 still gathers ten numbers an image: {gathered:,} bytes", LOSS_HINT)
-            if tuple(losses.shape) == (n,):
-                raise NotYet(
-                    f"{where}, each replica returns one loss, and they are gathered into {n}"
-                    + (": the mean of means is off when the last replica has fewer images" if batch % n else ""),
-                    'One loss an image weighs every image alike: `reduction="none"`.',
-                )
-            if losses.shape[:1] != (batch,) or losses.numel() != batch:
-                raise NotYet(f"{where}, the losses have shape {tuple(losses.shape)}, not ({batch},)", LOSS_HINT)
-            if gathered > 4 * (batch - -(-batch // n)):  # the first GPU's share need not travel
-                hint = "A loss in float32 has 4 bytes."
-                raise NotYet(f"{where}, GPU 0 gathers {losses.element_size()} bytes an image, not 4 at most", hint)
-            losses.mean().backward()
-            if any(p.grad is None for p in net.parameters()):
-                raise NotYet(f"{where}, `net` got no gradients", "Keep `net` itself in the module: `self.net = net`.")
-            gradient = flat(p.grad for p in net.parameters())
-        if off(gradient, _gradient(batch)) > 1e-6:
-            raise NotYet(f"{where}, the gradient is not that of one device", "Cross-entropy, and nothing else.")
-
-
-LOSS_HINT = "One number an image, its loss. `F.cross_entropy` has an argument `reduction`."
-
-
-@exercise("2.5.3", "One replication is enough")
+@exercise("2.5.1", "One replication is enough")
 def once(evaluate: Callable[..., Any]) -> None:
     """`evaluate(net, batches, gpus)`: the outputs of one device, and the parameters copied once for all batches."""
     needs_function("evaluate", evaluate)
@@ -144,8 +70,233 @@ def _case(batch: int) -> tuple[Any, Any, Any]:
     return MLP(), images[:batch], labels[:batch]
 
 
-def _gradient(batch: int) -> Any:
-    """The gradient of the mean loss on one device."""
-    net, images, labels = _case(batch)
-    F.cross_entropy(net(images), labels).backward()
-    return flat(p.grad for p in net.parameters())
+# ------------------------------------------------------------------ your turn
+
+
+def _counted(traffic: Callable[..., Any], n: int, wide: int, rows: int) -> list[Any]:
+    """Bytes by cause, as the answer has them."""
+    found = traffic((wide + 1) * wide, n, rows, wide)
+    return list(found.values() if isinstance(found, dict) else found)
+
+
+def _metered(parameters: int, n: int, rows: int, wide: int) -> list[int]:
+    """The bytes of a step of a linear layer, by cause, as the meter counts them. It is what is wanted."""
+    with gpus_for(n, virtual=True) as gpus:
+        model = nn.DataParallel(nn.Linear(wide, wide).to(gpus[0]))
+        x = torch.zeros(rows, wide, device=gpus[0])
+        gpus.meter.reset()
+        model(x).sum().backward()
+        assert parameters == sum(p.numel() for p in model.parameters())
+        return [gpus.meter.bytes(cause) for cause in ("replicate", "reduce", "scatter", "gather")]
+
+
+def _formula(
+    p: int,
+    n: int,
+    rows: int,
+    wide: int,
+    copies: int = -1,
+    size: int = 4,
+    back: float = 1,
+    there: int = 2,
+    kept: int = 1,
+) -> list[float]:
+    model, given = size * p * (n + copies), size * wide * rows * (n - kept) / n
+    return [model, back * model, there * given, given]
+
+
+turn(
+    "2.5.a",
+    "To the byte",
+    _metered,
+    {
+        "1 GPU": lambda: (1, 10, 12),
+        "2 GPUs, 12 rows": lambda: (2, 10, 12),
+        "4 GPUs, 12 rows": lambda: (4, 10, 12),
+        "4 GPUs, 40 rows": lambda: (4, 10, 40),
+    },
+    call=_counted,
+    heads=("replicate", "reduce", "scatter", "gather"),
+    mistakes=[
+        (partial(_formula, copies=0), "GPU 0 gets a copy too", "GPU 0 has the model already. How many others need it?"),
+        (partial(_formula, size=1), "those are numbers, not bytes", "A number in float32 has 4 bytes."),
+        (partial(_formula, back=0), "no gradients come back", "As many gradients come back as parameters went out."),
+        (
+            partial(_formula, there=1),
+            "the gradients of the outputs are left out: they go from GPU 0 to the others, too",
+            "Scatter counts twice what leaves: the inputs, and on the way back the gradients of the outputs.",
+        ),
+        (
+            partial(_formula, kept=0),
+            "all rows leave GPU 0",
+            "GPU 0 keeps a share of the rows for itself.",
+        ),
+        (
+            lambda p, n, rows, wide: [rows * each for each in _formula(p, n, 1, wide)],
+            "the model travels once a row",
+            "Replicas are made once a forward, however many rows there are.",
+        ),
+        (
+            lambda p, n, rows, wide: _formula(p, n, rows, 1),
+            "a row has one number",
+            "It has `width` of them, on the way in and on the way out.",
+        ),
+    ],
+)
+
+
+def _gathered(forward: Callable[..., Any], rows: int, n: int) -> list[Any]:
+    """Bytes gathered, numbers that came home, and whether the mean has one device's gradient."""
+
+    class Inside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(4, 10)
+
+        def forward(self, x: Any, labels: Any) -> Any:
+            return forward(self.net, x, labels)
+
+    with gpus_for(n, virtual=True) as gpus, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a scalar from each replica is told below
+        torch.manual_seed(0)
+        inside = Inside()
+        x, labels = torch.randn(rows, 4), torch.arange(rows) % 10
+        F.cross_entropy(inside.net(x), labels).backward()
+        right = flat(p.grad for p in inside.net.parameters())
+        inside.to(gpus[0]).zero_grad()
+        x, labels = x.to(gpus[0]), labels.to(gpus[0])
+        gpus.meter.reset()
+        losses = nn.DataParallel(inside)(x, labels)
+        if not isinstance(losses, torch.Tensor):
+            return [kind(losses), "-", "-"]
+        held = [gpus.meter.bytes("gather"), losses.numel()]
+        if not losses.requires_grad:
+            return [*held, "none"]
+        losses.mean().backward()
+        same = off(flat(p.grad for p in inside.net.parameters()), right) < 1e-6
+    return [*held, "yes" if same else "no"]
+
+
+def _losses(net: Any, x: Any, labels: Any, reduction: str = "none") -> Any:
+    return F.cross_entropy(net(x), labels, reduction=reduction)
+
+
+turn(
+    "2.5.b",
+    "Only losses come home",
+    _losses,
+    {"8 rows, 2 GPUs": lambda: (8, 2), "10 rows, 4 GPUs": lambda: (10, 4)},
+    call=_gathered,
+    heads=("bytes gathered", "numbers that came", "gradient as on one"),
+    mistakes=[
+        (
+            lambda net, x, labels: net(x),
+            "all the scores are gathered, ten for each row",
+            "The labels are here, on this GPU. Compute the loss here.",
+        ),
+        (
+            partial(_losses, reduction="mean"),
+            "one loss comes from each GPU; where the parts are uneven, their mean is another loss",
+            "One loss for each row weighs every row alike. `cross_entropy` has an argument `reduction`.",
+        ),
+        (
+            partial(_losses, reduction="sum"),
+            "the losses of a part are added up, so their mean grows with the rows",
+            "One loss for each row. `cross_entropy` has an argument `reduction`.",
+        ),
+        (
+            lambda net, x, labels: _losses(net, x, labels).detach(),
+            "the losses do not know how they came about",
+            "No `detach`, no `item`, no `no_grad()`.",
+        ),
+        (
+            lambda net, x, labels: _losses(net, x, labels).double(),
+            "each loss has 8 bytes",
+            "Leave them in float32.",
+        ),
+        (
+            lambda net, x, labels: (_losses(net, x, labels), net(x)),
+            "the scores come home as well",
+            "Return the losses alone.",
+        ),
+    ],
+    hints={"labels": "The labels are cut like the rows."},
+)
+
+
+class _Calls(TorchFunctionMode):
+    """Counts the calls into torch that Python makes in here."""
+
+    number = 0
+
+    def __torch_function__(self, call: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.number += 1
+        return call(*args, **(kwargs or {}))
+
+
+def _looped(means: Callable[..., Any], rows: int) -> list[Any]:
+    """The first results, whether all are right, the calls that it took, and the bytes that left."""
+    with gpus_for(2, virtual=True) as gpus:
+        tens = 10 * torch.arange(1.0, rows + 1)
+        x = torch.stack([tens - 5, tens + 5, 0 * tens, -tens, 3 * tens, 0 * tens], dim=1).to(gpus[1])
+        gpus.meter.reset()
+        with _Calls() as calls:
+            found = means(x)
+        left = gpus.meter.bytes(None, None, "cpu")
+        if not isinstance(found, torch.Tensor):
+            return [kind(found), "-", "-", "-"]
+        found_here = found.detach().cpu().flatten()
+        first = " ".join(f"{it:g}" for it in found_here[:3].tolist())
+        right = found_here.shape == tens.shape and torch.allclose(found_here, tens)
+        few = "few" if calls.number < 2 * rows else "more with every row"
+        return [first, "yes" if right else "no", few, left]
+
+
+def _means(x: Any) -> Any:
+    return x.sum(1) / (x != 0).sum(1)
+
+
+AWAY = "the rows leave for the CPU"
+STAY = "Leave them where they are: `sum` takes a dimension."
+
+turn(
+    "2.5.c",
+    "No loop in the forward",
+    _means,
+    {"20 rows": lambda: (20,), "40 rows": lambda: (40,)},
+    call=_looped,
+    heads=("first three", "all right", "calls into torch", "bytes to the CPU"),
+    mistakes=[
+        (
+            lambda x: torch.stack([row.sum() / (row != 0).sum() for row in x]),
+            "it is a loop over the rows still, only with torch in it",
+            "`sum` takes a dimension: all rows at once.",
+        ),
+        (
+            lambda x: torch.tensor([sum(row) / sum(map(bool, row)) for row in x.tolist()], device=x.device),
+            AWAY,
+            STAY,
+        ),
+        (lambda x: x.mean(1), "the zeros are counted", "Divide by how many numbers of a row are not 0."),
+        (
+            lambda x: x.sum(0) / (x != 0).sum(0).clamp(min=1),
+            "those are the means of the columns",
+            "Along the other dimension.",
+        ),
+        (
+            lambda x: x[x != 0].mean(),
+            "one mean comes back, for all rows together",
+            "One number for each row.",
+        ),
+        (
+            lambda x: x.sum(1) / (x > 0).sum(1),
+            "the negative numbers are not counted",
+            "What is not 0 counts, also below it.",
+        ),
+        (
+            lambda x: _means(x.cpu()),
+            AWAY,
+            STAY,
+        ),
+    ],
+)

@@ -1,6 +1,5 @@
 """Answers to the exercises of lesson 2.5: the right ones, the blanks, and mistakes that people make."""
 
-import copy
 from functools import partial
 
 import torch
@@ -8,41 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import gather, parallel_apply, replicate, scatter
 
-# 2.5.2: a leaner GPU 0
-
-
-class LossInside(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net = net
-
-    def forward(self, images, labels):
-        return self.loss(self.net(images), labels)
-
-    def loss(self, scores, labels):
-        return F.cross_entropy(scores, labels, reduction="none")
-
-
-class Blank(LossInside):
-    def forward(self, images, labels):
-        raise NotImplementedError("your code here")
-
-
-class Copied(LossInside):
-    def __init__(self, net):
-        super().__init__(copy.deepcopy(net))
-
-
-def with_loss(loss):
-    """The class with another loss, a function of the scores and the labels."""
-    return type("OtherLoss", (LossInside,), {"loss": lambda self, scores, labels: loss(scores, labels)})
-
-
-def a_function(net):
-    return lambda images, labels: F.cross_entropy(net(images), labels, reduction="none")
-
-
-# 2.5.3: one replication is enough
+# 2.5.1: one replication is enough
 
 
 def all_on_gpu_0(parts, gpus):
@@ -62,44 +27,21 @@ def wrapped(net, batches, gpus):
     return [model(batch) for batch in batches]
 
 
+# your turn
+
+
+def by_cause(parameters, n, rows, width):
+    model, given_away = 4 * parameters * (n - 1), 4 * width * (rows - rows // n)
+    return {"replicate": model, "reduce": model, "scatter": 2 * given_away, "gather": given_away}
+
+
+def in_float(parameters, n, rows, width):
+    each = [parameters, parameters, 2 * width * rows / n, width * rows / n]
+    return [4.0 * (n - 1) * it for it in each]
+
+
 ANSWERS = {
     "2.5.1": {
-        "correct": (300, 600, 3000),
-        "wrong": [
-            ((400, 800, 3000), ["`forward` is 400", "has the model already"]),
-            ((300_000_000, 600, 3000), ["`forward` is 300,000,000", "those are bytes"]),
-        ],
-    },
-    "2.5.2": {
-        "correct": LossInside,
-        "accepted": [with_loss(lambda scores, labels: F.cross_entropy(scores, labels, reduction="none")[:, None])],
-        "blank": Blank,
-        "wrong": [
-            (with_loss(lambda scores, labels: scores), ["ten numbers an image", "bytes"]),
-            (with_loss(F.cross_entropy), ["one loss"]),
-            (
-                with_loss(lambda scores, labels: F.cross_entropy(scores, labels, reduction="none").double()),
-                ["gathers 8 bytes an image"],
-            ),
-            (with_loss(lambda scores, labels: F.cross_entropy(scores, labels)[None]), ["one loss"]),
-            (with_loss(partial(F.cross_entropy, reduction="sum")), ["one loss"]),
-            (with_loss(lambda scores, labels: F.cross_entropy(scores, labels).item()), ["not a tensor of losses"]),
-            (
-                with_loss(lambda scores, labels: F.cross_entropy(scores.detach(), labels, reduction="none")),
-                ["do not know their gradient"],
-            ),
-            (with_loss(lambda scores, labels: None), ["not a tensor of losses"]),
-            (
-                with_loss(lambda scores, labels: (scores - F.one_hot(labels, 10)).square().mean(1)),
-                ["the gradient is not that of one device"],
-            ),
-            (Copied, ["`net` got no gradients"]),
-            (a_function, ["not a module"]),
-            (LossInside(nn.Linear(1, 1)), ["a module already"]),
-            ("LossInside", ["`LossInside` is 'LossInside', not a function"]),
-        ],
-    },
-    "2.5.3": {
         "correct": evaluate,
         "accepted": [torch.inference_mode()(evaluate.__wrapped__)],
         "wrong": [
@@ -116,6 +58,24 @@ ANSWERS = {
             (lambda *given: torch.cat(evaluate(*given)), ["returns a tensor", "not a list"]),
             (lambda *given: print(evaluate(*given)), ["returns nothing"]),
             (partial(evaluate, cut=lambda batch, gpus: [batch] * len(gpus)), ["raised RuntimeError"]),
+        ],
+    },
+    "2.5.a": {
+        "accepted": [by_cause, in_float],
+        "wrong": [(lambda parameters, n, rows, width: None, ["raised TypeError"])],
+    },
+    "2.5.b": {
+        "accepted": [
+            lambda net, x, labels: F.cross_entropy(net(x), labels, reduction="none")[:, None],
+            lambda net, x, labels: -net(x).log_softmax(1)[torch.arange(len(x)), labels],
+            lambda net, x, labels: F.nll_loss(F.log_softmax(net(x), dim=1), labels, reduction="none"),
+        ],
+    },
+    "2.5.c": {
+        "accepted": [
+            lambda x: x.sum(dim=1) / x.count_nonzero(dim=1),
+            lambda x: torch.where(x == 0, float("nan"), x).nanmean(1),
+            lambda x: x.mean(1) * x.shape[1] / x.ne(0).float().sum(1),
         ],
     },
 }
