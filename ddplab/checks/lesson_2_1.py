@@ -394,11 +394,11 @@ def _applied(parallel_apply: Callable[..., Any], n: int) -> list[Any]:
 
         def compute(part: Any, number: int) -> Any:
             try:
-                gate.wait(0.5)  # opens when all are here
+                gate.wait(0.25)  # opens when all are here
                 met.append(number)
             except threading.BrokenBarrierError:
                 pass
-            time.sleep(0.1 * (n - number))  # the first comes last
+            time.sleep(0.07 * (n - number))  # the first comes last
             return part * 10 ** (number + 1)
 
         replicas = [partial(compute, number=number) for number in range(n)]

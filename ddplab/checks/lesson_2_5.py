@@ -73,9 +73,9 @@ def _case(batch: int) -> tuple[Any, Any, Any]:
 # ------------------------------------------------------------------ your turn
 
 
-def _counted(traffic: Callable[..., Any], n: int, wide: int, rows: int) -> list[Any]:
+def _counted(predict: Callable[..., Any], n: int, wide: int, rows: int) -> list[Any]:
     """Bytes by cause, as the answer has them."""
-    found = traffic((wide + 1) * wide, n, rows, wide)
+    found = predict((wide + 1) * wide, n, rows, wide)
     return list(found.values() if isinstance(found, dict) else found)
 
 
