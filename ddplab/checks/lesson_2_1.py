@@ -13,7 +13,18 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, asks, expect_all, gpus_for, hint_for, kind, needs_function, number, place
+from ddplab.checks.common import (
+    MARKED,
+    Number,
+    asks,
+    expect_all,
+    gpus_for,
+    hint_for,
+    kind,
+    needs_function,
+    number,
+    place,
+)
 from ddplab.checks.turns import turn
 from ddplab.course.checklist import dataparallel_checklist
 from ddplab.course.data import digits
@@ -260,6 +271,7 @@ turn(
     _cut,
     {"8 rows, 2 GPUs": lambda: (8, 2), "6 rows, 3 GPUs": lambda: (6, 3)},
     call=_scattered,
+    otherwise=MARKED,
     heads=("GPU 0", "GPU 1", "GPU 2", "bytes 0→1", "bytes 0→2"),
     mistakes=[
         (
@@ -357,6 +369,7 @@ turn(
     _copied,
     {"2 GPUs": lambda: (2,), "3 GPUs": lambda: (3,)},
     call=_replicated,
+    otherwise=MARKED,
     heads=("GPU 0 computes", "last GPU computes", "bytes to it", "gradient from GPU 0", "from the last"),
     mistakes=[
         (
@@ -449,6 +462,7 @@ turn(
     _in_threads,
     {"2 GPUs": lambda: (2,), "3 GPUs": lambda: (3,)},
     call=_applied,
+    otherwise=MARKED,
     heads=("output of GPU 0", "of the last GPU", "at work together", "bytes"),
     mistakes=[
         (
@@ -508,6 +522,7 @@ turn(
     _joined,
     {"2 GPUs, to GPU 0": lambda: (2, 0), "3 GPUs, to GPU 0": lambda: (3, 0), "2 GPUs, to GPU 1": lambda: (2, 1)},
     call=_gathered,
+    otherwise=MARKED,
     heads=("rows", "on", "bytes that came", "gradient goes back"),
     mistakes=[
         (

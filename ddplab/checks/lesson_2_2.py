@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_packed_sequence
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import gpus_for, hint_for, kind, needs_function, off
+from ddplab.checks.common import MARKED, gpus_for, hint_for, kind, needs_function, off
 from ddplab.checks.turns import turn
 
 WIDTH, WORDS, HIDDEN = 9, 20, 6  # of the batches that the answers are tried on
@@ -252,6 +252,7 @@ turn(
         "another batch, 6 wide": lambda: _packed(3, 1, wide=6),
     },
     look=_shape_and_words,
+    otherwise=MARKED,
     heads=("shape", "first sentence"),
     mistakes=[
         (partial(_unpacked, total=lambda _: None), OWN_WIDTH, "Which width do both GPUs know? Look at `tokens`."),
@@ -410,6 +411,7 @@ turn(
     _pieces,
     {"6 + 2 words, one GPU": lambda: ([6, 2], 1), "6 + 2 words, 2 GPUs": lambda: ([6, 2], 2)},
     call=_lost,
+    otherwise=MARKED,
     heads=("sums", "words", "the mean that they make"),
     mistakes=[
         (

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import replicate
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import gpus_for, kind, needs_function, off, place
+from ddplab.checks.common import MARKED, gpus_for, kind, needs_function, off, place
 from ddplab.checks.turns import turn
 
 # What is in the collection of 2.3.1, by its letter: why it is saved, follows and learns, or why not.
@@ -339,6 +339,7 @@ turn(
     _numbered,
     {"replica 0, 3 columns": lambda: (0, 3), "replica 1, 3 columns": lambda: (1, 3), "replica 1, 4": lambda: (1, 4)},
     call=_in_replica,
+    otherwise=MARKED,
     heads=("result", "on"),
     mistakes=[
         (
@@ -413,6 +414,7 @@ turn(
         "then GPU 1, 4 columns": lambda: (1, 4, False),
     },
     call=_Calls(),
+    otherwise=MARKED,
     heads=("numbers", "on", "where from"),
     mistakes=[
         (

@@ -11,7 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import flat, gpus_for, kind, needs_function, off
+from ddplab.checks.common import MARKED, flat, gpus_for, kind, needs_function, off
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
@@ -116,7 +116,9 @@ turn(
         "4 GPUs, 40 rows": lambda: (4, 10, 40),
     },
     call=_counted,
+    otherwise=MARKED,
     heads=("replicate", "reduce", "scatter", "gather"),
+    hints={"not iterable": "Four numbers, in this order: replicate, reduce, scatter, gather."},
     mistakes=[
         (partial(_formula, copies=0), "GPU 0 gets a copy too", "GPU 0 has the model already. How many others need it?"),
         (partial(_formula, size=1), "those are numbers, not bytes", "A number in float32 has 4 bytes."),
@@ -187,6 +189,7 @@ turn(
     _losses,
     {"8 rows, 2 GPUs": lambda: (8, 2), "10 rows, 4 GPUs": lambda: (10, 4)},
     call=_gathered,
+    otherwise=MARKED,
     heads=("bytes gathered", "numbers that came", "gradient as on one"),
     mistakes=[
         (
@@ -265,6 +268,7 @@ turn(
     _means,
     {"20 rows": lambda: (20,), "40 rows": lambda: (40,)},
     call=_looped,
+    otherwise=MARKED,
     heads=("first three", "all right", "calls into torch", "bytes to the CPU"),
     mistakes=[
         (
