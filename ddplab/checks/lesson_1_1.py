@@ -1,12 +1,24 @@
 """Checks of lesson 1.1, Start here."""
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
+from ddplab.checks.turns import close, turn
+from ddplab.folder import Folder
+from ddplab.hardware import device
 from ddplab.launcher import launch
 from ddplab.run import Run
+from ddplab.worker import log
 
 
 @exercise("1.1.1", "Every rank says who it is")
@@ -83,33 +95,160 @@ def _counted(count: Callable[[int], None], n: int) -> Run:
     return run.wait()
 
 
-@exercise("1.1.3", "All birds, on every rank")
-def all_birds(count_birds: Callable[[], int]) -> None:
-    """Rank r has seen 10**r birds; `count_birds()` returns everybody's sum, on every rank. Run on 3 ranks and on 2."""
-    needs_function("count_birds", count_birds)
-    results = on_ranks(count_birds, size=3, timeout=15)
-    if any(result is None for result in results):
-        silent = [rank for rank, result in enumerate(results) if result is None]
-        hint = "`dist.all_reduce(t)` changes `t` in place and returns None: return `t.item()` on every rank."
-        raise NotYet(f"nothing came back from rank {silent[0]}", hint)
-    try:
-        birds = [float(result) for result in results]
-    except (TypeError, ValueError):
-        raise NotYet(f"rank 0 returned {results[0]!r}, not a number", "Return `t.item()`.") from None
-    if birds == [111, 111, 111]:
-        on_two = on_ranks(count_birds, size=2, timeout=15)
-        if any(result is None or float(result) != 11 for result in on_two):
-            hint = "On two ranks it is 1 + 10: let the ranks add up what each of them has seen."
-            raise NotYet(f"111 is right on three ranks; but on two, rank 0 returned {on_two[0]!r}, not 11", hint)
-        return
-    told = "the three ranks returned " + ", ".join(f"{number:g}" for number in birds)
-    if birds[0] == 111:
-        raise NotYet(f"{told}: only rank 0 has the sum", "`reduce` serves one rank, `all_reduce` serves all of them.")
-    what, hint = {
-        (1, 10, 100): (": each knows of its own birds only", "The ranks must talk: `dist.all_reduce`."),
-        (100, 100, 100): (": that is the largest, not the sum", "Leave `op` out: all_reduce adds by default."),
-        (37, 37, 37): (": that is the mean, not the sum", "Leave the division out."),
-        (11, 11, 11): (": the sum for two ranks, not three", "`all_reduce` knows how many ranks there are."),
-        (3, 3, 3): (": every rank put in 1", "Rank r has seen `10 ** dist.get_rank()` birds."),
-    }.get(tuple(birds), (", not 111 each", "Start from a tensor with `10 ** dist.get_rank()` in it."))
-    raise NotYet(told + what, hint)
+@exercise("1.1.3", "One curve for all")
+def one_curve(darts_of_all: Callable[[int], None]) -> None:
+    """`darts_of_all(handfuls)` logs, after each handful, π from the darts of all ranks so far. On 2 ranks and on 3."""
+    needs_function("darts_of_all", darts_of_all)
+    for size in (2, 3):
+        run = launch(darts_of_all, 4, nproc_per_node=size, quiet=True, timeout=15)
+        where, rows = f"on {size} ranks", _column(run, "pi")
+        if short := [rank for rank in range(size) if len(rows[rank]) != 4]:
+            hint = "Each rank logs a row after each handful, inside the loop."
+            raise NotYet(f"{where}, rank {short[0]} logged {len(rows[short[0]])} rows for 4 handfuls", hint)
+        own = [_estimates(rank) for rank in range(size)]
+        of_all = [sum(it) / size for it in zip(*own, strict=True)]
+        sum_of_all = [size * it for it in of_all]
+        if all(_alike(it, of_all) for it in rows):
+            continue
+        if all(_alike(it, mine) for it, mine in zip(rows, own, strict=True)):
+            raise NotYet(f"{where}, each rank logs its own π", "Pool the hits first: `dist.all_reduce`.")
+        if all(_alike(it, sum_of_all) for it in rows):
+            hint = f"How many darts have {size} ranks thrown after n handfuls?"
+            raise NotYet(f"{where}, the last π is {rows[0][-1]:.2f}: the hits of all, the darts of one", hint)
+        if all(_alike(it[:1], of_all[:1]) for it in rows):
+            hint = "`all_reduce` works in place. Is the rank's own count of hits still its own afterwards?"
+            raise NotYet(f"{where}, the first row is right, and the later ones have counted darts twice", hint)
+        if _alike(rows[0], of_all):
+            raise NotYet(f"{where}, only rank 0 logs everybody's π", "Every rank has the sum, so every rank can log.")
+        hint = "4 times the hits of all, over the darts of all."
+        raise NotYet(f"{where}, rank 0 logged {rows[0][0]:.4g} first, not {of_all[0]:.4g}", hint)
+
+
+def _column(run: Run, name: str) -> list[list[Any]]:
+    """Each rank's column of that name; an empty one for a rank that logged none."""
+    return [[row[name] for row in run.metrics if row["rank"] == rank and name in row] for rank in range(run.world_size)]
+
+
+def _alike(mine: Sequence[Any], wanted: Sequence[float]) -> bool:
+    """Tell whether two rows of numbers are the same, up to rounding."""
+    return len(mine) == len(wanted) and all(map(close, mine, wanted))
+
+
+def _estimates(rank: int) -> list[float]:
+    """What a rank takes π for after each of four handfuls of its own."""
+    hand = torch.Generator().manual_seed(rank)
+    hits = [int((torch.rand(100, 2, generator=hand).norm(dim=1) < 1).sum()) for _ in range(4)]
+    return [4 * total / (100 * n) for n, total in enumerate(accumulate(hits), 1)]
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _hand(cards: list[str], first: int = 0, step: int = 0) -> list[str]:
+    return cards[dist.get_rank() + first :: step or dist.get_world_size()]
+
+
+def _block(cards: list[str]) -> list[str]:
+    each = len(cards) // dist.get_world_size()
+    return cards[dist.get_rank() * each :][:each]
+
+
+turn(
+    "1.1.a",
+    "A hand of cards",
+    _hand,
+    lambda rank, size: (["♠A", "♥K", "♦Q", "♣J", "♠10", "♥9"],),
+    ranks=(2, 3),
+    look=lambda hand, _: [] if hand is None else hand,
+    heads=("cards",),
+    mistakes=[
+        (lambda cards: cards, "every rank has all the cards", "`dist.get_rank()` says whose hand it is."),
+        (lambda cards: cards[dist.get_rank()], "each rank has one card only", "And the next round? `[start::step]`."),
+        (_block, "the cards are cut into piles, not dealt round", "Rank 0's second card comes after a card for all."),
+        (partial(_hand, first=1), "the dealing begins with the wrong card", "Ranks count from 0, and so do lists."),
+        (partial(_hand, step=2), "that deals to two ranks, however many there are", "`dist.get_world_size()`"),
+        (lambda cards: cards[:: dist.get_world_size()], "every rank has rank 0's hand", "Where does a hand begin?"),
+        (lambda cards: None, "nothing comes back", "What a rank prints is output. `return` what it has."),
+    ],
+    otherwise="Rank r gets the card in place r, then every W-th one after it, with W ranks.",
+)
+
+
+def _darts(handfuls: int, row: Callable[..., Any] = lambda hits, own, n: {"pi": 4 * hits / (100 * n)}) -> int:
+    """Throw as in the lesson; log what `row` makes of the hits so far, of this handful's, and of its number."""
+    hand, hits = torch.Generator().manual_seed(dist.get_rank()), 0
+    for n in range(1, handfuls + 1):
+        own = int((torch.rand(100, 2, generator=hand).norm(dim=1) < 1).sum())
+        hits += own
+        if columns := row(hits, own, n):
+            log(**columns)
+    return hits
+
+
+def _logged(*_: Any) -> list[Any]:
+    """What this rank has logged so far: the column `pi` of each row."""
+    path = Path(Folder.of_this_rank().of(dist.get_rank(), "metrics"))
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [row.get("pi", "no pi") for row in rows]
+
+
+turn(
+    "1.1.b",
+    "A row after each handful",
+    _darts,
+    lambda rank, size: (3,),
+    ranks=(2,),
+    look=_logged,
+    heads=("π, row 1", "row 2", "row 3"),
+    mistakes=[
+        (partial(_darts, row=lambda *_: {}), "nothing is logged", "A row is made by `log(pi=…)`, inside the loop."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * own / 100}), "each row is of one handful alone",
+         "`hits` has counted all of them; how many darts is that?"),
+        (partial(_darts, row=lambda hits, own, n: {"pi": hits}), "those are hits, and π is wanted",
+         "4 times the share of the darts that hit."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * hits / n}), "that is a hundred times as much",
+         "A handful has 100 darts."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * hits / 100}), "it is always divided by one handful",
+         "After n handfuls, how many darts are thrown?"),
+        (partial(_darts, row=lambda hits, own, n: {"pi": hits / (100 * n)}), "that is the share that hit",
+         "The quarter circle is a quarter of π."),
+        (partial(_darts, row=lambda hits, own, n: n == 3 and {"pi": 4 * hits / 300}), "there is one row, the last",
+         "Is `log` inside the loop?"),
+        (partial(_darts, row=lambda hits, own, n: {"PI": 4 * hits / (100 * n)}), "the column has another name",
+         "The keyword is the name: `log(pi=…)`."),
+        (partial(_darts, row=lambda hits, own, n: not dist.get_rank() and {"pi": 4 * hits / (100 * n)}),
+         "only rank 0 logs", "Leave the rank out of it: every rank logs its own rows."),
+    ],
+    otherwise="4 times the hits so far, over the darts so far.",
+)  # fmt: skip
+
+
+def _pooled(hits: int, op: Any = dist.ReduceOp.SUM, factor: Callable[[], float] = lambda: 1) -> float:
+    pool = torch.tensor(hits, device=device())
+    dist.all_reduce(pool, op=op)
+    return pool.item() * factor()
+
+
+turn(
+    "1.1.c",
+    "Everybody's hits",
+    _pooled,
+    lambda rank, size: ([7, 80, 900][rank],),
+    ranks=(2, 3),
+    look=lambda pooled, _: [] if pooled is None else pooled,
+    heads=("hits",),
+    mistakes=[
+        (lambda hits: hits, "each rank still has its own hits", "Return what the tensor holds after `all_reduce`."),
+        (lambda hits: hits * dist.get_world_size(), "each has only its own hits, multiplied",
+         "The others hit something else: `dist.all_reduce`."),
+        (lambda hits: dist.all_reduce(torch.tensor(hits, device=device())), "nothing comes back",
+         "`all_reduce` works in place and returns None. Return the number in the tensor."),
+        (partial(_pooled, op=dist.ReduceOp.MAX), "that is the largest", "Leave `op` out: it adds by default."),
+        (partial(_pooled, factor=lambda: 1 / dist.get_world_size()), "that is a mean", "Leave the division out."),
+        (lambda hits: _pooled(1), "that counts the ranks", "Put this rank's hits into the tensor."),
+        (lambda hits: hits if dist.get_rank() else _pooled(hits), "rank 0 waits for ever",
+         "`all_reduce` is called by every rank, or it does not end."),
+    ],
+    hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(hits, device=device())`."},
+    otherwise="A tensor with the rank's hits, `dist.all_reduce(…)`, and its `.item()`.",
+)  # fmt: skip

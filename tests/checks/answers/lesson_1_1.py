@@ -53,32 +53,84 @@ def rank_0_alone_logs(n):
         count(n)
 
 
-def birds_here():
-    return torch.tensor(10 ** dist.get_rank(), device=device())
+def darts_of_all(handfuls, share=lambda: dist.get_world_size(), pool=True, who=lambda: True, afresh=True):
+    """One curve for all, with one thing done otherwise at a time."""
+    hand = torch.Generator().manual_seed(dist.get_rank())
+    hits = torch.tensor(0.0, device=device())
+    for n in range(1, handfuls + 1):
+        hits += (torch.rand(100, 2, generator=hand).norm(dim=1) < 1).sum().item()
+        of_all = hits.clone() if afresh else hits
+        if pool:
+            dist.all_reduce(of_all)
+        if who():
+            log(pi=4 * of_all / (100 * n * share()))
 
 
-def count_birds(birds_here=birds_here, op=dist.ReduceOp.SUM):
-    birds = birds_here()
-    dist.all_reduce(birds, op=op)
-    return birds.item()
+def logs_at_the_end(handfuls):
+    hand = torch.Generator().manual_seed(dist.get_rank())
+    hits = (torch.rand(100 * handfuls, 2, generator=hand).norm(dim=1) < 1).sum().to(device())
+    dist.all_reduce(hits)
+    log(pi=4 * hits / (100 * handfuls * dist.get_world_size()))
 
 
-def birds_for_rank_0():
-    birds = birds_here()
-    if dist.get_rank() == 0:
-        for other in range(1, dist.get_world_size()):
-            theirs = torch.zeros_like(birds)
-            dist.recv(theirs, other)
-            birds += theirs
-    else:
-        dist.send(birds, 0)
-    return birds.item()
+def only_rank_0_pools_right(handfuls):
+    darts_of_all(handfuls, share=lambda: dist.get_world_size() + dist.get_rank())
 
 
-def a_plain_number():
-    birds = 10 ** dist.get_rank()
-    dist.all_reduce(birds)
-    return birds
+def mean_of_estimates(handfuls):
+    hand, hits = torch.Generator().manual_seed(dist.get_rank()), 0
+    for n in range(1, handfuls + 1):
+        hits += (torch.rand(100, 2, generator=hand).norm(dim=1) < 1).sum()
+        pi = (4 * hits / (100 * n)).to(device())
+        dist.all_reduce(pi)
+        log(pi=pi / dist.get_world_size())
+
+
+# your turn
+
+
+def by_a_loop(cards):
+    mine = []
+    for place, card in enumerate(cards):
+        if place % dist.get_world_size() == dist.get_rank():
+            mine.append(card)
+    return mine
+
+
+def by_places(cards):
+    return tuple(cards[place] for place in range(dist.get_rank(), len(cards), dist.get_world_size()))
+
+
+def with_a_mean(handfuls):
+    hand, thrown = torch.Generator().manual_seed(dist.get_rank()), []
+    for _ in range(handfuls):
+        thrown.append((torch.rand(100, 2, generator=hand).norm(dim=1) < 1).double())
+        log(pi=4 * torch.cat(thrown).mean())
+
+
+def with_hits_too(handfuls):
+    hand, hits = torch.Generator().manual_seed(dist.get_rank()), 0
+    for n in range(handfuls):
+        hits += (torch.rand(100, 2, generator=hand).norm(dim=1) < 1).sum()
+        log(hits=hits, pi=hits / (n + 1) / 25)
+
+
+def in_float(hits):
+    hits = torch.tensor([float(hits)], device=device())
+    dist.all_reduce(hits)
+    return hits
+
+
+def listed_by_rank(hits):
+    row = torch.zeros(dist.get_world_size(), device=device())
+    row[dist.get_rank()] = hits
+    dist.all_reduce(row)
+    return int(row.sum())
+
+
+def a_plain_number(hits):
+    dist.all_reduce(hits)
+    return hits
 
 
 ANSWERS = {
@@ -119,18 +171,23 @@ ANSWERS = {
         ],
     },
     "1.1.3": {
-        "correct": count_birds,
+        "correct": darts_of_all,
+        "accepted": [mean_of_estimates],
         "wrong": [
-            (lambda: birds_here().item(), ["1, 10, 100", "its own birds only"]),  # own birds
-            (birds_for_rank_0, ["only rank 0 has the sum"]),
-            (lambda: dist.all_reduce(birds_here()), ["nothing came back from rank 0"]),  # returns all reduce
-            (partial(count_birds, op=dist.ReduceOp.MAX), ["the largest, not the sum"]),
-            (lambda: count_birds() / dist.get_world_size(), ["the mean, not the sum"]),
-            (a_plain_number, ["your code", "raised"]),
-            (partial(count_birds, lambda: torch.ones((), device=device())), ["every rank put in 1"]),
-            (lambda: 111, ["on two, rank 0 returned 111, not 11"]),  # a constant
-            (lambda: f"{count_birds()} birds", ["rank 0 returned '111 birds', not a number"]),  # a sentence
-            (111, ["`count_birds` is 111, not a function"]),
+            (partial(darts_of_all, pool=False, share=lambda: 1), ["on 2 ranks", "each rank logs its own π"]),
+            (partial(darts_of_all, share=lambda: 1), ["the hits of all, the darts of one"]),
+            (partial(darts_of_all, share=lambda: 2), ["on 3 ranks"]),
+            (partial(darts_of_all, afresh=False), ["the first row is right", "counted darts twice"]),
+            (partial(darts_of_all, who=lambda: dist.get_rank() == 0), ["rank 1 logged 0 rows for 4 handfuls"]),
+            (logs_at_the_end, ["rank 0 logged 1 rows"]),
+            (only_rank_0_pools_right, ["only rank 0 logs everybody's π"]),
+            (3.14, ["`darts_of_all` is 3.14, not a function"]),
         ],
+    },
+    "1.1.a": {"accepted": [by_a_loop, by_places]},
+    "1.1.b": {"accepted": [with_a_mean, with_hits_too]},
+    "1.1.c": {
+        "accepted": [in_float, listed_by_rank],
+        "wrong": [(a_plain_number, ["rank 0 raised"])],
     },
 }
