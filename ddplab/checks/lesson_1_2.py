@@ -2,17 +2,21 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
+from math import ceil
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import flat, needs_function, number
+from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.models import CNN, MLP
+from ddplab.hardware import device
 
 
 @contextlib.contextmanager
@@ -151,73 +155,133 @@ def _are_shuffled(batches: list[Tensor]) -> None:
         raise NotYet("every epoch serves the digits in the same order", hint)
 
 
-@exercise("1.2.3", "Pieces that are not equal")
-@one_thread()
-def uneven_pieces(accumulate: Callable[[nn.Module, Tensor, Tensor, int], Any]) -> None:
-    """`accumulate(model, x, y, size)` leaves the whole batch's gradient in p.grad, from pieces of `size` images."""
-    needs_function("accumulate", accumulate)
-    x, y = digits().tensors
-    for n, size in ((64, 8), (60, 16)):
-        torch.manual_seed(0)
-        model = MLP().double()
-        before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-        batch = x[:n].double(), y[:n]
-        F.cross_entropy(model(batch[0]), batch[1]).backward()
-        whole = _gradient(model)
-        largest = 0
-
-        def watch(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            nonlocal largest
-            largest = max(largest, len(inputs[0]))
-
-        model.register_forward_pre_hook(watch)
-        # The gradients of the reference are left in place: starting from zero is part of the exercise.
-        accumulate(model, *batch, size)
-        if not torch.equal(before, nn.utils.parameters_to_vector(model.parameters()).detach()):
-            raise NotYet("the weights have changed", "No optimiser here: only gradients are asked for.")
-        if any(p.grad is None for p in model.parameters()):
-            raise NotYet("no gradient is there afterwards", "zero_grad() comes before the loop, not after it.")
-        got = _gradient(model)
-        if largest > size:
-            hint = "x.split(size) cuts the batch into pieces of at most `size` images."
-            raise NotYet(f"the model was given {largest} images at once, more than {size}", hint)
-        if (got - whole).abs().max() < 1e-9:
-            continue
-        _explain_gradient(got, whole, model, batch, size)
+# ------------------------------------------------------------------ your turn
 
 
-def _explain_gradient(got: Tensor, whole: Tensor, model: nn.Module, batch: tuple[Tensor, Tensor], size: int) -> None:
-    """Raise the NotYet that says how a gradient differs from the whole batch's."""
-    pieces = list(zip(*(part.split(size) for part in batch), strict=True))
-    n, last = len(batch[1]), len(pieces[-1][1])
-    alone = []
-    for a, b in pieces:
-        model.zero_grad()
-        F.cross_entropy(model(a), b).backward()
-        alone.append(_gradient(model))
-    where = f"{n} images in pieces of {size}"
-    without_last = sum(len(b) / n * gradient for (_, b), gradient in zip(pieces[:-1], alone, strict=False))
-    known = [
-        (whole + sum(alone), "what was in p.grad before is still in there", "Begin with model.zero_grad()."),
-        (whole + whole, "what was in p.grad before is still in there", "Begin with model.zero_grad()."),
-        (sum(alone), f"the means of {len(pieces)} pieces are added up", "Give each piece its share of the batch."),
-        (n * whole, "the losses are summed over the images", "Divide by how many images the whole batch has."),
-        (without_last, f"the last {last} images are left out", "split(size) keeps the rest as a shorter piece."),
-        (alone[-1], "only the last piece is left", "zero_grad() belongs before the loop, not inside it."),
-        (alone[-1] / len(pieces), "only the last piece is left", "zero_grad() belongs before the loop, not inside it."),
-        (alone[-1] * last / n, "only the last piece is left", "zero_grad() belongs before the loop, not inside it."),
-        (
-            sum(alone) / len(pieces),
-            f"the last piece has {last} images and counts as much as one of {size}",
-            "Weigh each piece's mean with its share of the images: len(a) / len(x).",
-        ),
-    ]
-    for gradient, what, hint in known:
-        if torch.allclose(got, gradient, rtol=1e-9, atol=1e-12):
-            raise NotYet(f"{where}: {what}", hint)
-    gap = (got - whole).abs().max().item()
-    raise NotYet(f"{where}: the gradient is off by up to {gap:.1g}", "Compare with one backward on the whole batch.")
+def _two_weights(epochs: int) -> tuple[Any, ...]:
+    """A model with two weights, both 0, a batch of two images of one pixel, and `epochs` steps at a rate of 1."""
+    model = nn.Linear(1, 2, bias=False).to(device())
+    nn.init.zeros_(model.weight)
+    return model, TensorDataset(torch.ones(2, 1), torch.zeros(2, dtype=torch.long)), 2, 1.0, epochs
 
 
-def _gradient(model: nn.Module) -> Tensor:
+def _train(
+    model: Any, data: Any, batch: int, lr: float, epochs: int, *, zero: bool = True, step: float = 1, note: bool = True,
+    loss_of: Callable[..., Any] = F.cross_entropy,
+) -> list[float]:  # fmt: skip
+    """The lesson's loop, with one thing done otherwise at a time."""
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr), []
+    for _ in range(epochs):
+        for x, y in DataLoader(data, batch):
+            if zero:
+                optimizer.zero_grad()
+            loss = loss_of(model(x.to(device())), y.to(device()))
+            (loss * (-1 if step < 0 else 1)).backward()
+            for _ in range(int(abs(step))):
+                optimizer.step()
+            if note:
+                losses.append(loss.item())
+    return losses
+
+
+turn(
+    "1.2.a",
+    "One step",
+    _train,
+    {f"after {n} step{'s' * (n > 1)}": partial(_two_weights, n) for n in (1, 2, 3)},
+    look=lambda losses, model, *_: [*(losses or ["none"])[-1:], *model.weight.flatten().tolist()],
+    heads=("last loss", "a weight", "the other"),
+    mistakes=[
+        (partial(_train, zero=False), "gradients of earlier steps are still there, and are added to",
+         "`optimizer.zero_grad()`, in every step."),
+        (partial(_train, step=0), "the weights never move",
+         "`step()` needs gradients: `backward()` makes them, `zero_grad()` takes them away. In which order?"),
+        (partial(_train, loss_of=partial(F.cross_entropy, reduction="sum")), "the loss is a sum over the images",
+         "Leave `reduction` as it is: the mean."),
+        (partial(_train, loss_of=lambda scores, y: F.cross_entropy(scores.softmax(1), y)),
+         "softmax is taken twice", "`F.cross_entropy` wants the scores as the model gives them."),
+        (partial(_train, note=False), "no loss is noted", "`losses.append(loss.item())`, in every step."),
+        (partial(_train, step=2), "each batch updates twice", "One `step()` a batch."),
+        (partial(_train, step=-1), "the loss grows", "The optimiser makes smaller what `backward()` is called on."),
+    ],
+    hints={
+        "second time": "Forward belongs into the loop: each batch has a loss of its own.",
+        "does not require grad": "The backward pass needs what the forward pass noted: no `no_grad`, no `item()`.",
+    },
+    otherwise="zero_grad, forward, backward, step: each once for each batch.",
+)  # fmt: skip
+
+
+def _mean_loss(losses: list[float], sizes: list[int]) -> float:
+    return sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
+
+
+turn(
+    "1.2.b",
+    "The loss of all images",
+    _mean_loss,
+    {
+        "2.0 of 3 images, 6.0 of 1": lambda: ([2.0, 6.0], [3, 1]),
+        "2.0 of 4 images, 6.0 of 4": lambda: ([2.0, 6.0], [4, 4]),
+    },
+    look=lambda loss, *_: [] if loss is None else loss,
+    heads=("loss of all",),
+    mistakes=[
+        (lambda losses, sizes: sum(losses) / len(losses), "a small batch counts as much as a large one",
+         "Each image counts once. How many does a batch speak for?"),
+        (lambda losses, sizes: _mean_loss(losses, sizes) * sum(sizes), "that is the sum over the images",
+         "Divide by how many images there are."),
+        (lambda losses, sizes: _mean_loss(losses, sizes) * sum(sizes) / len(sizes), "divided by batches, not by images",
+         "How many images are there in all?"),
+        (lambda losses, sizes: sum(losses), "the means are added up", "Weigh each with its images, then divide."),
+        (lambda losses, sizes: losses[-1], "that is the last batch's loss", "All of them count."),
+        (lambda losses, sizes: sum(losses) / sum(sizes), "the means are added up as if each were of one image",
+         "A mean over 3 images stands for 3."),
+        (lambda losses, sizes: None, "nothing comes back", "Is there a `return`?"),
+    ],
+    hints={"list": "`zip(losses, sizes)` goes through the two together; so does `*` of two tensors."},
+    otherwise="Each batch counts for its images.",
+)  # fmt: skip
+
+
+def _tall_images(size: int) -> tuple[Any, ...]:
+    """A model with two weights, both 0, and images of one pixel whose gradients are 4, 40, 400 and 4,000."""
+    model = nn.Linear(1, 2, bias=False).double()
+    nn.init.zeros_(model.weight)
+    return model, torch.tensor([[8.0], [80], [800], [8000]]).double(), torch.ones(4, dtype=torch.long), size
+
+
+def _weighed(model: Any, images: Tensor, labels: Tensor, size: int, share: Callable[..., float]) -> Tensor:
+    """The gradient from pieces; `share(images of the piece, size, images in all)` is what a piece counts for."""
+    model.zero_grad()
+    for a, b in zip(images.split(size), labels.split(size), strict=True):
+        (F.cross_entropy(model(a), b) * share(len(a), size, len(images))).backward()
     return flat(p.grad for p in model.parameters())
+
+
+turn(
+    "1.2.c",
+    "The whole from its pieces",
+    partial(_weighed, share=lambda piece, size, n: piece / n),
+    {f"4 images in pieces of {size}": partial(_tall_images, size) for size in (2, 3)},
+    look=lambda gradient, *_: gradient[:1],
+    heads=("gradient",),
+    mistakes=[
+        (partial(_weighed, share=lambda piece, size, n: 1), "the pieces' means are added up",
+         "Each loss is a mean over its piece. What part of all the images is that?"),
+        (partial(_weighed, share=lambda piece, size, n: 1 / ceil(n / size)),
+         "the shorter piece counts as much as the others", "A piece's part is that of its images, `len(a)`."),
+        (partial(_weighed, share=lambda piece, size, n: size / n), "the shorter piece counts as if it were full",
+         "`size` is what a full piece holds. How many images has this one?"),
+        (partial(_weighed, share=lambda piece, size, n: 1 / n), "each piece counts for one image",
+         "Its loss is a mean over `len(a)` images."),
+        (partial(_weighed, share=lambda piece, size, n: 1 / piece), "divided by the images of the piece once more",
+         "The loss is a mean already. What part of all the images is it of?"),
+        (partial(_weighed, share=lambda piece, size, n: piece), "that is the gradient of a sum",
+         "Divide by how many images there are in all."),
+        (partial(_weighed, share=lambda piece, size, n: piece / size), "only the shorter piece is weighed",
+         "All pieces together count for 1."),
+    ],
+    hints={"'NoneType' object": "Nothing has called `backward()`."},
+    otherwise="Each piece counts for its part of all the images.",
+)  # fmt: skip

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.data import DataLoader
 
+from ddplab import device
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 
@@ -136,40 +137,65 @@ def seeded_too_late(seed):
     return fit(model, loader_from(seed))
 
 
-# 1.2.3
-
-SHARES = {
-    "its images": lambda n, pieces, whole: n / whole,
-    "one piece of all": lambda n, pieces, whole: 1 / pieces,
-    "all": lambda n, pieces, whole: 1,
-}
+# your turn
 
 
-def accumulate(model, x, y, size, *, share="its images", reduction="mean", zero="first", rest=True):
-    """The loop, with one thing done otherwise at a time."""
-    if zero == "first":
-        model.zero_grad()
-    pieces = [pair for pair in zip(x.split(size), y.split(size), strict=True) if rest or len(pair[0]) == size]
-    for a, b in pieces:
-        if zero == "each time":
-            model.zero_grad()
-        (F.cross_entropy(model(a), b, reduction=reduction) * SHARES[share](len(a), len(pieces), len(x))).backward()
+def zero_at_the_end(model, data, batch, lr, epochs):
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    losses = []
+    for x, y in [pair for _ in range(epochs) for pair in DataLoader(data, batch)]:
+        loss = torch.nn.CrossEntropyLoss()(model(x.to(device())), y.to(device()))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    return losses
 
 
-def steps_too(model, x, y, size):
-    accumulate(model, x, y, size)
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
+def without_an_optimiser(model, data, batch, lr, epochs):
+    losses = []
+    for x, y in [pair for _ in range(epochs) for pair in DataLoader(data, batch)]:
+        loss = F.cross_entropy(model(x.to(device())), y.to(device()))
+        (gradient,) = torch.autograd.grad(loss, [model.weight])
+        with torch.no_grad():
+            model.weight -= lr * gradient
+        losses.append(loss.item())
+    return losses
 
 
-def zeroes_at_the_end(model, x, y, size):
-    accumulate(model, x, y, size)
+def forward_outside(model, data, batch, lr, epochs):
+    x, y = (tensor.to(device()) for tensor in data.tensors)
+    loss = F.cross_entropy(model(x), y)
+    for _ in range(epochs):
+        loss.backward()
+    return [loss.item()]
+
+
+def with_tensors(losses, sizes):
+    return (torch.tensor(losses) * torch.tensor(sizes)).sum() / sum(sizes)
+
+
+def one_by_one(losses, sizes):
+    each = [loss for loss, size in zip(losses, sizes, strict=True) for _ in range(size)]
+    return sum(each) / len(each)
+
+
+def sums_of_losses(model, images, labels, size):
     model.zero_grad()
+    for a, b in zip(images.split(size), labels.split(size), strict=True):
+        (F.cross_entropy(model(a), b, reduction="sum") / len(labels)).backward()
+    return model.weight.grad.flatten()
 
 
-def chunks_instead(model, x, y, size):
+def with_a_weight_for_backward(model, images, labels, size):
     model.zero_grad()
-    for a, b in zip(x.chunk(size), y.split(size), strict=True):
-        (F.cross_entropy(model(a), b) * len(a) / len(x)).backward()
+    for a, b in zip(images.split(size), labels.split(size), strict=True):
+        F.cross_entropy(model(a), b).backward(torch.tensor(len(a) / len(images)).double())
+    return model.weight.grad.flatten()
+
+
+def never_backward(model, images, labels, size):
+    return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
 ANSWERS = {
@@ -210,22 +236,13 @@ ANSWERS = {
             (lambda seed: print(train_mlp(seed)), ["returned 'NoneType', not a model"]),
         ],
     },
-    "1.2.3": {
-        "correct": accumulate,
-        "wrong": [
-            (partial(accumulate, share="all"), ["64 images in pieces of 8", "the means of 8 pieces are added up"]),
-            (
-                partial(accumulate, share="one piece of all"),
-                ["60 images in pieces of 16", "the last piece has 12 images and counts as much"],
-            ),
-            (partial(accumulate, share="all", reduction="sum"), ["the losses are summed"]),
-            (partial(accumulate, zero="each time"), ["only the last piece is left"]),
-            (partial(accumulate, zero="never"), ["what was in p.grad before is still in there"]),
-            (lambda model, x, y, size: accumulate(model, x, y, len(x)), ["64 images at once, more than 8"]),
-            (steps_too, ["the weights have changed"]),
-            (zeroes_at_the_end, ["no gradient is there afterwards"]),
-            (chunks_instead, ["your code raised ValueError", "of chunks_instead"]),
-            (partial(accumulate, rest=False), ["60 images in pieces of 16", "the last 12 images are left out"]),
-        ],
+    "1.2.a": {
+        "accepted": [zero_at_the_end, without_an_optimiser],
+        "wrong": [(forward_outside, ["after 2 steps raised RuntimeError"])],
+    },
+    "1.2.b": {"accepted": [with_tensors, one_by_one]},
+    "1.2.c": {
+        "accepted": [sums_of_losses, with_a_weight_for_backward],
+        "wrong": [(never_backward, ["raised AttributeError"])],
     },
 }
