@@ -1,9 +1,15 @@
 """Checks of lesson 1.3, Where the memory goes."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, number
+from ddplab.checks.turns import turn
 
 
 @exercise("1.3.1", "What fits on a device")
@@ -37,3 +43,117 @@ def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
         "adam": "Adam keeps two numbers more for each parameter.",
     }
     raise NotYet(f"{told}: {name} is not right", hints[name])
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _network(dtype: torch.dtype = torch.float32, frozen: bool = False) -> tuple[nn.Module]:
+    """Two layers of 100 and 10 parameters after a backward pass; the first frozen if asked."""
+    net = nn.Sequential(nn.Linear(10, 10, bias=False), nn.Linear(10, 1, bias=False)).to(dtype)
+    net[0].weight.requires_grad_(not frozen)
+    net(torch.ones(1, 10, dtype=dtype)).sum().backward()
+    return (net,)
+
+
+def _bytes_held(net: nn.Module, size: Callable[[Any], int] = lambda tensor: tensor.nbytes) -> tuple[int, int]:
+    gradients = [p.grad for p in net.parameters() if p.grad is not None]
+    return sum(map(size, net.parameters())), sum(map(size, gradients))
+
+
+turn(
+    "1.3.a",
+    "Bytes of parameters and gradients",
+    _bytes_held,
+    {
+        "110 parameters, float32": _network,
+        "110 parameters, float64": partial(_network, torch.float64),
+        "110, and 100 of them frozen": partial(_network, frozen=True),
+    },
+    look=lambda both, _: [] if both is None else both,
+    heads=("parameters", "gradients"),
+    mistakes=[
+        (partial(_bytes_held, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
+        (partial(_bytes_held, size=lambda tensor: 4 * tensor.numel()), "4 bytes are taken for granted",
+         "A float64 has 8. A tensor knows its `.nbytes`."),
+        (lambda net: (_bytes_held(net)[0],) * 2, "a frozen parameter has no gradient", "Look at each `p.grad`."),
+        (partial(_bytes_held, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
+        (lambda net: sum(_bytes_held(net)), "there is one number, and two are asked for", "`return first, second`"),
+        (lambda net: _bytes_held(net)[0], "the gradients are missing", "They are in `p.grad`, for each `p`."),
+        (lambda net: _bytes_held(net[0]), "that is the first layer alone", "`model.parameters()` goes through all."),
+        (lambda net: print(_bytes_held(net)), "nothing comes back", "`return` the two numbers."),
+    ],
+    hints={"'NoneType' object has no attribute": "A frozen parameter's gradient is None: leave it out."},
+    otherwise="Add up `.nbytes` over `model.parameters()`, then over their gradients.",
+)  # fmt: skip
+
+
+def _after_an_update(make: Callable[..., Any]) -> tuple[Any]:
+    (net,) = _network()
+    optimizer = make(net.parameters())
+    optimizer.step()
+    return (optimizer,)
+
+
+def _state_bytes(
+    optimizer: Any, size: Callable[[Any], int] = lambda tensor: tensor.nbytes, counters: bool = False, names: str = ""
+) -> int:
+    tensors = [t for held in optimizer.state.values() for name, t in held.items() if names in name]
+    return sum(size(tensor) for tensor in tensors if counters or tensor.dim())
+
+
+turn(
+    "1.3.b",
+    "Bytes of an optimiser's state",
+    _state_bytes,
+    {
+        "110 parameters, SGD": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1)),
+        "with momentum": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
+        "Adam": lambda: _after_an_update(torch.optim.Adam),
+    },
+    look=lambda held, _: [] if held is None else held,
+    heads=("bytes",),
+    mistakes=[
+        (partial(_state_bytes, counters=True), "Adam's counters are counted too", "`.dim()` of a counter is 0."),
+        (partial(_state_bytes, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
+        (partial(_state_bytes, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
+        (partial(_state_bytes, names="exp_avg_sq"), "that is one of the things that Adam keeps, and not momentum's",
+         "Go through all the values of each parameter's dictionary."),
+        (lambda optimizer: 880, "the same whatever the optimiser keeps", "Look into `optimizer.state`."),
+        (lambda optimizer: 440, "those are the parameters", "`optimizer.state.values()` has what it keeps for them."),
+        (lambda optimizer: _state_bytes(optimizer) // 2, "only one of the two parameters is looked at",
+         "`optimizer.state` has an entry for each of them."),
+        (lambda optimizer: None, "nothing comes back", "Is there a `return`?"),
+    ],
+    hints={"'dict' object has no": "What is kept for a parameter is a dictionary: go through its `.values()`."},
+    otherwise="Two loops: over `optimizer.state.values()`, and over the `.values()` of each.",
+)  # fmt: skip
+
+
+def _gb_on_each(parameters: float, gradients: float, state: float, activations: float, devices: int) -> float:
+    return parameters + gradients + state + activations / devices
+
+
+turn(
+    "1.3.c",
+    "Bytes on each of N devices",
+    _gb_on_each,
+    {f"1 + 10 + 100 + 1000 GB, on {n}": (lambda n=n: (1, 10, 100, 1000, n)) for n in (1, 2, 4)},
+    look=lambda gb, *_: [] if gb is None else gb,
+    heads=("GB on each",),
+    mistakes=[
+        (lambda *it: sum(it[:4]) / it[4], "everything is shared out", "Each device holds the whole model."),
+        (lambda *it: sum(it[:4]), "nothing is shared out", "Each device takes its share of the batch."),
+        (lambda *it: it[0] + sum(it[1:4]) / it[4], "gradients and state are shared out",
+         "For each parameter on the device there is a gradient, and the state."),
+        (lambda *it: it[0] + it[2] + (it[1] + it[3]) / it[4], "the gradients are shared out",
+         "There is one gradient for each parameter, however many images it sums up."),
+        (lambda *it: it[0] + it[1] + (it[2] + it[3]) / it[4], "the state is shared out",
+         "Each device updates the whole model."),
+        (lambda *it: sum(it[:3]) * it[4] + it[3], "that is the total of all devices", "How much is on one of them?"),
+        (lambda *it: sum(it[:3]) + it[3] / 2, "that is for two devices", "`devices` says how many there are."),
+        (lambda *it: sum(it[:3]), "the activations are left out", "Which share of them does a device keep?"),
+        (lambda *it: None, "nothing comes back", "Is there a `return`?"),
+    ],
+    otherwise="Which of the bars above is half as high with half the batch?",
+)  # fmt: skip

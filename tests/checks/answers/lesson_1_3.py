@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 1.3 (see lesson_1_1 for the form)."""
 
+import torch
+
 
 def bytes_to_train(n, optimizer):
     return 4 * n * {"sgd": 2, "momentum": 3, "adam": 4}[optimizer]
@@ -11,6 +13,46 @@ def without_gradients(n, optimizer):
 
 def capital_letters(n, optimizer):
     return 4 * n * {"SGD": 2, "Momentum": 3, "Adam": 4}[optimizer]
+
+
+# your turn
+
+
+def in_two_loops(model):
+    parameters = gradients = 0
+    for p in model.parameters():
+        parameters += p.numel() * p.element_size()
+        if p.grad is not None:
+            gradients += p.grad.numel() * p.grad.element_size()
+    return [parameters, gradients]
+
+
+def by_requires_grad(model):
+    return torch.tensor(
+        [sum(p.nbytes for p in model.parameters()), sum(p.nbytes for p in model.parameters() if p.requires_grad)]
+    )
+
+
+def takes_the_size_of_none(model):
+    return sum(p.nbytes for p in model.parameters()), sum(p.grad.nbytes for p in model.parameters())
+
+
+def in_loops(optimizer):
+    total = 0
+    for held in optimizer.state.values():
+        for name, value in held.items():
+            if name != "step":
+                total += value.numel() * value.element_size()
+    return total
+
+
+def from_state_dict(optimizer):
+    state = optimizer.state_dict()["state"]
+    return float(sum(t.nbytes for held in state.values() for t in held.values() if t.dim() >= 1))
+
+
+def takes_the_size_of_a_dictionary(optimizer):
+    return sum(held.nbytes for held in optimizer.state.values())
 
 
 ANSWERS = {
@@ -30,6 +72,20 @@ ANSWERS = {
             # right for small n only
             (lambda n, name: bytes_to_train(min(n, 10**6), name), ["7 billion parameters gave 1.6e+07, not 112e9"]),
             (112e9, ["not a function"]),
+        ],
+    },
+    "1.3.a": {
+        "accepted": [in_two_loops, by_requires_grad],
+        "wrong": [(takes_the_size_of_none, ["100 of them frozen raised AttributeError"])],
+    },
+    "1.3.b": {
+        "accepted": [in_loops, from_state_dict],
+        "wrong": [(takes_the_size_of_a_dictionary, ["raised AttributeError"])],
+    },
+    "1.3.c": {
+        "accepted": [
+            lambda weights, gradients, state, kept, n: (n * (weights + gradients + state) + kept) / n,
+            lambda *gb: sum(gb[:4]) - gb[3] * (1 - 1 / gb[4]),
         ],
     },
 }
