@@ -2,13 +2,19 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, kind, needs_function, numbers
+from ddplab.checks.turns import turn
 from ddplab.course.data import digits
+from ddplab.hardware import device
 
 TOO = "The short last batch makes an update too."
 
@@ -92,3 +98,165 @@ def _tensors(new: Any, images: Any, labels: Any) -> tuple[Any, Any]:
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         raise NotYet(f"its tensors have the shapes {shapes}", "Images first, then one label for each, as in `data`.")
     return tensors[0], tensors[1]
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _tall_images(place: Any = "cpu") -> tuple[Any, Any, Any]:
+    """A model with two weights, both 0, that notes its images; and four of one pixel, with gradients 4, 40, 400, 4000.
+
+    The gradient pulls the first weight up: it is minus the number said.
+    """
+    model = nn.Linear(1, 2, bias=False).to(place)
+    nn.init.zeros_(model.weight)
+    model.images = []
+    model.register_forward_pre_hook(lambda _, inputs: model.images.append(len(inputs[0])))
+    images = torch.tensor([[8.0], [80], [800], [8000]], device=place)
+    return model, images, torch.zeros(4, dtype=torch.long, device=place)
+
+
+def _an_update(most: int) -> tuple[Any, ...]:
+    """The arguments of `in_pieces`; an earlier gradient of 10,000 is still there, and updates are counted."""
+    model, images, labels = _tall_images()
+    model.weight.grad = torch.full((2, 1), 1e4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    model.updates = []
+    optimizer.register_step_post_hook(lambda *_: model.updates.append(1))
+    return model, optimizer, images, labels, most
+
+
+def _in_pieces(
+    model: Any, optimizer: Any, x: Any, y: Any, most: int, *, share: Callable[..., float] = lambda n, most: n / 4,
+    zero: str = "first", step: str = "last", pieces: int = 9,
+) -> None:  # fmt: skip
+    if zero == "first":
+        optimizer.zero_grad()
+    for a, b in [*zip(x.split(most), y.split(most), strict=True)][:pieces]:
+        if zero == "each":
+            optimizer.zero_grad()
+        (F.cross_entropy(model(a), b) * share(len(a), most)).backward()
+        if step == "each":
+            optimizer.step()
+    if step == "last":
+        optimizer.step()
+
+
+ONCE = "One update for the batch: once, after all pieces."
+ONLY_LAST = "`zero_grad()` belongs before the pieces, not between them."
+
+turn(
+    "1.4.a",
+    "One update from pieces",
+    _in_pieces,
+    {f"4 images, {most} at once": partial(_an_update, most) for most in (2, 3)},
+    look=lambda _, model, *__: [max(model.images, default=0), len(model.updates), model.weight[0].item()],
+    heads=("at once", "updates", "weight"),
+    mistakes=[
+        (lambda *it: _in_pieces(*it[:4], most=4), "all images go through the model at once",
+         "`x.split(most)` cuts x into pieces of at most so many."),
+        (partial(_in_pieces, zero=""), "the gradient from before is still in it", "Begin with `zero_grad()`."),
+        (partial(_in_pieces, zero="each"), "only the last piece is left", ONLY_LAST),
+        (partial(_in_pieces, zero="each", share=lambda n, most: 1), "only the last piece is left, as if it were all",
+         ONLY_LAST),
+        (partial(_in_pieces, step="each"), "there is an update for each piece", ONCE),
+        (partial(_in_pieces, step="each", zero="each"), "each piece makes an update of its own", ONCE),
+        (partial(_in_pieces, step="each", zero="each", share=lambda n, most: 1), "each piece is a batch of its own",
+         ONCE),
+        (partial(_in_pieces, share=lambda n, most: 1), "the pieces' means are added up",
+         "Each loss is a mean over its piece: it counts for its part of x."),
+        (partial(_in_pieces, share=lambda n, most: 1 / 2), "the shorter piece counts as much as the others",
+         "A piece's part is that of its images: `len(a)` of `len(x)`."),
+        (partial(_in_pieces, step=""), "there is no update", "`optimizer.step()`, after all pieces."),
+        (partial(_in_pieces, pieces=1), "the rest of the images is left out", "A loop over all pieces."),
+    ],
+    hints={"second time": "Each piece needs a forward pass of its own before its backward pass."},
+    otherwise="zero_grad once; forward and backward for each piece, by its share; step once.",
+)  # fmt: skip
+
+
+def _mean_gradient(loss: Any, model: Any, *_: Any) -> list[float]:
+    """How many images this rank took, and the mean over the ranks of what they pull the weight by."""
+    loss.backward()
+    dist.all_reduce(model.weight.grad)
+    return [sum(model.images), -model.weight.grad[0].item() / dist.get_world_size()]
+
+
+def _fair(
+    model: Any, x: Any, y: Any, *, share: Callable[..., slice] = lambda rank, size: slice(rank, None, size),
+    factor: Callable[[int, int], float] = lambda n, size: n * size / 4, reduction: str = "mean",
+) -> Any:  # fmt: skip
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = share(rank, size)
+    return F.cross_entropy(model(x[mine]), y[mine], reduction=reduction) * factor(len(y[mine]), size)
+
+
+turn(
+    "1.4.b",
+    "Each image counts once",
+    _fair,
+    lambda rank, size: _tall_images(device()),
+    ranks=(3, 2),
+    look=_mean_gradient,
+    heads=("images", "mean gradient"),
+    mistakes=[
+        (partial(_fair, factor=lambda n, size: 1), "each rank counts alike, however many images it has",
+         "This rank has `len(mine)` of `len(x)` images."),
+        (partial(_fair, factor=lambda n, size: n / 4), "it is too small, by the number of ranks",
+         "The mean over the ranks divides once more. By what?"),
+        (partial(_fair, reduction="sum", factor=lambda n, size: 1), "that is a sum over images",
+         "Divide by the images of the whole batch, and mind that the ranks take a mean."),
+        (partial(_fair, factor=lambda n, size: size), "each rank's mean is multiplied by the number of ranks",
+         "How many images is this mean of, and of how many in all?"),
+        (partial(_fair, factor=lambda n, size: 4 / size / n), "the wrong way round: many images count for little",
+         "`len(mine)` of `len(x)`, not the other way."),
+        (partial(_fair, share=lambda rank, size: slice(None), factor=lambda n, size: 1),
+         "every rank computes all four images: right, and nothing is won", "Take this rank's share first."),
+        (partial(_fair, share=lambda rank, size: slice(0, None, size)), "all ranks take rank 0's images",
+         "Begin at `rank`: `x[rank::ranks]`."),
+        (partial(_fair, factor=lambda n, size: n * 3 / 4), "right on three ranks only", "`ranks` says how many."),
+    ],
+    hints={
+        "'NoneType' object has no attribute 'backward'": "Return the loss: `shared` calls its `backward()`.",
+        "scalar outputs": "A loss is one number: a mean or a sum over the images.",
+    },
+    otherwise="A mean over the ranks' own images, times what makes it count as it should.",
+)  # fmt: skip
+
+
+def _loss_of_all(total: float, images: int) -> float:
+    both = torch.tensor([total, images], device=device())
+    dist.all_reduce(both)
+    return (both[0] / both[1]).item()
+
+
+def _summed(number: float) -> float:
+    return _loss_of_all(number, 1) * dist.get_world_size()
+
+
+turn(
+    "1.4.c",
+    "The loss of everybody's images",
+    _loss_of_all,
+    lambda rank, size: ([16.0, 8.0, 6.0][rank], [4, 1, 3][rank]),
+    ranks=(3, 2),
+    look=lambda loss, *_: [] if loss is None else loss,
+    heads=("loss",),
+    mistakes=[
+        (lambda total, images: total / images, "each rank has the loss of its own images", "`dist.all_reduce`"),
+        (lambda total, images: _loss_of_all(total / images, 1), "a rank with few images counts as much as any",
+         "Add up the totals and the images, each for itself; then divide."),
+        (lambda total, images: _summed(total), "that is a total, not a mean", "Divide by everybody's images."),
+        (lambda total, images: _loss_of_all(total, 1), "the total is divided by the ranks, and not by the images",
+         "How many images have all ranks together?"),
+        (lambda total, images: _summed(total) / images, "everybody's total, over this rank's images",
+         "Add up the images too."),
+        (lambda total, images: _summed(total / images), "the ranks' means are added up",
+         "Add up the totals and the images, each for itself; then divide."),
+        (lambda total, images: print(_loss_of_all(total, images)), "nothing comes back", "`return` it."),
+        (lambda total, images: None if dist.get_rank() else _loss_of_all(total, images), "rank 0 waits for ever",
+         "`all_reduce` is called by every rank, or it does not end."),
+    ],
+    hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(…, device=device())`."},
+    otherwise="Everybody's total, over everybody's images.",
+)  # fmt: skip

@@ -3,7 +3,11 @@
 import math
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from torch.utils.data import TensorDataset
+
+from ddplab import device
 
 # 1.4.2: a test that unmasks memorising
 
@@ -42,6 +46,69 @@ def no_seed(data, seed=0):
     return TensorDataset(data.tensors[0], data.tensors[1][torch.randperm(len(data))])
 
 
+# your turn
+
+
+def sums_over_pieces(model, optimizer, x, y, most):
+    model.zero_grad()
+    for first in range(0, len(x), most):
+        piece = slice(first, first + most)
+        (F.cross_entropy(model(x[piece]), y[piece], reduction="sum") / len(x)).backward()
+    optimizer.step()
+
+
+def divides_the_gradients(model, optimizer, x, y, most):
+    optimizer.zero_grad()
+    for a, b in zip(x.split(most), y.split(most), strict=True):
+        torch.nn.functional.nll_loss(model(a).log_softmax(1), b, reduction="sum").backward()
+    for p in model.parameters():
+        p.grad /= len(y)
+    optimizer.step()
+
+
+def one_forward_for_all(model, optimizer, x, y, most):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x[:most]), y[:most])
+    for _ in x.split(most):
+        loss.backward()
+    optimizer.step()
+
+
+def from_a_sum(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    return F.cross_entropy(model(x[rank::ranks]), y[rank::ranks], reduction="sum") / (len(x) / ranks)
+
+
+def in_blocks(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine, labels = x.tensor_split(ranks)[rank], y.tensor_split(ranks)[rank]
+    return ranks * (len(mine) / len(x)) * F.cross_entropy(model(mine), labels)
+
+
+def goes_backward_itself(model, x, y):
+    from_a_sum(model, x, y).backward()
+
+
+def two_messages(total, images):
+    total, images = torch.tensor(total, device=device()), torch.tensor(images, device=device())
+    dist.all_reduce(total)
+    dist.all_reduce(images)
+    return total / images
+
+
+def by_shares(total, images):
+    count = torch.tensor([float(images)], device=device())
+    dist.all_reduce(count)
+    part = total / count
+    dist.all_reduce(part)
+    return part.tolist()
+
+
+def a_plain_number(total, images):
+    dist.all_reduce(total)
+    return total / images
+
+
 ANSWERS = {
     "1.4.1": {
         "correct": (math.log(100), 80, 84, 391, 98),
@@ -66,5 +133,17 @@ ANSWERS = {
             (lambda data, seed=0: shuffle_labels(data, seed).tensors, ["returned a tuple, not a TensorDataset"]),
             (lambda data, seed=0: TensorDataset(data.tensors[0]), ["its tensors have the shapes"]),  # images alone
         ],
+    },
+    "1.4.a": {
+        "accepted": [sums_over_pieces, divides_the_gradients],
+        "wrong": [(one_forward_for_all, ["4 images, 2 at once raised RuntimeError"])],
+    },
+    "1.4.b": {
+        "accepted": [from_a_sum, in_blocks],
+        "wrong": [(goes_backward_itself, ["on 3 ranks", "raised AttributeError"])],
+    },
+    "1.4.c": {
+        "accepted": [two_messages, by_shares],
+        "wrong": [(a_plain_number, ["raised"])],
     },
 }
