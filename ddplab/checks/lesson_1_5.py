@@ -1,44 +1,15 @@
 """Checks of lesson 1.5, Noise and batches."""
 
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
+import torch
+
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, needs_function, numbers
-
-ROUGHLY = 1e-6  # a float32 tensor is as good as a float
-ROOT = "The error goes with the *root* of the batch."
-
-# From an rms error of 0.8 at batch 32.
-numbers(
-    "1.5.1",
-    "Numbers of noise",
-    Number("error_at_8", 1.6, "A quarter of the batch: by which factor does 1/√B grow?", within=ROUGHLY).with_mistakes(
-        (3.2, "that goes in proportion to the batch", ROOT),
-        (0.4, "fewer images make it larger", "A smaller batch is noisier."),
-        (0.2, "fewer images make it larger", "A smaller batch is noisier."),
-        (0.8, "that is the error at 32", "A smaller batch is noisier."),
-    ),
-    Number("batch_for_02", 512, "A quarter of the error needs how many times the batch?", within=ROUGHLY).with_mistakes(
-        (128, "that goes in proportion to the batch", ROOT),
-        (8, "that makes more noise", "A quarter of the error needs a larger batch."),
-        (2, "that makes more noise", "A quarter of the error needs a larger batch."),
-        (64, "that has an error of 0.57", "A quarter of the error needs how many times the batch?"),
-        (256, "that has an error of 0.28", "A quarter of the error needs how many times the batch?"),
-    ),
-    Number("ranks_for_half", 4, "Half the error needs how many times the batch?", within=ROUGHLY).with_mistakes(
-        (2, "two ranks have 64 images, and an error of 0.57", ROOT),
-        (128, "that is the number of images", "How many ranks have so many, with 32 each?"),
-        (16, "that makes an error of 0.2", "Half the error, not a quarter."),
-    ),
-    Number("epochs_at_256", 80, "32 updates in an epoch with 32, and 4 with 256.", within=ROUGHLY).with_mistakes(
-        (10, "with as many epochs it has an eighth of the updates", "32 updates in an epoch, and 4."),
-        (1.25, "the wrong way round", "A larger batch makes fewer updates in an epoch, so it needs more epochs."),
-        (320, "that is the number of updates", "How many epochs is that, with 4 updates in each?"),
-        (8, "that is by how many times", "How many epochs in all?"),
-    ),
-)
-
+from ddplab.checks.common import needs_function
+from ddplab.checks.turns import turn
 
 PLANS = {
     (96, 2, 20): (16, 3),
@@ -50,7 +21,7 @@ PLANS = {
 }
 
 
-@exercise("1.5.2", "The same batch on any number of GPUs")
+@exercise("1.5.1", "The same batch on any number of GPUs")
 def plans(plan: Callable[..., Any]) -> None:
     """Several batches, numbers of ranks and sizes that fit; then a batch that cannot be shared."""
     needs_function("plan", plan)
@@ -83,3 +54,113 @@ def plans(plan: Callable[..., Any]) -> None:
             f"`plan({batch}, {ranks}, {fits})` is {given!r}: {ranks} ranks cannot share {batch} images equally",
             "Raise ValueError there.",
         )
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _rms_error(gradients: Any, whole: Any) -> Any:
+    return (gradients - whole).pow(2).sum(dim=1).mean().sqrt() / whole.norm()
+
+
+def _gradients(*off: list[float]) -> tuple[Any, Any]:
+    """Gradients that are off by so much from a whole one of length 10, and that one."""
+    whole = torch.tensor([6.0, 8.0, 0.0, 0.0][: len(off[0])])
+    return whole + torch.tensor(off), whole
+
+
+turn(
+    "1.5.a",
+    "The rms error",
+    _rms_error,
+    {
+        "off by 5 and 5": partial(_gradients, [3.0, 4.0], [4.0, -3.0]),
+        "off by 2 and 14": partial(_gradients, [2.0, 0.0], [0.0, 14.0]),
+        "off by 10 to either side": partial(_gradients, [6.0, 8.0], [-6.0, -8.0]),
+        "off by 20, four numbers": partial(_gradients, [10.0, 10.0, 10.0, 10.0], [10.0, -10.0, 10.0, -10.0]),
+    },
+    look=lambda error, *_: [] if error is None else error,
+    heads=("rms error",),
+    mistakes=[
+        (lambda gradients, whole: _rms_error(gradients, whole) * whole.norm(), "it is not a share of `whole`",
+         "Divide by `whole.norm()`."),
+        (lambda gradients, whole: (gradients - whole).norm(dim=1).mean() / whole.norm(),
+         "that is the mean of the lengths", "Square them before the mean, and take the root after it."),
+        (lambda gradients, whole: _rms_error(gradients, whole) ** 2, "the root is missing",
+         "`.sqrt()`, after the mean."),
+        (lambda gradients, whole: (_rms_error(gradients, whole) * whole.norm()) ** 2 / whole.norm(),
+         "the mean of squares has no root taken", "`.sqrt()`, before you divide."),
+        (lambda gradients, whole: (gradients - whole).pow(2).mean().sqrt() / whole.norm(),
+         "the mean goes over the numbers too", "The squared length of a row is the *sum* of its squares."),
+        (lambda gradients, whole: (gradients - whole).pow(2).sum().sqrt() / whole.norm(),
+         "that is a sum over the gradients", "One squared length for each row; then their mean."),
+        (lambda gradients, whole: (gradients.mean(dim=0) - whole).norm() / whole.norm(),
+         "the errors cancel, for the mean was taken first", "First each gradient's error, then the mean."),
+        (lambda gradients, whole: gradients.pow(2).sum(dim=1).mean().sqrt() / whole.norm(),
+         "that is the length of the gradients, not of their errors", "Subtract `whole` first."),
+        (lambda gradients, whole: (gradients.norm(dim=1) - whole.norm()).pow(2).mean().sqrt() / whole.norm(),
+         "lengths were compared, not vectors", "Subtract first, then take the length."),
+        (lambda gradients, whole: None, "nothing comes back", "Is there a `return`?"),
+    ],
+    otherwise="Differences, squared lengths, mean, root; divided by the length of `whole`.",
+)  # fmt: skip
+
+
+def _batch_for(wanted: float, batch: int, error: float, power: float = 2.0) -> float:
+    return batch * (error / wanted) ** power
+
+
+turn(
+    "1.5.b",
+    "The price of calm",
+    _batch_for,
+    {f"1.0 with 32, {wanted} wanted": partial(lambda wanted: (wanted, 32, 1.0), wanted) for wanted in (0.5, 0.1, 2.0)},
+    look=lambda batch, *_: [] if batch is None else batch,
+    heads=("batch",),
+    mistakes=[
+        (partial(_batch_for, power=1), "as if twice the batch halved the error",
+         "It goes with the *root* of the batch."),
+        (partial(_batch_for, power=-2), "the wrong way round", "A smaller error needs a larger batch."),
+        (partial(_batch_for, power=-1), "the wrong way round, and without the square",
+         "A smaller error needs a larger batch. Half of it needs four times as large a one."),
+        (partial(_batch_for, power=0.5), "the root was taken of the errors",
+         "The error goes with the root of the batch. So how does the batch go with the error?"),
+        (lambda wanted, batch, error: 4 * batch, "right for half the error only",
+         "How many times smaller shall it be?"),
+        (lambda wanted, batch, error: (error / wanted) ** 2, "that is how many times the batch",
+         "And with how many images did it begin?"),
+        (lambda wanted, batch, error: None, "nothing comes back", "Is there a `return`?"),
+    ],
+    otherwise="Half the error needs four times the batch, a third of it nine times.",
+)  # fmt: skip
+
+
+def _drawn(chosen: Any, n: int, batch: int) -> list[Any]:
+    """How many images were drawn, whether all are different, from where, and whether by lot."""
+    chosen = [int(it) for it in chosen]
+    steps = {after - before for before, after in pairwise(chosen)}
+    lot = batch == n or len(steps) > 1
+    top = max(chosen)
+    where = "beyond the end" if top >= n else "the first only" if batch < n and top < batch else "all"
+    return [len(chosen), "yes" if len(set(chosen)) == len(chosen) else "no", where, "yes" if lot else "no"]
+
+
+turn(
+    "1.5.c",
+    "Each image once",
+    lambda n, batch: torch.randperm(n)[:batch],
+    {f"{batch} of {n:,}": partial(lambda n, batch: (n, batch), n, batch) for n, batch in ((1000, 10), (50, 50))},
+    look=_drawn,
+    heads=("images", "all different", "out of", "by lot"),
+    mistakes=[
+        (lambda n, batch: torch.randint(n, (batch,)), "an image may come twice", "Shuffle all of them. Then?"),
+        (lambda n, batch: torch.arange(batch), "always the first images, and no lot", "`torch.randperm` shuffles."),
+        (lambda n, batch: torch.randperm(batch), "only the first images can come", "Shuffle all n of them."),
+        (lambda n, batch: torch.randperm(n), "all images come", "Take the first `batch` of the shuffled ones."),
+        (lambda n, batch: torch.randperm(n)[1:batch], "one image is missing", "A slice begins at 0: `[:batch]`."),
+        (lambda n, batch: torch.randperm(n)[:batch] + 1, "image n does not exist", "They are numbered from 0."),
+        (lambda n, batch: torch.arange(0, n, n // batch), "that is a pattern, no lot", "`torch.randperm` shuffles."),
+    ],
+    hints={"'NoneType' object is not iterable": "Nothing comes back: is there a `return`?"},
+    otherwise="`torch.randperm(n)` is a shuffled 0, 1, …, n - 1.",
+)  # fmt: skip

@@ -1,12 +1,13 @@
 """Answers to the exercises of lesson 1.5: a correct one, a blank one, and the mistakes people make."""
 
+import random
 from functools import partial
 from math import ceil
 from operator import floordiv, truediv
 
 import torch
 
-# 1.5.2: the same batch on any number of GPUs
+# 1.5.1: the same batch on any number of GPUs
 
 
 def plan(batch, ranks, fits):
@@ -26,14 +27,29 @@ def never_refuses(batch, ranks, fits):
     return plan(batch // ranks * ranks, ranks, fits) if batch >= ranks else (0, 1)
 
 
+# your turn
+
+
+def by_lengths(gradients, whole):
+    lengths = torch.linalg.vector_norm(gradients - whole, dim=1)
+    return float((lengths**2).mean() ** 0.5 / whole.norm())
+
+
+def in_a_loop(gradients, whole):
+    squares = [((row - whole) ** 2).sum().item() for row in gradients]
+    return (sum(squares) / len(squares)) ** 0.5 / sum(number.item() ** 2 for number in whole) ** 0.5
+
+
+def by_random(n, batch):
+    return sorted(random.sample(range(n), batch))
+
+
+def by_weights(n, batch):
+    return torch.ones(n).multinomial(batch, replacement=False)
+
+
 ANSWERS = {
     "1.5.1": {
-        "correct": (1.6, 512, 4, 80),
-        "accepted": [
-            (torch.tensor(0.8) * torch.tensor(4.0).sqrt(), torch.tensor(32) * (torch.tensor(0.8) / 0.2) ** 2, 4, 80)
-        ],
-    },
-    "1.5.2": {
         "correct": plan,
         "wrong": [
             (rounded, ["`plan(100, 2, 20)` is (16, 3)", "96 images an update, not 100"]),
@@ -48,5 +64,16 @@ ANSWERS = {
             (partial(rounded, divide=truediv), ["not whole numbers"]),
             (lambda batch, ranks, fits: plan(batch, ranks, fits)[1], ["not a pair"]),  # pieces alone
         ],
+    },
+    "1.5.a": {"accepted": [by_lengths, in_a_loop]},
+    "1.5.b": {
+        "accepted": [
+            lambda wanted, batch, error: round(batch * error**2 / wanted**2),
+            lambda wanted, batch, error: batch / (wanted / error) / (wanted / error),
+        ],
+    },
+    "1.5.c": {
+        "accepted": [by_random, by_weights],
+        "wrong": [(lambda n, batch: print(torch.randperm(n)[:batch]), ["raised TypeError"])],
     },
 }
