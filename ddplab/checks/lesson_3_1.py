@@ -1,6 +1,10 @@
 """Checks of lesson 3.1, Processes and collectives."""
 
+import io
+import re
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,6 +12,7 @@ import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, kind, needs_function, on_ranks
+from ddplab.checks.turns import turn
 from ddplab.course.messages import noted_messages
 from ddplab.hardware import device
 
@@ -151,3 +156,174 @@ HINTS = {
     "'NoneType' object": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",
     "unsupported operand type(s) for /: 'NoneType'": "`dist.all_reduce` changes the tensor that you give it.",
 }
+
+# ------------------------------------------------------------------ your turn
+
+
+def _digits(rank: int, size: int) -> tuple[Any]:
+    return (torch.tensor([1.0, 2.0], device=device()) * 10**rank,)  # ones are rank 0's, tens rank 1's
+
+
+def _found(got: Any, *_: Any) -> Any:
+    return "nothing" if got is None else got
+
+
+def _from_last(x: Any, src: int | None = None, only: Callable[[bool], bool] | None = None) -> None:
+    last = dist.get_world_size() - 1
+    if only is None or only(dist.get_rank() == last):
+        dist.broadcast(x, src=last if src is None else src)
+
+
+turn(
+    "3.1.a",
+    "From the last to all",
+    _from_last,
+    _digits,
+    ranks=(3, 2),
+    heads=("x", ""),
+    mistakes=[
+        (lambda x: x, "every rank holds its own numbers still", "`dist.broadcast(x, src=…)`, on all ranks."),
+        (partial(_from_last, src=0), "all hold rank 0's numbers", "Whose number is `src`? The last rank's."),
+        (partial(_from_last, src=1), "all hold rank 1's numbers", "With N ranks, which number has the last?"),
+        (dist.all_reduce, "the numbers are added up", "`all_reduce` adds. `dist.broadcast` copies."),
+        (partial(_from_last, only=bool), "only the last rank calls `broadcast`, and waits for the others",
+         "Those who get something call it too: no `if` around a collective."),
+        (partial(_from_last, only=lambda last: not last), "the last rank does not call `broadcast`",
+         "The one that has the numbers calls it too, or who sends?"),
+    ],
+    hints={"root rank": "With N ranks, which number has the last? `dist.get_world_size()` is N.",
+           "not part of group": "With N ranks, which number has the last? `dist.get_world_size()` is N."},
+)  # fmt: skip
+
+
+def _everyones(x: Any, same: bool = False, join: Callable[..., Any] = torch.cat) -> Any:
+    places = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    if same:
+        places = places[:1] * len(places)
+    dist.all_gather(places, x)
+    return join(places)
+
+
+def _gathered_on_0(x: Any) -> Any:
+    places = [torch.empty_like(x) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
+    dist.gather(x, places, dst=0)
+    return places
+
+
+turn(
+    "3.1.b",
+    "Everybody's numbers, in order",
+    _everyones,
+    _digits,
+    ranks=(3, 2),
+    look=_found,
+    heads=("rank 0's", "", "rank 1's", "", "rank 2's", ""),
+    mistakes=[
+        (lambda x: x.repeat(dist.get_world_size()), "each rank has its own numbers, again and again",
+         "They have to travel: `dist.all_gather`."),
+        (partial(_everyones, same=True), "all places are one and the same tensor, and the last to come stays in it",
+         "`[place] * n` is n names for one tensor. Make a new one for each rank."),
+        (_gathered_on_0, "only rank 0 has them", "That is `gather`. Which collective does it for all?"),
+        (partial(_everyones, join=lambda places: None), "nothing is returned",
+         "`all_gather` returns nothing; it fills the places. Return those."),
+        (partial(_everyones, join=lambda places: torch.stack(places, 1)), "the ranks' numbers are shuffled together",
+         "One rank after the other: `torch.cat(…)`."),
+        (lambda x: dist.all_reduce(x) or x, "the numbers are added up", "To gather is to keep them apart."),
+        (partial(_everyones, join=lambda places: torch.cat(places).roll(-2 * dist.get_rank())),
+         "each rank puts its own numbers first", "The order is the same on all ranks: rank 0's first."),
+        (lambda x: _everyones(x) if dist.get_rank() == 0 else x, "only rank 0 calls `all_gather`, and waits",
+         "Who sends, calls it too."),
+    ],
+    hints={
+        "expected length": "One place for each rank: `dist.get_world_size()` of them.",
+        "`tensor_list`": "First the list of places, then the tensor to send.",
+    },
+)  # fmt: skip
+
+
+def _one_each(rank: int, size: int) -> tuple[Any]:
+    return (torch.tensor([1.0, 10.0, 100.0][rank], device=device()),)
+
+
+def _of_all(x: Any, op: Any = dist.ReduceOp.SUM, over: float = 1, reduce: Any = dist.all_reduce) -> Any:
+    x = x.clone()
+    reduce(x, op=op)
+    return x / over
+
+
+def _pair(x: Any, mean: Any = None, largest: Any = None, over: int = 0, reduce: Any = dist.all_reduce) -> Any:
+    mean = _of_all(x if mean is None else mean, over=over or dist.get_world_size(), reduce=reduce)
+    return mean, _of_all(x if largest is None else largest, dist.ReduceOp.MAX, reduce=reduce)
+
+
+OVERWRITES = "`all_reduce` overwrites what it is given. Give each a copy: `x.clone()`."
+
+turn(
+    "3.1.c",
+    "The mean and the largest",
+    _pair,
+    _one_each,
+    ranks=(3, 2),
+    look=_found,
+    heads=("mean", "largest"),
+    mistakes=[
+        (lambda x: (x, x), "each rank returns its own number", "The numbers have to meet: `dist.all_reduce`."),
+        (partial(_pair, over=1), "the first is the sum", "What makes a mean of a sum?"),
+        (lambda x: _pair(x, largest=_of_all(x)), "the second is the largest of the sums", OVERWRITES),
+        (lambda x: _pair(x, largest=_pair(x)[0]), "the second is the largest of the means", OVERWRITES),
+        (lambda x: _pair(x, mean=_pair(x)[1]), "the first is the mean of the largest", OVERWRITES),
+        (partial(_pair, over=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
+        (partial(_pair, over=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
+        (partial(_pair, reduce=partial(dist.reduce, dst=0)), "only rank 0 has them",
+         "That is `reduce`. Every rank shall return them."),
+        (lambda x: print(_pair(x)), "nothing is returned", "`return mean, largest`"),
+    ],
+    hints={"NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it."},
+    otherwise="Two all-reduces: one that adds up, and one with `op=dist.ReduceOp.MAX`.",
+)  # fmt: skip
+
+LOSSES = (1.0, 3.0, 8.0)
+
+
+def _loss(rank: int, size: int) -> tuple[Any]:
+    sys.stdout = io.StringIO()  # what the learner prints
+    return (torch.tensor(LOSSES[rank], device=device()),)
+
+
+def _printed(*_: Any) -> Any:
+    """What this rank has printed, in whatever words: of its numbers the one that is nearest to the mean."""
+    (told, sys.stdout), size = (sys.stdout.getvalue(), sys.__stdout__), dist.get_world_size()
+    said = [float(it) for it in re.findall(r"-?\d+(?:\.\d*)?", told)]
+    return min(said, key=lambda it: abs(it - sum(LOSSES[:size]) / size)) if said else "no number" if told else "nothing"
+
+
+def _report(loss: Any, by: Callable[[int], bool] = lambda rank: rank == 0, over: int = 0, add: str = "all") -> None:
+    rank = dist.get_rank()
+    if add == "all" or (add == "printing" and by(rank)):
+        dist.all_reduce(loss)
+    if by(rank):
+        print((loss / (over or dist.get_world_size())).item())
+
+
+turn(
+    "3.1.d",
+    "One line in the log",
+    _report,
+    _loss,
+    ranks=(3, 2),
+    look=_printed,
+    heads=("prints",),
+    mistakes=[
+        (partial(_report, by=lambda rank: True), "every rank prints", "Which rank shall? `dist.get_rank()`."),
+        (partial(_report, by=lambda rank: False), "nobody prints", "`print(…)`, on rank 0."),
+        (partial(_report, add="no", over=1), "rank 0 prints its own loss", "The others' have to come to it first."),
+        (partial(_report, over=1), "rank 0 prints the sum", "What makes a mean of a sum?"),
+        (partial(_report, over=3), "it divides by 3", "How many ranks are there?"),
+        (partial(_report, over=2), "it divides by 2", "How many ranks are there?"),
+        (partial(_report, by=bool), "all print but rank 0", "In Python the number 0 counts as False."),
+        (partial(_report, by=lambda rank: rank == 1), "rank 1 prints", "Rank 0 shall."),
+        (partial(_report, add="printing"), "rank 0 adds up alone, and waits for the others",
+         "Everybody adds up; only then rank 0 goes its own way."),
+    ],
+    hints={"NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it."},
+)  # fmt: skip

@@ -90,6 +90,79 @@ def spoils_x(x):
     return rows
 
 
+# your turn
+
+
+def by_keyword(x):
+    torch.distributed.broadcast(tensor=x, src=dist.get_world_size() - 1)
+    return x
+
+
+def by_adding(x):
+    if dist.get_rank() < dist.get_world_size() - 1:
+        x.zero_()
+    dist.all_reduce(x)
+
+
+def always_from_rank_2(x):
+    dist.broadcast(x, src=2)
+
+
+def as_objects(x):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, x.tolist())
+    return everyone
+
+
+def into_rows(x):
+    rows = x.new_zeros(dist.get_world_size(), len(x))
+    dist.all_gather(list(rows), x)
+    return rows.double()
+
+
+def tensor_first(x):
+    places = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(x, places)
+    return places
+
+
+def always_three_places(x):
+    places = [torch.empty_like(x) for _ in range(3)]
+    dist.all_gather(places, x)
+    return places
+
+
+def from_everybodys(x):
+    everyone = into_rows(x.view(1))
+    return everyone.mean().item(), everyone.max().item()
+
+
+def largest_first(x):
+    largest = x.clone()
+    all_reduce(largest, dist.ReduceOp.MAX)
+    dist.all_reduce(x)
+    x /= dist.get_world_size()
+    return {"mean": x, "largest": largest}
+
+
+def uses_what_comes_back(x):
+    return dist.all_reduce(x) / dist.get_world_size(), x
+
+
+def report_by_reduce(loss):
+    dist.reduce(loss, dst=0)
+    if dist.get_rank() == 0:
+        print("rank 0 of 1024: the mean loss is", loss / dist.get_world_size())
+
+
+def report_by_return(loss):
+    dist.all_reduce(loss / dist.get_world_size())
+    dist.all_reduce(loss)
+    if dist.get_rank() != 0:
+        return
+    print(f"{loss.item() / dist.get_world_size():.2f}", flush=True)
+
+
 RIGHT = ([7, 8, 9], [0, 9, 18], [0, 9, 18], [27, 270, 2700])
 
 ANSWERS = {
@@ -139,4 +212,20 @@ ANSWERS = {
             (lambda x: dist.all_reduce(x), ["returns nothing, not a tensor"]),  # returns the call
         ],
     },
+    "3.1.a": {
+        "accepted": [by_keyword, by_adding],
+        "wrong": [(always_from_rank_2, ["on 2 ranks", "raised"])],
+    },
+    "3.1.b": {
+        "accepted": [as_objects, into_rows],
+        "wrong": [
+            (tensor_first, ["on 3 ranks", "raised TypeError"]),
+            (always_three_places, ["on 2 ranks", "raised"]),
+        ],
+    },
+    "3.1.c": {
+        "accepted": [from_everybodys, largest_first],
+        "wrong": [(uses_what_comes_back, ["on 3 ranks", "raised TypeError"])],
+    },
+    "3.1.d": {"accepted": [report_by_reduce, report_by_return]},
 }
