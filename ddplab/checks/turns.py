@@ -146,6 +146,7 @@ def turn(
     heads: Sequence[str] = (),
     hints: Mapping[str, str] | None = None,
     otherwise: str = "",
+    device: str | None = None,
 ) -> None:
     """Register a turn: an exercise in the middle of a lesson, `check("3.3.a", function)`.
 
@@ -161,12 +162,13 @@ def turn(
             returned value when left out, and where that is None the first argument.
         heads: what the columns are called. hints: words of an error's message, and what to say to who met it.
         otherwise: the hint for an answer that nobody expected.
+        device: "cpu" for what is said of gloo; as `launch` chooses, when left out.
     """
     TURNS[id] = right, mistakes
     look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
 
     def tried(fn: Callable[..., Any], size: int) -> Left:
-        return what_is_left(functools.partial(call, fn) if call else fn, given, size, look)
+        return what_is_left(functools.partial(call, fn) if call else fn, given, size, look, device)
 
     known = functools.cache(tried)
 
@@ -209,13 +211,15 @@ def says_nothing(answer: Callable[..., Any]) -> bool:
         return False
 
 
-def what_is_left(fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any]) -> Left:
+def what_is_left(
+    fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any], device: str | None = None
+) -> Left:
     """Call a function on its arguments, on `size` ranks or (0) in this process, and return what it leaves.
 
     Raises what says that nothing is written yet.
     """
     if size:
-        return _left_by_ranks(fn, given, size, look)
+        return _left_by_ranks(fn, given, size, look, device)
     rows, fate, reason = {}, {}, ""
     for case, arguments in given.items():
         torch.manual_seed(0)
@@ -230,11 +234,11 @@ def what_is_left(fn: Callable[..., Any], given: Any, size: int, look: Callable[.
     return Left(rows, fate, reason)
 
 
-def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any]) -> Left:
+def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any], device: str | None) -> Left:
     names = [f"rank {rank}" for rank in range(size)]
     try:
-        results = launch(_in_rank, fn, given, look, nproc_per_node=size, quiet=True, timeout=PATIENCE).results
-        held, told, ends = zip(*results, strict=True)
+        run = launch(_in_rank, fn, given, look, nproc_per_node=size, device=device, quiet=True, timeout=PATIENCE)
+        held, told, ends = zip(*run.results, strict=True)
         return Left(dict(zip(names, held, strict=True)), film=frames(told, ends) if any(told) else ())
     except RankError as error:
         if "ellipsis" in error.reason:
