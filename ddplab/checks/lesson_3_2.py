@@ -1,7 +1,10 @@
 """Checks of lesson 3.2, Messages and waiting."""
 
 import math
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +13,7 @@ import torch.distributed as dist
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, needs_function, on_ranks
 from ddplab.course.messages import Message, noted_messages
+from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
 TIMEOUT = 4  # seconds until ranks that wait for each other are stopped
@@ -130,3 +134,173 @@ HINTS = {
     "Invalid source rank": "A rank cannot receive from itself.",
     "there is no rank": "They are numbered from 0 to N - 1. Compare with, or count modulo, `dist.get_world_size()`.",
 }
+
+# ------------------------------------------------------------------ your turn
+
+
+def _digits(rank: int, size: int) -> Any:
+    noted_messages()  # a send to a rank that there is not raises, and does not crash
+    return torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
+
+
+def _hand(x: Any, giver: int, taker: int, send: bool = True, recv: str = "taker") -> None:
+    rank = dist.get_rank()
+    if rank == giver and send:
+        dist.send(x, taker)
+    elif rank != giver and (recv == "all" or (rank == taker and recv == "taker")):
+        dist.recv(x, giver)
+
+
+turn(
+    "3.2.a",
+    "From hand to hand",
+    _hand,
+    lambda rank, size: (_digits(rank, size), size - 1, 0),
+    ranks=(3, 2),
+    heads=("x", ""),
+    device="cpu",
+    mistakes=[
+        (lambda x, *_: x, "nothing has moved", "`send` on the giver, `recv` on the taker, and into `x`: it fills it."),
+        (lambda x, giver, taker: _hand(x, taker, giver), "the taker gives, and the giver takes",
+         "`send(x, to)` names who gets it, `recv(x, sender)` whose it was."),
+        (lambda x, *_: _hand(x, 0, 1), "rank 0 gives, and rank 1 takes", "Who they are, `giver` and `taker` say."),
+        (lambda x, giver, taker: dist.broadcast(x, src=giver), "all have got it", "Two take part: `send` and `recv`."),
+        (partial(_hand, recv="nobody"), "the giver sends, and nobody receives",
+         "A `send` needs its `recv`, on the other rank."),
+        (partial(_hand, send=False), "the taker receives, and nobody sends",
+         "A `recv` needs its `send`, on the other rank."),
+        (partial(_hand, recv="all"), "a rank that has no part in it waits for a message, for ever",
+         "Not everybody who is not the giver is the taker."),
+    ],
+    hints=HINTS,
+)  # fmt: skip
+
+
+def _pass_along(x: Any, own: str = "the sum", came: str = "is added", end: int = 0) -> None:
+    rank, last = dist.get_rank(), (end or dist.get_world_size()) - 1
+    if own == "before" and rank < last:
+        dist.send(x, rank + 1)
+    part = x.clone()
+    if 0 < rank <= last:
+        dist.recv(part, rank - 1)
+        x.add_(part) if came == "is added" else x.copy_(part)
+    if own != "before" and rank < last:
+        dist.send(x if own == "the sum" else part, rank + 1)
+
+
+def _backwards(x: Any) -> None:
+    rank, part = dist.get_rank(), x.clone()
+    if rank < dist.get_world_size() - 1:
+        dist.recv(part, rank + 1)
+        x += part
+    if rank > 0:
+        dist.send(x, rank - 1)
+
+
+def _all_receive_first(x: Any) -> None:
+    rank, size, part = dist.get_rank(), dist.get_world_size(), x.clone()
+    dist.recv(part, (rank - 1) % size)
+    dist.send(x + part, (rank + 1) % size)
+
+
+turn(
+    "3.2.b",
+    "Along the chain",
+    _pass_along,
+    lambda rank, size: (_digits(rank, size)[:1],),
+    ranks=(3, 2),
+    heads=("x",),
+    device="cpu",
+    mistakes=[
+        (lambda x: x, "nobody has passed anything on", "Receive from the left, add, send to the right."),
+        (partial(_pass_along, came="replaces"), "what comes overwrites the rank's own number",
+         "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
+        (partial(_pass_along, own="before"), "each hands its own number on, before it has added what came",
+         "Who has a left neighbour receives first."),
+        (partial(_pass_along, own="the part"), "rank 2 gets rank 0's number, and not the sum of two",
+         "Hand on what you hold after you have added."),
+        (partial(_pass_along, end=2), "the chain ends at rank 1", "All but the last send; all but rank 0 receive."),
+        (_backwards, "it runs backwards, from the last to rank 0", "The right neighbour of rank r is rank r + 1."),
+        (dist.all_reduce, "every rank has the whole sum", "A rank adds only those that come before it in the chain."),
+        (_all_receive_first, "all receive first, and nobody has sent", "Who has no left neighbour begins."),
+    ],
+    hints=HINTS,
+)  # fmt: skip
+
+
+@dataclass
+class _Gate:
+    """What rank 1 waits for: rank 0's call. It notes whether a message had been begun by then."""
+
+    group: Any
+    noted: list[Message]
+    begun: str = "never called"
+
+    def __call__(self) -> None:
+        self.begun = "yes" if self.noted else "no"
+        dist.barrier(self.group)
+
+
+def _late(rank: int, size: int) -> tuple[Any, _Gate]:
+    gate = _Gate(dist.new_group(backend="gloo"), noted_messages())
+    if rank == 1:
+        dist.barrier(gate.group)
+        time.sleep(0.2)  # what rank 0 does right after its call comes first
+    return torch.tensor([1.0, 2.0]) if rank == 0 else torch.full((2,), -1.0), gate
+
+
+def _gone(_: Any, x: Any, call: _Gate) -> list[Any]:
+    told = call.begun
+    if dist.get_rank() == 0 and told == "never called":
+        call()
+    return [x, *[told] * (dist.get_rank() == 0)]
+
+
+def _send_and_clear(x: Any, call: Any, wait: str = "after", begin: bool = True, clear: bool = True) -> None:
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+        return
+    if not begin:
+        call()
+    work = dist.isend(x, 1)
+    if wait == "before":
+        work.wait()
+    if begin and wait != "no call":
+        call()
+    if wait == "after":
+        work.wait()
+    if clear:
+        x.zero_()
+
+
+def _send_first(x: Any, call: Any) -> None:
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        dist.send(x, 1)
+        call()
+
+
+turn(
+    "3.2.c",
+    "Not before it has gone",
+    _send_and_clear,
+    _late,
+    ranks=(2,),
+    look=_gone,
+    heads=("x", "", "begun before the call"),
+    device="cpu",
+    mistakes=[
+        (partial(_send_and_clear, wait="never"), "rank 1 gets zeros: `x` is cleared before it has gone",
+         "When is it gone? When `wait()` of what `isend` returns has returned."),
+        (partial(_send_and_clear, clear=False), "`x` is not cleared", "`x.zero_()`, at the end."),
+        (partial(_send_and_clear, begin=False), "the message begins after the call", "`isend` comes first."),
+        (partial(_send_and_clear, wait="no call"), "rank 1 is not called, and `x` is cleared before it has gone",
+         "`call_rank_1()`, then wait, then clear."),
+        (_send_first, "`send` waits for rank 1, which has not been called",
+         "Which verb begins to send, and does not wait?"),
+        (partial(_send_and_clear, wait="before"), "it waits for rank 1 before it has called it",
+         "Between `isend` and `wait` there is time for something else."),
+    ],
+    hints=HINTS,
+)  # fmt: skip

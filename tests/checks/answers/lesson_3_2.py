@@ -146,6 +146,74 @@ def only_one_round(x, into=lambda x: x):
         dist.recv(into(x), 0)
 
 
+# your turn
+
+
+def hand_with_irecv(x, giver, taker):
+    if dist.get_rank() == taker:
+        dist.irecv(x, giver).wait()
+    if dist.get_rank() == giver:
+        dist.isend(x, taker).wait()
+
+
+def hand_a_copy(x, giver, taker):
+    place = x.clone()
+    if dist.get_rank() == giver:
+        send(x, dst=taker)
+    if dist.get_rank() == taker:
+        recv(place, src=giver)
+    return place
+
+
+def gives_to_itself(x, giver, taker):
+    dist.send(x, dist.get_rank())
+
+
+def along_with_objects(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank:
+        came = x.new_empty(1)
+        recv(came, rank - 1)
+        x = x + came
+    if rank + 1 < size:
+        send(x, rank + 1)
+    return x.item()
+
+
+def along_by_gathering(x):
+    everyone = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, x)
+    x.copy_(sum(everyone[: dist.get_rank() + 1]))
+
+
+def past_the_end(x):
+    rank, came = dist.get_rank(), x.clone()
+    if rank > 0:
+        dist.recv(came, rank - 1)
+        x += came
+    dist.send(x, rank + 1)
+
+
+def batched(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        work = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 1)])
+        call_rank_1()
+        [it.wait() for it in work]
+        x.fill_(0)
+
+
+def by_keyword(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.irecv(x, 0).wait()
+        return
+    work = dist.isend(tensor=x, dst=1)
+    call_rank_1()
+    work.wait()
+    x *= 0
+
+
 ANSWERS = {
     "3.2.1": {
         "correct": go_around,
@@ -176,4 +244,13 @@ ANSWERS = {
             (partial(only_one_round, into=torch.clone), ["on 2 ranks", "rank 1 ends with [0.0, 0.0]"]),
         ],
     },
+    "3.2.a": {
+        "accepted": [hand_with_irecv, hand_a_copy],
+        "wrong": [(gives_to_itself, ["on 3 ranks", "raised ValueError"])],
+    },
+    "3.2.b": {
+        "accepted": [along_with_objects, along_by_gathering],
+        "wrong": [(past_the_end, ["on 3 ranks", "there is no rank 3"])],
+    },
+    "3.2.c": {"accepted": [batched, by_keyword]},
 }
