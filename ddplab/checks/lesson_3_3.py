@@ -1,14 +1,18 @@
 """Checks of lesson 3.3, All-reduce and DDP by hand."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, flat, needs_function, off, on_ranks
 from ddplab.course.messages import Message, noted_messages
+from ddplab.checks.turns import turn
+from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.hardware import device
 
@@ -199,3 +203,187 @@ HINTS = {
     "list index out of range": "Chunks are numbered from 0 to N - 1: count modulo the number of ranks, `% size`.",
     "there is no rank": "They are numbered from 0 to N - 1. Use `pass_right`, which counts modulo.",
 }
+
+# ------------------------------------------------------------------ your turn
+
+
+def _noting(rank: int, size: int) -> tuple[Any]:
+    x = torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
+    x.noted = noted_messages()
+    return (x,)
+
+
+def _sum_and_way(_: Any, x: Any) -> list[Any]:
+    names = {message.name for message in x.noted}
+    return [x, "nothing sent" if not names else "yes" if names <= {"send", "recv"} else "no"]
+
+
+def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: bool = True) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.send(x, 0)
+        if back != "never":
+            dist.recv(x, 0)
+        return
+    x *= own
+    for other in range(1, size):
+        part = torch.empty_like(x)
+        dist.recv(x if into == "x" else part, other)
+        x += part if into == "part" else 0
+        if back == "at once":
+            dist.send(x, other)
+    x /= over
+    for other in range(1, size if back == "at the end" else 0):
+        dist.send(x, other)
+
+
+def _nobody_takes_it(x: Any) -> None:
+    _plain(x, back="never" if dist.get_rank() else "at the end")
+
+
+def _hands_out_first(x: Any) -> None:
+    for other in range(1, dist.get_world_size() if dist.get_rank() == 0 else 0):
+        dist.send(x, other)
+    _plain(x, back="never")
+
+
+turn(
+    "3.3.a",
+    "All-reduce, the plain way",
+    _plain,
+    _noting,
+    ranks=(3, 2),
+    look=_sum_and_way,
+    heads=("x", "", "by send and recv"),
+    device="cpu",
+    mistakes=[
+        (lambda x: x, "nothing has moved", "Rank 0 does one thing, all others do another: `if rank > 0:`."),
+        (partial(_plain, back="never"), "only rank 0 has the sum", "It sends it back, and the others receive it."),
+        (partial(_plain, back="at once"), "rank 1 gets a sum before rank 2's part is in it",
+         "First collect from all, and then hand out: two loops."),
+        (partial(_plain, into="x"), "what comes overwrites what rank 0 held",
+         "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
+        (partial(_plain, own=False), "rank 0's own numbers are missing", "It adds what comes to its own `x`."),
+        (partial(_plain, over=3), "it is the mean, and the sum is asked for", "An all-reduce adds up, no more."),
+        (lambda x: dist.all_reduce(x), "torch's `all_reduce` does it", "Here you build it: `send` and `dist.recv`."),
+        (_nobody_takes_it, "rank 0 sends the sum, and nobody receives it", "All but rank 0 send, and then receive."),
+        (_hands_out_first, "both send first, and nobody receives", "Who receives first? Rank 0."),
+    ],
+    hints=HINTS,
+)  # fmt: skip
+
+
+class _Net(torch.nn.Module):
+    """A weight, a bias and a frozen parameter, with gradients that tell whose they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias, self.frozen = (torch.nn.Parameter(torch.ones(n, device=device())) for n in (2, 1, 1))
+        self.frozen.requires_grad_(False)
+        self.weight.grad = torch.tensor([1.0, 2.0], device=device()) * 10 ** dist.get_rank()
+        self.bias.grad = torch.tensor([4.0], device=device()) * 10 ** dist.get_rank()
+
+
+def _gradients(_: Any, net: Any) -> list[Any]:
+    return [*["none" if p.grad is None else p.grad for p in (net.weight, net.bias, net.frozen)]]
+
+
+def _average(
+    net: Any, before: int = 1, after: int = 0, which: slice = slice(None), frozen: bool = False, reduce: Any = None
+) -> None:
+    for p in list(net.parameters())[which]:
+        if frozen and p.grad is None:
+            p.grad = torch.zeros_like(p)
+        if p.grad is not None:
+            p.grad /= before
+            (reduce or dist.all_reduce)(p.grad)
+            p.grad /= after or dist.get_world_size()
+
+
+turn(
+    "3.3.b",
+    "Everybody's mean gradient",
+    _average,
+    lambda rank, size: (_Net(),),
+    ranks=(3, 2),
+    look=_gradients,
+    heads=("weight.grad", "", "bias.grad", "frozen"),
+    mistakes=[
+        (lambda net: net, "the gradients are as they were", "Change `p.grad` itself, in place, and not a copy of it."),
+        (partial(_average, after=1), "the gradients are added up", "What makes a mean of a sum?"),
+        (partial(_average, reduce=id), "each rank divides its own gradients, and nobody adds up",
+         "They have to meet: `dist.all_reduce`."),
+        (lambda net: _average(net, before=dist.get_world_size()), "it divides twice", "Once, before or after the sum."),
+        (partial(_average, which=slice(1)), "only the first parameter is averaged", "A loop over all parameters."),
+        (partial(_average, after=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
+        (partial(_average, after=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
+        (partial(_average, frozen=True), "the frozen parameter has a gradient now", "Pass over those that have none."),
+        (partial(_average, reduce=partial(dist.reduce, dst=0)), "only rank 0 has the mean", "`all_reduce`, for all."),
+        (lambda net: dist.get_rank() or _average(net), "only rank 0 adds up, and waits for the others",
+         "A collective is a call that all ranks make."),
+    ],
+    hints={**TWICE, "'NoneType'": "The frozen parameter's `.grad` is None. Pass over it: `if p.grad is not None:`.",
+           "Expected parameter `tensor`": "The frozen parameter's `.grad` is None. Pass over it."},
+)  # fmt: skip
+
+
+def _net_and_batch(*_: int) -> tuple[Any, Any, Any]:
+    """A small network alike on all ranks, which writes down how many rows it is given, and has an old gradient."""
+    net = MLP(hidden=8).to(device())
+    torch.nn.init.zeros_(net.layers[-1].bias)
+    for p in net.parameters():
+        p.grad = torch.full_like(p, 0.1)
+    net.rows = []
+    net.register_forward_pre_hook(lambda _, inputs: net.rows.append(len(inputs[0])))
+    images, labels = (tensor[:64].to(device()) for tensor in digits().tensors)
+    return net, images, labels
+
+
+def _rows_and_bias(_: Any, net: Any, *__: Any) -> list[Any]:
+    return [sum(net.rows), *[round(it, 3) for it in net.layers[-1].bias.tolist()[:3]]]
+
+
+def _one_step(
+    net: Any,
+    images: Any,
+    labels: Any,
+    share: str = "own",
+    zero: bool = True,
+    average: Any = _average,
+    lr: float = 0.5,
+) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None)}[share]
+    if zero:
+        net.zero_grad()
+    F.cross_entropy(net(images[mine]), labels[mine]).backward()
+    average(net)
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= lr * p.grad
+
+
+turn(
+    "3.3.c",
+    "A training step by hand",
+    _one_step,
+    _net_and_batch,
+    ranks=(2, 4),
+    look=_rows_and_bias,
+    heads=("rows", "weights", "", ""),
+    mistakes=[
+        (partial(_one_step, average=id), "each rank goes by its own gradient, and the ranks drift apart",
+         "Between `backward()` and the step they have to meet: `average_gradients`."),
+        (partial(_one_step, share="all"), "every rank computes all 64 images: the step is right, and nothing is won",
+         "Rank r takes every `size`-th image, from image r on."),
+        (partial(_one_step, share="first"), "all ranks take the same images", "The share depends on the `rank`."),
+        (partial(_one_step, zero=False), "the gradients of the step before are in it", "`net.zero_grad()`"),
+        (partial(_one_step, average=partial(_average, after=1)), "the gradients are added up, and not averaged",
+         "A mean loss has a mean gradient: divide by the number of ranks."),
+        (lambda *it: _one_step(*it, average=lambda net: _average(net, before=dist.get_world_size())),
+         "it divides twice by the number of ranks", "`average_gradients` has divided already."),
+        (partial(_one_step, lr=-0.5), "the step goes uphill", "Against the gradient: `-=`."),
+        (partial(_one_step, lr=0), "the weights have not moved", "`p -= lr * p.grad`, under `torch.no_grad()`."),
+    ],
+    hints={**TWICE, "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
+)  # fmt: skip
