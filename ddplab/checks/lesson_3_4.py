@@ -2,17 +2,21 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, asks, expect_all
+from ddplab.checks.turns import turn
 
 NUMBERS = asks(
     "3.4.1",
@@ -127,13 +131,17 @@ BaseProcess.start = start
 
 @dataclass
 class Ran:
-    """What a script has done: the lines printed, sorted, and by whom; how many children it spawned; its errors."""
+    """What a script has done: the lines printed, sorted, and by whom; how many children it spawned; its errors.
+
+    number: what it has written into the file beside it, for a turn.
+    """
 
     lines: list[str]
     by_parent: int
     by_fork: int
     spawned: int
     said: str
+    number: str = ""
 
 
 def _run(script: str) -> Ran | None:
@@ -156,7 +164,10 @@ def _run(script: str) -> Ran | None:
             )
             ended = _ends(parent, folder)
             errors.seek(0)
-            return _read(folder / "notes", parent.pid, errors.read()) if ended else None
+            ran = _read(folder / "notes", parent.pid, errors.read()) if ended else None
+        if ran and (folder / "job.py.number").exists():
+            ran.number = (folder / "job.py.number").read_text()
+        return ran
 
 
 def _ends(parent: subprocess.Popen, folder: Path) -> bool:
@@ -184,3 +195,161 @@ def _read(notes: Path, parent: int, errors: str) -> Ran:
     by_fork = sum(len(lines) for pid, lines in said.items() if pid not in started)
     lines = sorted(line for lines in said.values() for line in lines)
     return Ran(lines, len(said.get(parent, [])), by_fork, spawned, errors)
+
+
+# ------------------------------------------------------------------ your turn
+
+HELLO = """
+from multiprocessing import get_context
+
+def hello(rank):
+    print("hello from rank", rank)
+"""
+DRAWN = """
+import random
+from multiprocessing import get_context
+
+number = random.random()
+"""
+TOLD = """
+if __name__ == "__main__":
+    with open(__file__ + ".number", "w") as file:
+        file.write(str(number))
+"""
+SPAWN = 'get_context("spawn").Process(target=hello, args=(0,)).start()\n'
+MAIN = '\nif __name__ == "__main__":\n    '
+
+
+def _no_text(text: Any) -> str:
+    return "" if isinstance(text, str) else "nothing" if text is None else f"a {type(text).__name__}"
+
+
+def _who(ran: Ran) -> str:
+    """Who printed the lines of a script."""
+    if not ran.lines:
+        return "nobody"
+    return "the first process" if ran.by_parent else "a forked child" if ran.by_fork else "a spawned child"
+
+
+def _outcome(text: Any) -> list[Any]:
+    if what := _no_text(text):
+        return [f"{what} is returned", 0, "no text"]
+    ran = _run(HELLO + text)
+    if ran is None:
+        return ["nobody", 0, "it does not end"]
+    return [_who(ran), len(ran.lines), next(iter(re.findall(r"^(\w+Error)", ran.said, re.MULTILINE)), "none")]
+
+
+turn(
+    "3.4.a",
+    "The end of the file",
+    lambda: MAIN + SPAWN,
+    {"as a file": lambda: ()},
+    look=_outcome,
+    heads=("hello is said by", "times", "error"),
+    mistakes=[
+        (lambda: SPAWN, "each process that reads the file is about to spawn the next",
+         "What must be true of a process that may start others? Python's message has the line."),
+        (lambda: MAIN.replace("__main__", "main") + SPAWN, "no process is started",
+         'The first process has the `__name__` `"__main__"`; and a process begins with `start()`.'),
+        (lambda: MAIN + "hello(0)\n", "the first process calls `hello` itself",
+         "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`."),
+        (lambda: MAIN + SPAWN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
+        (lambda: MAIN + SPAWN.replace(", args=(0,)", ""), "`hello` is not given its number",
+         "`args` is a tuple, with a comma even where there is one: `args=(0,)`."),
+        (lambda: MAIN + "for rank in range(2): " + SPAWN, "two processes say hello", "One is asked for."),
+        (lambda: None, "nothing is returned", "Return a text: in quotation marks, three of them for several lines."),
+    ],
+)  # fmt: skip
+
+
+def _number(text: Any) -> list[Any]:
+    if what := _no_text(text):
+        return [f"{what} is returned", "nothing", "no text"]
+    ran = _run(DRAWN + text + TOLD)
+    if ran is None:
+        return ["nobody", "nothing", "it does not end"]
+    error = next(iter(re.findall(r"^(\w+Error)", ran.said, re.MULTILINE)), "none")
+    same = ran.number and any(ran.number in line for line in ran.lines)
+    return [_who(ran), "the same number" if same else "another" if ran.lines else "nothing", error]
+
+
+PRINTS = "\ndef child(number):\n    print(number)\n"
+GIVEN = SPAWN.replace("hello, args=(0,)", "child, args=(number,)")
+
+turn(
+    "3.4.b",
+    "What travels",
+    lambda: PRINTS + MAIN + GIVEN,
+    {"as a file": lambda: ()},
+    look=_number,
+    heads=("printed by", "what", "error"),
+    mistakes=[
+        (lambda: PRINTS.replace("(number):", "():") + MAIN + GIVEN.replace("(number,)", "()"),
+         "the child prints the number that it has drawn itself", "What it needs to know, it is given: `args`."),
+        (lambda: PRINTS + GIVEN, "each process that reads the file is about to spawn the next",
+         "The guard is missing."),
+        (lambda: PRINTS + MAIN + GIVEN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
+        (lambda: PRINTS + MAIN + "child(number)\n", "the first process prints it", "Start a process for it."),
+        (lambda: PRINTS + MAIN + GIVEN.replace(", args=(number,)", ""), "the child is not given what it takes",
+         "`args` is a tuple, with a comma even where there is one: `args=(…,)`."),
+        (lambda: PRINTS, "no process is started", "Defining `child` starts nobody: a `Process`, under the guard."),
+    ],
+)  # fmt: skip
+
+
+class _Start:
+    """Starts a process that says what it was told, and notes whether others were still waited for."""
+
+    def __init__(self) -> None:
+        self.started: list[subprocess.Popen] = []
+        self.alone = False
+
+    def __call__(self, who: Mapping[str, str]) -> subprocess.Popen:
+        self.alone |= bool(self.started) and all(process.returncode is not None for process in self.started)
+        said = "print(get('RANK'), 'of', get('WORLD_SIZE') + ', GPU', get('LOCAL_RANK'))"
+        script = f"import os; get = lambda name: os.environ.get(name, 'none'); {said}"
+        clean = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        self.started.append(
+            subprocess.Popen([sys.executable, "-c", script], env=clean | who, stdout=subprocess.PIPE, text=True)
+        )
+        return self.started[-1]
+
+
+def _launched(got: Any, start: _Start, ranks: int) -> list[str]:
+    for process in start.started:
+        process.communicate() if process.returncode is None else None
+    told = [it.strip() if isinstance(it, str) else type(it).__name__ for it in got or ["nothing"]]
+    return ["no" if start.alone else "yes", *told]
+
+
+def _launcher(start: Any, ranks: int, numbers: Any = range, without: str = "", wait: bool = False) -> list[str]:
+    started = []
+    for rank in numbers(ranks):
+        who = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
+        started.append(start({name: str(value) for name, value in who.items() if name != without}))
+        if wait:
+            started[-1] = started[-1].communicate()[0]
+    return started if wait else [process.communicate()[0] for process in started]
+
+
+turn(
+    "3.4.c",
+    "A launcher by hand",
+    _launcher,
+    {f"{ranks} ranks": partial(lambda ranks: (_Start(), ranks), ranks) for ranks in (2, 3)},
+    look=_launched,
+    heads=("together", "first", "second", "third"),
+    mistakes=[
+        (partial(_launcher, wait=True), "each rank is started when the one before has ended, so they never meet",
+         "Two loops: start all, and then wait for each."),
+        (partial(_launcher, numbers=lambda ranks: [0] * ranks), "all are told that they are rank 0",
+         "The number in the loop is the rank."),
+        (partial(_launcher, numbers=lambda ranks: range(1, ranks + 1)), "the ranks are counted from 1", "From 0."),
+        (partial(_launcher, without="WORLD_SIZE"), "nobody knows how many there are", "`WORLD_SIZE`"),
+        (partial(_launcher, without="LOCAL_RANK"), "nobody knows which GPU is for it", "`LOCAL_RANK`"),
+        (partial(_launcher, without="RANK"), "nobody knows which rank it is", "`RANK`"),
+        (lambda start, ranks: print(_launcher(start, ranks)), "nothing is returned", "What each printed, in a list."),
+    ],
+    hints={"expected str": "Environment variables are texts: `str(rank)`."},
+)  # fmt: skip

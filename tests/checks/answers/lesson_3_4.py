@@ -59,6 +59,77 @@ CALLED = MENDED.replace("target=work, args=(rank, factor)", "target=work(rank, f
 IN_PARENT = MENDED.replace("child.start()", "child.run()").replace("child.join()", "pass")
 ENDLESS = MENDED + "    while True:\n        print('again')\n"
 
+# your turn
+
+
+def end_with_a_main():
+    return """
+def main():
+    context = get_context("spawn")
+    process = context.Process(target=hello, args=[0])
+    process.start()
+    process.join()
+
+if __name__ == '__main__':
+    main()
+"""
+
+
+def end_with_a_pool():
+    return """
+if "__main__" == __name__:
+    with get_context("spawn").Pool(1) as pool:
+        pool.apply(hello, (0,))
+"""
+
+
+def number_by_keyword():
+    return """
+def say(it):
+    print("the number is", it, flush=True)
+
+if __name__ == "__main__":
+    child = get_context("spawn").Process(target=say, kwargs={"it": number})
+    child.start()
+    child.join()
+"""
+
+
+def number_by_a_queue():
+    return """
+def child(queue):
+    print(queue.get())
+
+if __name__ == "__main__":
+    queue = get_context("spawn").Queue()
+    process = get_context("spawn").Process(target=child, args=(queue,))
+    process.start()
+    queue.put(number)
+    process.join()
+"""
+
+
+def launcher_by_reading(start, ranks):
+    every = [{"RANK": str(r), "LOCAL_RANK": str(r), "WORLD_SIZE": str(ranks)} for r in range(ranks)]
+    processes = [start(who) for who in every]
+    printed = tuple(process.stdout.read() for process in processes)
+    for process in processes:
+        process.wait()
+    return printed
+
+
+def launcher_on_a_port(start, ranks):
+    everybody = {"WORLD_SIZE": f"{ranks}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    processes = []
+    for rank in range(ranks):
+        processes += [start(everybody | {"RANK": f"{rank}", "LOCAL_RANK": f"{rank}"})]
+    return [process.communicate()[0] for process in processes]
+
+
+def launcher_with_numbers(start, ranks):
+    return [start({"RANK": rank}).communicate() for rank in range(ranks)]
+
+
 RIGHT = (1, 4, 3, "old", "bootstrapping")
 
 ANSWERS = {
@@ -88,5 +159,11 @@ ANSWERS = {
             (MENDED.replace("def work", "def wrok"), ["NameError"]),
             (3, ["`script` is a int, not a text"]),
         ],
+    },
+    "3.4.a": {"accepted": [end_with_a_main, end_with_a_pool]},
+    "3.4.b": {"accepted": [number_by_keyword, number_by_a_queue]},
+    "3.4.c": {
+        "accepted": [launcher_by_reading, launcher_on_a_port],
+        "wrong": [(launcher_with_numbers, ["2 ranks raised TypeError", "not int"])],
     },
 }
