@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, needs_function, on_ranks
-from ddplab.course.messages import Message, noted_messages
 from ddplab.checks.turns import turn
+from ddplab.course.messages import Message, noted_messages
 from ddplab.hardware import device
 
 TIMEOUT = 4  # seconds until ranks that wait for each other are stopped

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import TWICE, flat, needs_function, off, on_ranks
-from ddplab.course.messages import Message, noted_messages
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
+from ddplab.course.messages import Message, noted_messages
 from ddplab.course.models import MLP
 from ddplab.hardware import device
 
