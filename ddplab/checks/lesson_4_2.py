@@ -2,20 +2,20 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import flat, listed, multiple, needs_function, off, on_ranks
-from ddplab.course.data import digits
-from ddplab.course.messages import noted_sums
-from ddplab.course.models import MLP
+from ddplab.checks.common import flat, listed, needs_function, off, on_ranks
+from ddplab.checks.messages import noted_sums
+from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
 MIB = 2**20
@@ -88,104 +88,7 @@ def _buckets_of_ddp() -> list[tuple[list[int], list[list[int]]]]:
     return [of(*chain) for chain in CHAINS]
 
 
-IMAGES = 64  # of all portions of all ranks
-
-
-@exercise("4.2.2", "One update of many portions")
-def accumulated(accumulate: Callable[..., Any]) -> None:
-    """`accumulate(model, portions)` on two ranks: one device's gradient over all images, each bucket sent once."""
-    needs_function("accumulate", accumulate)
-    for parts in (4, 1):
-        where = f"with {parts} portions" if parts > 1 else "with a single portion"
-        ranks = on_ranks(_accumulate_in_rank, accumulate, parts, size=2, hints=HINTS)
-        _judge_accumulation(where, parts, ranks)
-
-
-def _judge_accumulation(where: str, parts: int, ranks: list[dict[str, Any]]) -> None:
-    mine, right = ranks[0]["gradient"], ranks[0]["right"]
-    if mine is None:
-        raise NotYet(f"{where}, there are no gradients afterwards", "Who calls `backward()`? And no `zero_grad()`.")
-    if not ranks[0]["called"]:
-        hint = "Call `model(images)` itself."
-        raise NotYet(f"{where}, you call the network inside DDP, so nothing is exchanged", hint)
-    sent = ranks[0]["sent"]
-    if sent == 0:
-        hint = "The last portion belongs outside of `no_sync()`, its forward pass too."
-        raise NotYet(f"{where}, no bucket ever left: the ranks keep gradients of their own", hint)
-    if sent > 1 and ranks[0]["backwards"] == sent:
-        hint = "Only the last portion exchanges. For the others use `with model.no_sync():`"
-        if ranks[0]["held"]:
-            hint = "`no_sync()` goes around the forward pass too: the call of `model` decides, `backward()` never asks."
-        raise NotYet(f"{where}, each bucket left {sent} times", hint)
-    if sent > 1:
-        raise NotYet(f"{where}, each bucket left {sent} times", "Hold back all portions but the last.")
-    if ranks[0]["seen"] != IMAGES // 2:
-        hint = "Each portion once."
-        raise NotYet(f"{where}, {ranks[0]['seen']} images of a rank's {IMAGES // 2} went through the model", hint)
-    if off(mine, right) < 1e-9:
-        return
-    if off(mine, ranks[1]["gradient"]) > 1e-9:
-        hint = "What is added after the exchange stays local: finish a portion, forward and backward, before the next."
-        raise NotYet(f"{where}, each bucket left once, but too early: the ranks end with different gradients", hint)
-    factor = multiple(mine, right)
-    if factor is not None:
-        hint = {
-            parts: "Each portion's loss is a mean over the portion. Divide by the number of portions.",
-            1 / parts: "You divide once too often.",
-            IMAGES / 2: "That is a sum over the images. Take the mean.",
-        }.get(round(factor, 9), "The mean over all images: what does a portion's loss stand for?")
-        raise NotYet(f"{where}, the gradient is {factor:.4g} times that of all images at once", hint)
-    if off(mine, ranks[0]["last"]) < 1e-9 or off(mine, ranks[0]["last"] / parts) < 1e-9:
-        raise NotYet(f"{where}, the gradient is that of the last portion alone", "No `zero_grad()` in between.")
-    hint = "Is every portion's loss divided alike, the last one's too?"
-    raise NotYet(f"{where}, the gradient is {off(mine, right):.0%} off that of all images at once", hint)
-
-
-def _accumulate_in_rank(accumulate: Callable[..., Any], parts: int) -> dict[str, Any]:
-    torch.manual_seed(0)
-    done = {"sent": 0, "seen": 0, "held": False, "called": False, "backwards": 0}
-    images, labels = (tensor[:IMAGES].to(device()) for tensor in digits().tensors)
-    images = images.double()
-    net = MLP(hidden=8).double().to(device())
-
-    def gradient_of(part: slice) -> Any:
-        return flat(torch.autograd.grad(F.cross_entropy(net(images[part]), labels[part]), list(net.parameters())))
-
-    chunk = IMAGES // 2 // parts  # portion k of rank r: image 2 * chunk * k + r and every second from there
-    last = slice(IMAGES - 2 * chunk, IMAGES)
-    right, of_last = gradient_of(slice(IMAGES)), gradient_of(last)
-    model, forward, no_sync = DDP(net), DDP.forward, DDP.no_sync
-
-    def noted_forward(self: Any, x: Any) -> Any:
-        done["called"] = True
-        return forward(self, x)
-
-    def see(_: Any, inputs: Any) -> None:
-        done["seen"] += len(inputs[0])
-
-    def noted_no_sync(self: Any) -> Any:
-        done["held"] = True
-        return no_sync(self)
-
-    def note(state, bucket):  # DDP looks at a hook's annotations, and wants its own or none
-        done["sent"] += bucket.is_last()
-        return allreduce_hook(None, bucket)
-
-    def count(_: Any) -> None:
-        done["backwards"] += 1
-
-    DDP.forward, DDP.no_sync = noted_forward, noted_no_sync  # this process ends with the check
-    model.register_comm_hook(None, note)
-    net.register_forward_pre_hook(see)
-    next(net.parameters()).register_post_accumulate_grad_hook(count)
-    mine = [part[dist.get_rank() :: 2] for part in (images, labels)]
-    accumulate(model, list(zip(mine[0].split(chunk), mine[1].split(chunk), strict=True)))
-    missing = any(p.grad is None for p in net.parameters())
-    gradient = None if missing else flat(p.grad for p in net.parameters())
-    return {"gradient": gradient, "right": right, "last": of_last, **done}
-
-
-@exercise("4.2.3", "Half the bytes")
+@exercise("4.2.2", "Half the bytes")
 def halved(half_the_bytes: Callable[..., Any]) -> None:
     """The hook must send two bytes a number, and give back the mean over two and over three ranks, in float32."""
     needs_function("half_the_bytes", half_the_bytes)
@@ -253,63 +156,11 @@ def _hook_in_rank(hook: Callable[..., Any]) -> dict[str, Any]:
     return {"gradient": flat(p.grad for p in net.parameters()), "own": own, "sent": sent, "kind": kinds[-1]}
 
 
-@exercise("4.2.4", "The culprits, by name")
-def named(culprits: Callable[..., Any]) -> None:
-    """`culprits(net, loss)` must name the parameters that want a gradient and get none, on four small networks."""
-    needs_function("culprits", culprits)
-    for what, net, loss, wanted in _networks():
-        answer = culprits(net, loss)
-        if answer is None:
-            raise NotYet("`culprits` gives None", "`return` the list.")
-        try:
-            names = sorted(answer)
-            strings = all(isinstance(name, str) for name in names)
-        except (TypeError, RuntimeError, ValueError):
-            strings = False
-        if isinstance(answer, str) or not strings:
-            raise NotYet(f"`culprits` gives {type(answer).__name__}", "A list of names, such as 'dogs.weight'.")
-        if extra := [name for name in names if name not in wanted]:
-            raise NotYet(f"{what}, you accuse {extra[0]!r}, which is innocent", EXTRA[what])
-        if missed := [name for name in wanted if name not in names]:
-            raise NotYet(f"{what}, {missed[0]!r} gets away", "It wants a gradient, and no path leads to the loss.")
-        if len(names) != len(wanted):
-            raise NotYet(f"{what}, you name {len(names)} where there are {len(wanted)}", "Each name once.")
-
-
-EXTRA = {
-    "with two heads of which one is used": "Only what the loss gives no gradient to. Has `backward()` run?",
-    "with a frozen layer": "A frozen parameter, `requires_grad=False`, wants no gradient.",
-    "with a gradient of zeros": "Zeros are a gradient: DDP got its call. Look for `None`.",
-    "where all take part": "Here every parameter takes part.",
-}
-
-
-def _networks() -> list[tuple[str, Any, Any, list[str]]]:
-    def heads() -> Any:
-        net = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("body", "cats", "dogs")})
-        return net, net["body"](torch.ones(2, 4))
-
-    one, hidden_1 = heads()
-    frozen, hidden_2 = heads()
-    frozen["cats"].requires_grad_(False)
-    zeros, hidden_3 = heads()
-    full, hidden_4 = heads()
-    both = full["cats"](hidden_4) + full["dogs"](hidden_4)
-    dogs = ["dogs.bias", "dogs.weight"]
-    kinds = list(EXTRA)
-    return [
-        (kinds[0], one, one["cats"](hidden_1).sum(), dogs),
-        (kinds[1], frozen, frozen["body"](hidden_2).sum(), dogs),
-        (kinds[2], zeros, zeros["cats"](hidden_3).sum() + 0 * zeros["dogs"](hidden_3).sum(), []),
-        (kinds[3], full, both.sum(), []),
-    ]
-
-
 WIDTHS, CAP = (64, 64, 64, 64, 10), 10_000  # of the network that a learner's DDP gets, and bytes
 FULL = [4810, 4160, 4160]  # numbers in each of its buckets, sorted downwards
 
 
-@exercise("4.2.5", "A DDP of your own")
+@exercise("4.2.3", "A DDP of your own")
 def own_ddp(MiniDDP: Callable[..., Any]) -> None:
     """`MiniDDP(net, cap)` on two and on three ranks: rank 0's weights, means in `.grad`, buckets that leave early."""
     needs_function("MiniDDP", MiniDDP)
@@ -396,5 +247,169 @@ HINTS = {
     "the Future holds": "The function in `.then(…)` returns the averaged tensor.",
     "has no attribute 'get_future'": "Without `async_op=True`, `all_reduce` waits and returns None.",
     "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere. Divide yourself.",
-    "has no attribute 'no_sync'": "`model` is in DDP already; `no_sync` is a method of the model that you were given.",
 }
+
+# ------------------------------------------------------------------ your turn
+
+
+def _listen(model: Any, notes: list, note: Any = lambda bucket: bucket.buffer().nbytes, send: Any = allreduce_hook,
+            on: Any = lambda rank: True) -> None:  # fmt: skip
+    def leave(state, bucket):  # DDP looks at a hook's annotations, and wants its own or none
+        notes.append(note(bucket))
+        return send(state, bucket)
+
+    if on(dist.get_rank()):
+        model.register_comm_hook(None, leave)
+
+
+def _at_once(state, bucket):
+    promise = torch.futures.Future()
+    promise.set_result(bucket.buffer())
+    return promise
+
+
+def _sum_only(state, bucket):
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
+
+
+def _ten_numbers(rank: int, size: int) -> tuple[Any, list]:
+    return DDP(nn.Linear(10, 1, bias=False).to(device())), []
+
+
+def _noted_and_gradient(_: Any, model: Any, notes: list) -> list[Any]:
+    model(torch.full((1, 10), 3.0 + 4 * dist.get_rank(), device=device())).sum().backward()
+    return [" ".join(map(str, notes)) or "nothing", model.module.weight.grad[0, 0].item()]
+
+
+BYTES = "A tensor has `.nbytes`."
+CALLED = "The hook's two arguments are `state` and `bucket`; DDP asks for the second by that name."
+RETURN = "Does your hook return what `allreduce_hook` returns?"
+
+turn(
+    "4.2.a",
+    "A bell on the second door",
+    _listen,
+    _ten_numbers,
+    ranks=(2, 3),
+    look=_noted_and_gradient,
+    heads=("noted", "gradient"),
+    mistakes=[
+        (lambda model, notes: None, "nobody listens", "`model.register_comm_hook(None, …)` takes your function."),
+        (partial(_listen, send=_at_once), "the bucket is noted, and every rank keeps its own gradient",
+         "A hook stands in the place of DDP's all-reduce. Call `allreduce_hook`, and return what that returns."),
+        (partial(_listen, send=_sum_only), "the gradient is the ranks' sum", "`allreduce_hook` takes the mean."),
+        (partial(_listen, note=lambda bucket: bucket.buffer().numel()), "you note numbers, and not bytes", BYTES),
+        (partial(_listen, note=lambda bucket: len(bucket.parameters())), "you note how many tensors it holds", BYTES),
+        (partial(_listen, note=lambda bucket: bucket.index()), "you note the bucket's number", BYTES),
+        (partial(_listen, on=lambda rank: rank == 0), "only rank 0 listens", "Every rank registers its own hook."),
+    ],
+    hints={
+        "KeyError": CALLED, "'bucket'": CALLED, "takes 1 positional": CALLED, "Future": RETURN, "SIGSEGV": RETURN,
+        "SIGABRT": RETURN,
+    },
+)  # fmt: skip
+
+
+def _accumulate(
+    model: Any, portions: Any, loss_of: Any, held: Any = lambda at, n: at < n - 1, forward: bool = True,
+    backward: bool = True, divide: Any = lambda at, n: n, zero: bool = False,
+) -> None:  # fmt: skip
+    """The loop, with one thing done otherwise at a time; forward and backward: what `no_sync` goes around."""
+    n = len(portions)
+    for at, portion in enumerate(portions):
+        if zero:
+            model.zero_grad()
+        with model.no_sync() if held(at, n) and forward else nullcontext():
+            loss = loss_of(model, portion) / divide(at, n)
+        with model.no_sync() if held(at, n) and backward else nullcontext():
+            loss.backward()
+
+
+def _four_portions(rank: int, size: int) -> tuple[Any, list[Any], Callable[..., Any]]:
+    model, sent = DDP(nn.Linear(1, 1, bias=False).to(device())), []
+    _listen(model, sent)
+    model.sent = sent
+    numbers = [torch.full((1, 1), 10.0 * rank + number, device=device()) for number in (1, 2, 3, 10)]
+    return model, numbers, lambda model, portion: model(portion).mean()
+
+
+def _gradient_and_sent(_: Any, model: Any, *rest: Any) -> list[Any]:
+    grad = model.module.weight.grad
+    return ["none" if grad is None else grad.item(), len(model.sent)]
+
+
+EACH_TIME = "every portion is exchanged"
+AROUND = "`no_sync()` goes around the forward pass of all portions but the last. `backward()` never asks."
+ALONE = "Hold back all portions but the last: its forward pass and `backward()` stand outside of `no_sync()`."
+
+turn(
+    "4.2.b",
+    "One batch of many portions",
+    _accumulate,
+    _four_portions,
+    ranks=(2,),
+    look=_gradient_and_sent,
+    heads=("gradient", "buckets sent"),
+    mistakes=[
+        (partial(_accumulate, held=lambda *_: False), EACH_TIME, AROUND),
+        (partial(_accumulate, forward=False), EACH_TIME, AROUND),
+        (partial(_accumulate, held=lambda *_: True), "nothing is ever exchanged", ALONE),
+        (partial(_accumulate, held=lambda at, n: at > 0), "the first portion is exchanged, the later ones are not",
+         "What is added after the exchange stays on its rank. Exchange with the last."),
+        (partial(_accumulate, divide=lambda at, n: 1), "the gradient is that of the sum of the four losses",
+         "A mean of four means: divide by how many portions there are."),
+        (partial(_accumulate, divide=lambda at, n: n * dist.get_world_size()), "divided by the ranks, too",
+         "DDP divides by the ranks. You divide by the portions."),
+        (partial(_accumulate, divide=lambda at, n: n if at < n - 1 else 1), "the last portion is not divided",
+         "Every portion's loss counts alike."),
+        (partial(_accumulate, zero=True), "only the last portion is left", "No `zero_grad()` in between."),
+        (partial(_accumulate, zero=True, divide=lambda *_: 1), "only the last portion is left",
+         "No `zero_grad()` in between."),
+    ],
+    hints={"has no attribute 'no_sync'": "`no_sync` is a method of the `model` that you are given."},
+)  # fmt: skip
+
+
+def _culprits(net: Any, loss: Any, backward: bool = True, guilty: Any = lambda p: p.requires_grad and p.grad is None):
+    if backward:
+        loss.backward()
+    return [name for name, p in net.named_parameters() if guilty(p)]
+
+
+def _net(use: str, frozen: str = "", zeros: str = "") -> tuple[Any, Any]:
+    net = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("body", "cats", "dogs")})
+    if frozen:
+        net[frozen].requires_grad_(False)
+    hidden = net["body"](torch.ones(2, 4))
+    loss = sum(net[head](hidden).sum() for head in use.split())
+    return net, loss + 0 * net[zeros](hidden).sum() if zeros else loss
+
+
+turn(
+    "4.2.c",
+    "The culprits, by name",
+    _culprits,
+    {
+        "the cats are used": partial(_net, "cats"),
+        "cats and dogs are used": partial(_net, "cats dogs"),
+        "cats, and 0 times the dogs": partial(_net, "cats", zeros="dogs"),
+        "dogs, and the cats are frozen": partial(_net, "dogs", frozen="cats"),
+    },
+    look=lambda names, *_: ", ".join(sorted(map(str, names))) or "nobody",
+    heads=("keep DDP waiting",),
+    mistakes=[
+        (partial(_culprits, guilty=lambda p: p.grad is None), "frozen parameters are accused",
+         "Who wants no gradient, `requires_grad=False`, keeps nobody waiting."),
+        (partial(_culprits, guilty=lambda p: p.requires_grad and (p.grad is None or not p.grad.any())),
+         "who gets a gradient of zeros is accused", "Zeros are a gradient. Look for `None`."),
+        (partial(_culprits, backward=False), "everybody is accused", "Who has run `backward()`?"),
+        (partial(_culprits, guilty=lambda p: p.grad is not None), "those that do get one", "The other ones."),
+        (partial(_culprits, guilty=lambda p: p.grad is not None and not p.grad.any()), "only gradients of zeros",
+         "A parameter that takes no part has `None` in `.grad`."),
+        (lambda net, loss: [name for name in _culprits(net, loss) if "weight" in name], "biases get away",
+         "All of `net.named_parameters()`."),
+        (lambda net, loss: [at for at, (name, _) in enumerate(net.named_parameters()) if name in _culprits(net, loss)],
+         "those are numbers", "`net.named_parameters()` gives names, too."),
+    ],
+    hints={"'NoneType' object is not iterable": "`return` the list of names."},
+)  # fmt: skip

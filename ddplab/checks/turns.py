@@ -249,7 +249,9 @@ def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable
             fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
             fate |= {name: "never came" for name in names if name not in fate and not rows[name]}
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
-        said = f"raised {error.type_name}: {_first_line(error.reason)}" if error.type_name else _first_line(str(error))
+        said = (
+            f"raised {error.type_name}: {_first_line(error.reason)}" if error.type_name else _without_rank(str(error))
+        )
         failed = names if error.rank is None else [f"rank {error.rank}"]
         stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
         return Left(rows, dict.fromkeys(failed, said) | stopped, error.reason or str(error))
@@ -275,6 +277,11 @@ def cells(held: Any) -> list[Any]:
     if isinstance(held, list | tuple):
         return [cell for part in held for cell in cells(part)]
     return [held if isinstance(held, int | float) else str(held)]
+
+
+def _without_rank(text: str) -> str:
+    """Return the first line of what is told about a rank, without the rank: its row says which."""
+    return re.sub(r"^rank \d+ ", "", _first_line(text))
 
 
 def _first_line(text: str) -> str:

@@ -6,7 +6,7 @@ from operator import ge, gt
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 # 4.2.1: pack the buckets
 
@@ -47,64 +47,7 @@ def cuts_gradients(sizes, cap):
     return [[min(cap, total - start)] for start in range(0, total, cap)]
 
 
-# 4.2.2: one update of many portions
-
-HELD = {
-    "all but the last": lambda number, last: number < last,
-    "none": lambda number, last: False,
-    "all": lambda number, last: True,
-    "all but the first and the last": lambda number, last: 0 < number < last,
-}
-
-
-def accumulate(model, portions, *, held="all but the last", forward=True, backward=True, divide=None, zero=False):
-    """The loop, with one thing done otherwise at a time; forward and backward: what `no_sync` goes around."""
-    last = len(portions) - 1
-    for number, (images, labels) in enumerate(portions):
-        if zero:
-            model.zero_grad()
-        hold = HELD[held](number, last)
-        with model.no_sync() if hold and forward else nullcontext():
-            loss = F.cross_entropy(model(images), labels) / (divide or len(portions))
-        with model.no_sync() if hold and backward else nullcontext():
-            loss.backward()
-
-
-def last_not_divided(model, portions):
-    *first, last = portions
-    with model.no_sync():
-        for images, labels in first:
-            (F.cross_entropy(model(images), labels) / len(portions)).backward()
-    F.cross_entropy(model(last[0]), last[1]).backward()
-
-
-def the_network_inside(model, portions):
-    for images, labels in portions:
-        (F.cross_entropy(model.module(images), labels) / len(portions)).backward()
-
-
-def inside_but_the_last(model, portions):
-    """Right: without DDP's forward pass a backward is as local as under `no_sync`."""
-    for number, (images, labels) in enumerate(portions, 1):
-        call = model if number == len(portions) else model.module
-        (F.cross_entropy(call(images), labels) / len(portions)).backward()
-
-
-def all_forward_first(model, portions):
-    losses = []
-    for number, (images, labels) in enumerate(portions, 1):
-        with model.no_sync() if number < len(portions) else nullcontext():
-            losses.append(F.cross_entropy(model(images), labels) / len(portions))
-    for loss in losses:
-        loss.backward()
-
-
-def no_backward(model, portions):
-    for images, labels in portions:
-        F.cross_entropy(model(images), labels)
-
-
-# 4.2.3: half the bytes
+# 4.2.2: half the bytes
 
 
 def half_the_bytes(state, bucket, *, kind=torch.bfloat16, back=torch.float32, ranks=None, buffer=False):
@@ -142,42 +85,7 @@ def sends_nothing(state, bucket):
     return promise
 
 
-# 4.2.4: the culprits, by name
-
-
-def culprits(net, loss, *, backward=True, guilty=lambda p: p.requires_grad and p.grad is None):
-    if backward:
-        loss.backward()
-    return [name for name, p in net.named_parameters() if guilty(p)]
-
-
-def without_backward(net, loss):
-    named = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
-    return {name for name, gradient in zip(named, gradients, strict=True) if gradient is None}
-
-
-def frozen_too(net, loss):
-    return culprits(net, loss, guilty=lambda p: p.grad is None)
-
-
-def zeros_too(net, loss):
-    return culprits(net, loss, guilty=lambda p: p.requires_grad and (p.grad is None or not p.grad.any()))
-
-
-def only_zeros(net, loss):
-    return culprits(net, loss, guilty=lambda p: p.grad is not None and not p.grad.any())
-
-
-def the_parameters(net, loss):
-    return [net.get_parameter(name) for name in culprits(net, loss)]
-
-
-def only_weights(net, loss):
-    return [name for name in culprits(net, loss) if "weight" in name]
-
-
-# 4.2.5: a DDP of your own
+# 4.2.3: a DDP of your own
 
 
 class MiniDDP(torch.nn.Module):
@@ -249,6 +157,54 @@ class WithoutFinish(torch.nn.Module):
         return self.net(x)
 
 
+# your turn
+
+
+def listen_and_wait(model, notes):
+    def hook(state, bucket):
+        mean, done = bucket.buffer(), torch.futures.Future()
+        notes.append(mean.numel() * mean.element_size())
+        dist.all_reduce(mean)
+        done.set_result(mean / dist.get_world_size())
+        return done
+
+    model.register_comm_hook(None, hook)
+
+
+def listen_by_a_lambda(model, notes):
+    model.register_comm_hook(
+        notes, lambda notes, bucket: notes.append(bucket.buffer().nbytes) or allreduce_hook(None, bucket)
+    )
+
+
+def in_a_loop(model, portions, loss_of):
+    for number, portion in enumerate(portions, 1):
+        with nullcontext() if number == len(portions) else model.no_sync():
+            loss = loss_of(model, portion)
+        loss.backward(torch.full_like(loss, 1 / len(portions)))
+
+
+def the_network_inside(model, portions, loss_of):
+    """Without DDP's forward pass a backward is as local as under `no_sync`."""
+    for number, portion in enumerate(portions, 1):
+        (loss_of(model if number == len(portions) else model.module, portion) / len(portions)).backward()
+
+
+def all_forward_first(model, portions, loss_of):
+    losses = []
+    for number, portion in enumerate(portions, 1):
+        with model.no_sync() if number < len(portions) else nullcontext():
+            losses.append(loss_of(model, portion) / len(portions))
+    for loss in losses:
+        loss.backward()
+
+
+def without_backward(net, loss):
+    named = {name: p for name, p in net.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
+
+
 ANSWERS = {
     "4.2.1": {
         "correct": pack,
@@ -266,24 +222,6 @@ ANSWERS = {
         ],
     },
     "4.2.2": {
-        "correct": accumulate,
-        "accepted": [partial(accumulate, backward=False), inside_but_the_last],
-        "wrong": [
-            (partial(accumulate, forward=False), ["with 4 portions, each bucket left 4 times"]),
-            (partial(accumulate, held="none"), ["each bucket left 4 times"]),
-            (partial(accumulate, held="all but the first and the last"), ["each bucket left 2 times"]),
-            (partial(accumulate, held="all"), ["no bucket ever left"]),
-            (partial(accumulate, divide=1), ["4 times that of all images"]),
-            (partial(accumulate, divide=8), ["0.5 times that of all images"]),
-            (last_not_divided, ["% off that of all images"]),
-            (partial(accumulate, zero=True), ["that of the last portion alone"]),
-            (lambda model, portions: accumulate(model, portions[-1:]), ["8 images of a rank's 32"]),
-            (the_network_inside, ["the network inside DDP"]),
-            (all_forward_first, ["too early: the ranks end with different gradients"]),
-            (no_backward, ["no gradients"]),
-        ],
-    },
-    "4.2.3": {
         "correct": half_the_bytes,
         "accepted": [by_value, imported_by_name],
         "wrong": [
@@ -299,20 +237,7 @@ ANSWERS = {
             (sends_nothing, ["nothing was all-reduced"]),
         ],
     },
-    "4.2.4": {
-        "correct": culprits,
-        "accepted": [without_backward],
-        "wrong": [
-            (frozen_too, ["with a frozen layer", "innocent"]),
-            (zeros_too, ["with a gradient of zeros", "innocent"]),
-            (only_zeros, ["'dogs.bias' gets away"]),
-            (partial(culprits, backward=False), ["innocent"]),
-            (the_parameters, ["`culprits` gives list"]),
-            (only_weights, ["'dogs.bias' gets away"]),
-            (lambda net, loss: print(culprits(net, loss)), ["gives None"]),
-        ],
-    },
-    "4.2.5": {
+    "4.2.3": {
         "correct": MiniDDP,
         "blank": ...,
         "wrong": [
@@ -328,5 +253,23 @@ ANSWERS = {
             (otherwise(resets=False), ["in step 2, nothing was all-reduced"]),
             (WithoutFinish, ["has no attribute 'finish'"]),
         ],
+    },
+    "4.2.a": {
+        "accepted": [listen_and_wait, listen_by_a_lambda],
+        "wrong": [
+            (lambda model, notes: model.register_comm_hook(None, lambda state, it: None), ["raised KeyError"]),
+            (lambda model, notes: model.register_comm_hook(None, lambda state, bucket: None), ["was killed by SIG"]),
+        ],
+    },
+    "4.2.b": {
+        "accepted": [in_a_loop, the_network_inside],
+        "wrong": [
+            (all_forward_first, ["the first portion is exchanged, the later ones are not"]),
+            (lambda model, portions, loss_of: [loss_of(model, it) for it in portions], ["has none as gradient"]),
+        ],
+    },
+    "4.2.c": {
+        "accepted": [without_backward, lambda net, loss: set(without_backward(net, loss))],
+        "wrong": [(lambda net, loss: print(without_backward(net, loss)), ["raised TypeError"])],
     },
 }
