@@ -1,0 +1,180 @@
+"""Checks of lesson 4.3, DataParallel beside DDP."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddplab.checks.turns import turn
+from ddplab.hardware import device
+
+
+def _moved(P: float, n: int, ways: int = 2, size: int = 4, pieces: int = 1) -> tuple[float, float]:
+    through_gpu_0 = ways * size * P * (n - 1)
+    return through_gpu_0, through_gpu_0 / n * pieces
+
+
+turn(
+    "4.3.a",
+    "Through GPU 0, and out of a rank",
+    _moved,
+    {f"{n} GPUs": partial(lambda n: (1_000_000, n), n) for n in (2, 4, 8)},
+    look=lambda both, *_: [f"{round(float(it)):,}" for it in both],
+    heads=("GPU 0", "a rank"),
+    mistakes=[
+        (partial(_moved, ways=1), "parameters only, or gradients only", "Parameters go out, gradients come back."),
+        (partial(_moved, size=1), "those are numbers, and not bytes", "A number has 4 bytes."),
+        (lambda P, n: (8 * P * n, 8 * P), "GPU 0 sends nothing to itself", "To how many *other* GPUs?"),
+        (lambda P, n: (8 * P * n, _moved(P, n)[1]), "GPU 0 sends nothing to itself", "To how many *other* GPUs?"),
+        (lambda P, n: (_moved(P, n)[0],) * 2, "that is what all ranks send together",
+         "All ranks together send as much as goes through GPU 0. And one?"),
+        (lambda P, n: (_moved(P, n)[0], 4 * P), "a rank sends each gradient once",
+         "Around the ring, 2(N−1)/N of the bytes leave each rank."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1) / 2), "a rank's share is right for two ranks",
+         "Divide by the number of ranks."),
+        (lambda P, n: _moved(P, n)[::-1], "the other way round", "First GPU 0, and then a rank."),
+        (lambda P, n: (4 * P * (n - 1), _moved(P, n)[1]), "GPU 0's parameters only, or its gradients only",
+         "Parameters go out, gradients come back."),
+    ],
+    hints={"'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers."},
+)  # fmt: skip
+
+
+class _Counting(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.total += len(x)
+        return super().forward(x)
+
+
+def _model_and_batches(rank: int, size: int) -> tuple[Any, list[Any]]:
+    rows = 3 if rank == 0 else 2
+    return DDP(_Counting().to(device())), [torch.ones(rows, 1, device=device()) for _ in range(4)]
+
+
+def _rows(model: Any, batches: Any, each: bool = False, share: Any = lambda size: 1, buffer: bool = False,
+          reduce: Any = dist.all_reduce) -> Any:  # fmt: skip
+    rows = torch.zeros((), device=device())
+    for x in batches:
+        model(x).sum().backward()
+        rows += len(x)
+        if each:
+            dist.all_reduce(rows)
+    rows = model.module.total if buffer else rows
+    if not each:
+        reduce(rows)
+    return rows.item() * share(dist.get_world_size())
+
+
+def _nothing(rows: Any) -> None:
+    pass
+
+
+def _on_rank_0(rows: Any) -> None:
+    if dist.get_rank() == 0:
+        dist.all_reduce(rows)
+        rows.item()
+
+
+OUTSIDE = "Count `len(x)` in a number of your own."
+
+turn(
+    "4.3.b",
+    "The rows of all ranks",
+    _rows,
+    _model_and_batches,
+    ranks=(2, 3),
+    look=lambda rows, *_: round(float(rows), 3),
+    heads=("rows",),
+    mistakes=[
+        (partial(_rows, reduce=_nothing), "each rank's own rows", "`dist.all_reduce` adds up over the ranks."),
+        (partial(_rows, reduce=_nothing, buffer=True), "the buffer's number, which is nobody's", OUTSIDE),
+        (partial(_rows, buffer=True), "the buffers, added up; rank 1's begins with rank 0's", OUTSIDE),
+        (partial(_rows, each=True), "added up after each batch, rows that are a sum already",
+         "Count on the rank first. Add up over the ranks once, after the loop."),
+        (partial(_rows, share=lambda size: 1 / size), "the mean over the ranks", "The sum is asked for."),
+        (partial(_rows, share=lambda size: size), "the sum, times the ranks", "`all_reduce` adds up already."),
+        (partial(_rows, reduce=_nothing, share=lambda size: size), "a rank's own rows, times the ranks",
+         "The ranks have different numbers of rows."),
+        (partial(_rows, reduce=lambda rows: dist.reduce(rows, dst=0)), "rank 0 has the sum, others do not",
+         "`dist.all_reduce` leaves it on every rank."),
+        (partial(_rows, reduce=_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
+    ],
+    hints={"Expected a": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
+           "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
+           "NoneType": "`return` the number. `all_reduce` itself returns nothing: it changes the tensor."},
+)  # fmt: skip
+
+
+def _module(rank: int, size: int) -> tuple[nn.Module]:
+    return (nn.Sequential(nn.Linear(1, 1)),)  # DDP wants a parameter, also where nothing is filled in
+
+
+def _fill(module: Any, scale: str = "parameter", mean: str = "buffer", heads: Any = nn.ParameterList) -> None:
+    for name, how in {"scale": scale, "mean": mean}.items():
+        if how == "buffer":
+            module.register_buffer(name, torch.zeros(3))
+        else:
+            setattr(module, name, nn.Parameter(torch.zeros(3)) if how == "parameter" else torch.zeros(3))
+    module.heads = heads([nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))])
+
+
+def _agree(_: Any, module: Any) -> list[str]:
+    held_by = {name: _tensors(getattr(module, name)) for name in ("scale", "mean", "heads")}
+    for tensor in (tensor for held in held_by.values() for tensor in held):
+        tensor.data += dist.get_rank() + 1  # whatever was put in, the ranks differ now
+    trained = {id(p) for p in DDP(module.to(device())).parameters() if p.requires_grad}
+    said = []
+    for name in held_by:
+        held = _tensors(getattr(module, name))
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, [tensor.tolist() for tensor in held])
+        agree = "agree" if all(other == everyone[0] for other in everyone) else "differ"
+        said.append(f"{agree}, {'trained' if all(id(tensor) in trained for tensor in held) else 'not trained'}")
+    return said
+
+
+def _tensors(held: Any) -> list[Any]:
+    if isinstance(held, nn.Module) and not isinstance(held, nn.ParameterList | nn.ParameterDict):
+        return [*held.parameters(), *held.buffers()]
+    held = list(held.values()) if isinstance(held, Mapping | nn.ParameterDict) else held
+    return [held] if isinstance(held, torch.Tensor) else list(held)
+
+
+HEADS = "DDP looks into no list. `ParameterList` is a list that it knows."
+
+turn(
+    "4.3.c",
+    "Known to DDP",
+    _fill,
+    _module,
+    ranks=(2,),
+    look=_agree,
+    heads=("scale", "mean", "heads"),
+    mistakes=[
+        (partial(_fill, scale="plain", mean="plain", heads=list), "DDP knows none of the three",
+         "`Parameter(tensor)` is known to the module, and so is what `register_buffer` is given."),
+        (partial(_fill, scale="plain", mean="plain"), "DDP does not know the plain tensors",
+         "`Parameter(tensor)` for what is trained; for what is not, `module.register_buffer`."),
+        (partial(_fill, heads=list), "the heads stand in a plain list", HEADS),
+        (partial(_fill, mean="plain", heads=list), "the heads stand in a plain list, and the mean is plain", HEADS),
+        (partial(_fill, mean="plain"), "the mean is a plain tensor", "`module.register_buffer(name, tensor)`"),
+        (partial(_fill, mean="parameter"), "an optimiser would train the mean", "`module.register_buffer(name, tensor)`"),
+        (partial(_fill, mean="parameter", heads=list), "an optimiser would train the mean, and the heads stand in "
+         "a plain list", HEADS),
+        (partial(_fill, scale="plain"), "the scale is a plain tensor", "`Parameter(tensor)`"),
+        (partial(_fill, scale="buffer"), "nobody trains the scale", "A buffer is not trained; a `Parameter` is."),
+    ],
+    hints={
+        "attribute 'scale'": "All three are needed: scale, mean, heads.",
+        "attribute 'mean'": "All three are needed: scale, mean, heads.",
+        "attribute 'heads'": "All three are needed: scale, mean, heads.",
+    },
+)  # fmt: skip

@@ -1,0 +1,61 @@
+"""Answers to the turns of lesson 4.3: other right ones, and mistakes that people make."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def by_measure(P, n):
+    gpu_0 = sum(4 * P for _ in range(n - 1)) * 2
+    return [gpu_0, gpu_0 / n]
+
+
+def with_gathered_rows(model, batches):
+    rows = 0
+    for x in batches:
+        rows += model(x).shape[0]
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, rows)
+    return torch.tensor(sum(everyone))
+
+
+def with_numbers(model, batches):
+    rows = torch.tensor([sum(len(model(x)) for x in batches)])
+    dist.all_reduce(rows)
+    return int(rows)
+
+
+def with_a_number(model, batches):
+    dist.all_reduce(sum(len(model(x)) for x in batches))
+
+
+def with_a_frozen_parameter(module):
+    module.scale = nn.Parameter(torch.randn(3))
+    module.mean = nn.Parameter(torch.randn(3), requires_grad=False)
+    module.heads = nn.ParameterDict({"a": torch.randn(3), "b": torch.randn(3)})
+
+
+def with_register(module):
+    module.register_parameter("scale", nn.Parameter(torch.ones(3)))
+    module.register_buffer("mean", torch.ones(3), persistent=False)
+    module.heads = nn.ParameterList(nn.Parameter(torch.ones(3)) for _ in range(2))
+
+
+def without_heads(module):
+    module.scale, module.mean = nn.Parameter(torch.ones(3)), torch.ones(3)
+
+
+ANSWERS = {
+    "4.3.a": {
+        "accepted": [by_measure, lambda P, n: torch.tensor([8 * P * (n - 1), 8 * P * (n - 1) // n])],
+        "wrong": [(lambda P, n: 8 * P * (n - 1), ["raised TypeError"])],
+    },
+    "4.3.b": {
+        "accepted": [with_gathered_rows, with_numbers],
+        "wrong": [(with_a_number, ["raised TypeError"])],
+    },
+    "4.3.c": {
+        "accepted": [with_a_frozen_parameter, with_register],
+        "wrong": [(without_heads, ["has no attribute 'heads'"])],
+    },
+}
