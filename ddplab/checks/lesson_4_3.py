@@ -33,7 +33,7 @@ turn(
         (lambda P, n: (_moved(P, n)[0],) * 2, "that is what all ranks send together",
          "All ranks together send as much as goes through GPU 0. And one?"),
         (lambda P, n: (_moved(P, n)[0], 4 * P), "a rank sends each gradient once",
-         "Around the ring, 2(N−1)/N of the bytes leave each rank."),
+         "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
         (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1) / 2), "a rank's share is right for two ranks",
          "Divide by the number of ranks."),
         (lambda P, n: _moved(P, n)[::-1], "the other way round", "First GPU 0, and then a rank."),
@@ -166,7 +166,7 @@ turn(
         (partial(_fill, heads=list), "the heads stand in a plain list", HEADS),
         (partial(_fill, mean="plain", heads=list), "the heads stand in a plain list, and the mean is plain", HEADS),
         (partial(_fill, mean="plain"), "the mean is a plain tensor", "`module.register_buffer(name, tensor)`"),
-        (partial(_fill, mean="parameter"), "an optimiser would train the mean", "`module.register_buffer(name, tensor)`"),
+        (partial(_fill, mean="parameter"), "an optimiser would train the mean", "A buffer is what nobody trains."),
         (partial(_fill, mean="parameter", heads=list), "an optimiser would train the mean, and the heads stand in "
          "a plain list", HEADS),
         (partial(_fill, scale="plain"), "the scale is a plain tensor", "`Parameter(tensor)`"),

@@ -1,51 +1,32 @@
 """Checks of lesson 4.4, What DDP leaves to you."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import (
-    Number,
     flat,
     listed,
     multiple,
     needs_function,
     needs_loss,
-    numbers,
     off,
     on_ranks,
 )
-from ddplab.course.messages import noted_sums
+from ddplab.checks.messages import noted_sums
+from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
-# A clipped mean, the weight of a word on a short rank, a loss over all words.
-numbers(
-    "4.4.1",
-    "Three numbers",
-    Number("clipped", 3, "The mean of the four first; then no more than 3.").with_mistakes(
-        (2, "that is rank 0's own gradient", "After `backward()` every rank holds the mean."),
-        (2.75, "that is the mean of clipped gradients", "DDP averages in `backward()`, and the clipping comes after."),
-        (5, "that is the mean, not clipped", "It is longer than 3."),
-        (20, "that is the sum", "DDP averages. And then it is clipped."),
-    ),
-    Number("weight_of_a_word", 3, "A word on rank 0 has 1/12 of its rank's mean. And a word on rank 3?").with_mistakes(
-        (1 / 3, "the wrong way round", "In a mean over few words, does each count for more or for less?"),
-        (1, "that would be one mean over all words", "DDP averages the means of the ranks, and weighs them alike."),
-    ),
-    Number("batch_loss", 1.5, "All words' losses, added up, divided by all words.").with_mistakes(
-        (1.75, "that is the mean of the ranks' means", "One device knows no ranks: a sum over words, by their number."),
-        (60, "that is the sum", "Divide it by the words of all ranks."),
-        (15, "that is the sum by the number of ranks", "Divide it by the words of all ranks."),
-    ),
-)
 
-
-@exercise("4.4.2", "Seeds that agree and differ")
+@exercise("4.4.1", "Runs that share no noise")
 def seeds(seed_ranks: Callable[..., Any]) -> None:
     """`seed_ranks(seed)` on three ranks: one order, three masks; repeatable; nothing in common between two seeds."""
     needs_function("seed_ranks", seed_ranks)
@@ -80,7 +61,7 @@ def _seed_in_rank(seed_ranks: Callable[..., Any], seed: int) -> dict[str, Any]:
     return {"order": torch.randperm(100, generator=generator).tolist(), "mask": tuple(mask)}
 
 
-@exercise("4.4.3", "A loss over words")
+@exercise("4.4.2", "A loss over words")
 def words(loss_over_words: Callable[..., Any]) -> None:
     """With `loss_over_words` DDP's gradient must be one device's mean over all real words, however they are dealt."""
     needs_function("loss_over_words", loss_over_words)
@@ -162,3 +143,150 @@ HINTS = {
     "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(…, device=device())`.",
     "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
 }
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _seeds(seed: int, noise: Any = lambda rank: rank, order: Any = lambda rank: 0, seeded: bool = True) -> Any:
+    torch.manual_seed(seed + noise(dist.get_rank()))
+    generator = torch.Generator()
+    return generator.manual_seed(seed + order(dist.get_rank())) if seeded else generator
+
+
+def _order_and_noise(order: Any, *_: Any) -> list[str]:
+    noise = F.dropout(torch.ones(100, device=device())).tolist()
+    unseeded = order.initial_seed() == torch.Generator().initial_seed()
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, (noise, torch.randperm(100, generator=order).tolist()))
+    noises, orders = zip(*everyone, strict=True)
+    alike = "as on all" if all(it == orders[0] for it in orders) else "others differ"
+    return [alike + ", whatever the seed" * unseeded, "as on another" if noises.count(noise) > 1 else "its own"]
+
+
+ALIKE, BY_RANK = "ranks draw the same noise", "`torch.manual_seed` with something that depends on the rank."
+
+turn(
+    "4.4.a",
+    "One order, noise for each",
+    _seeds,
+    lambda rank, size: (7,),
+    ranks=(3,),
+    look=_order_and_noise,
+    heads=("order", "noise"),
+    mistakes=[
+        (partial(_seeds, noise=lambda rank: 0), ALIKE, BY_RANK),
+        (partial(_seeds, noise=lambda rank: rank > 0), ALIKE, "A number of its own for every rank."),
+        (partial(_seeds, order=lambda rank: rank), "each rank shuffles in an order of its own",
+         "Seed the generator with what all ranks share: `seed` alone."),
+        (partial(_seeds, noise=lambda rank: 0, order=lambda rank: rank), "just the other way round",
+         "Noise for each rank, one order for all."),
+        (partial(_seeds, seeded=False), "the order does not depend on the seed", "`generator.manual_seed(seed)`"),
+        (partial(_seeds, seeded=False, noise=lambda rank: 0), "the order does not depend on the seed",
+         "`generator.manual_seed(seed)`"),
+    ],
+    hints={"has no attribute 'initial_seed'": "Return the `torch.Generator`."},
+)  # fmt: skip
+
+
+def _two_weights(rank: int, size: int) -> tuple[Any, Any, Any, float]:
+    model = DDP(nn.Linear(2, 1, bias=False).to(device()))
+    weight = model.module.weight
+    weight.data = torch.tensor([[10.0, 20.0]], device=device())
+    weight.grad = torch.full_like(weight, 100.0)
+    own = torch.tensor([[12.0, 0.0], [0.0, 16.0]], device=device())[rank]
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), model(own).sum(), 5.0
+
+
+def _update(model: Any, optimizer: Any, loss: Any, limit: float, do: str = "zero backward clip step",
+            clip: Any = clip_grad_norm_) -> None:  # fmt: skip
+    steps = {"zero": optimizer.zero_grad, "backward": loss.backward, "step": optimizer.step}
+    for what in do.split():
+        steps[what]() if what in steps else clip(model.parameters(), limit)
+
+
+def _clips_its_own(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
+    model.module.weight.register_hook(lambda gradient: gradient * min(1, limit / gradient.norm()))
+    _update(model, optimizer, loss, limit, do="zero backward step")
+
+
+NOT_CLIPPED = "the step is 10 long: its gradient was not clipped"
+BETWEEN = "`clip_grad_norm_` changes `.grad`: when the mean is there, and before it is used."
+LAST = "First `zero_grad()` and `backward()`, and `optimizer.step()` last."
+STALE, STILL = "what the older step left takes part", "the weights have not moved"
+
+turn(
+    "4.4.b",
+    "One clipped step",
+    _update,
+    _two_weights,
+    ranks=(2,),
+    look=lambda _, model, *rest: [round(it, 3) for it in model.module.weight[0].tolist()],
+    heads=("weight 0", "weight 1"),
+    mistakes=[
+        (partial(_update, do="zero backward step"), NOT_CLIPPED, BETWEEN),
+        (partial(_update, do="clip zero backward step"), NOT_CLIPPED, BETWEEN),
+        (partial(_update, do="zero backward step clip"), NOT_CLIPPED, BETWEEN),
+        (_clips_its_own, "each rank clips its own gradient, and DDP averages what is left", BETWEEN),
+        (partial(_update, clip=clip_grad_value_), "each number is clipped by itself",
+         "`clip_grad_norm_` looks at the length."),
+        (partial(_update, do="backward clip step"), STALE, "`optimizer.zero_grad()` first."),
+        (partial(_update, do="clip backward step"), STALE, "`optimizer.zero_grad()` first."),
+        (partial(_update, do="backward step"), STALE, "`optimizer.zero_grad()` first."),
+        (partial(_update, do="zero backward clip"), STILL, LAST),
+        (partial(_update, do="backward zero clip step"), STILL, LAST),
+    ],
+)  # fmt: skip
+
+
+def _word_losses(rank: int, size: int) -> tuple[Any]:
+    model = DDP(nn.Linear(1, 1, bias=False).to(device()))
+    words = torch.tensor([[1.0, 1.0, 1.0], [5.0], [8.0, 2.0]][rank], device=device()).view(-1, 1)
+    losses = model(words).flatten()
+    losses.model = model
+    return (losses,)
+
+
+def _over_words(losses: Any, count: Any = dist.all_reduce, ranks: Any = dist.get_world_size) -> Any:
+    words = torch.tensor(float(len(losses)), device=device())
+    count(words)
+    return losses.sum() * ranks() / words
+
+
+def _gradient_of_words(loss: Any, losses: Any) -> float:
+    loss.backward()
+    return round(losses.model.module.weight.grad.item(), 3)
+
+
+def _on_rank_0(words: Any) -> None:
+    if dist.get_rank() == 0:
+        dist.all_reduce(words)
+        words.item()
+
+
+turn(
+    "4.4.c",
+    "A mean over all ranks' words",
+    _over_words,
+    _word_losses,
+    ranks=(2, 3),
+    look=_gradient_of_words,
+    heads=("gradient",),
+    mistakes=[
+        (lambda losses: losses.mean(), "each rank's own mean", "Divide the sum by something that all ranks share."),
+        (lambda losses: losses.sum(), "sums, divided by ranks and not by words", "How many words have all ranks?"),
+        (partial(_over_words, ranks=lambda: 1), "divided by the number of ranks, too", "DDP divides by it. Undo that."),
+        (partial(_over_words, ranks=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
+        (partial(_over_words, count=lambda words: None), "divided by the rank's own words",
+         "`dist.all_reduce` makes of each rank's number of words that of all."),
+        (lambda losses: losses.sum() * dist.get_world_size(), "the sum over all words",
+         "Divide by how many words there are on all ranks."),
+        (partial(_over_words, count=_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
+    ],
+    hints={
+        "has no attribute 'backward'": "`return` the loss, a tensor.",
+        "does not require grad": "Keep the losses in it: add up `losses` itself, without `.item()`.",
+        "Invalid function argument": "`all_reduce` takes a tensor, on `device()`.",
+        "Expected a": "`all_reduce` takes a tensor, on `device()`.",
+    },
+)  # fmt: skip

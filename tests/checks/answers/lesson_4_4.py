@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-# 4.4.2: seeds that agree and differ
+# 4.4.1: seeds that agree and differ
 
 
 def seed_ranks(seed, *, mask=None, order=None):
@@ -34,7 +34,7 @@ def the_global_one(seed):
     return torch.manual_seed(1000 * seed + dist.get_rank())
 
 
-# 4.4.3: a loss over words
+# 4.4.2: a loss over words
 
 
 def loss_over_words(logits, labels, *, padding_too=False, ranks=None):
@@ -80,9 +80,58 @@ def imported_by_name(logits, labels):
     return a_sum(logits, labels) * get_world_size() / words
 
 
+# your turn
+
+
+def far_apart(seed):
+    order = torch.Generator()
+    order.manual_seed(seed + 10**6)
+    torch.manual_seed(1000 * seed + dist.get_rank())
+    return order
+
+
+def by_python(seed):
+    torch.random.manual_seed(hash((seed, dist.get_rank())))
+    return torch.Generator().manual_seed(seed)
+
+
+def by_hand(model, optimizer, loss, limit):
+    model.zero_grad()
+    loss.backward()
+    length = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+    for p in model.parameters():
+        p.grad *= min(1.0, limit / length.item())
+    optimizer.step()
+
+
+def by_zero_grad_of_the_model(model, optimizer, loss, limit):
+    for p in model.module.parameters():
+        p.grad = None
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.module.parameters(), max_norm=limit)
+    optimizer.step()
+
+
+def over_words(losses):
+    words = torch.tensor([len(losses)])
+    dist.all_reduce(words)
+    return losses.sum() / words.item() * dist.get_world_size()
+
+
+def mean_words(losses):
+    each = torch.tensor(len(losses) / dist.get_world_size())
+    dist.all_reduce(each)
+    return losses.sum() / each
+
+
+def by_objects(losses):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, len(losses))
+    return losses.mean() * len(losses) * len(everyone) / sum(everyone)
+
+
 ANSWERS = {
-    "4.4.1": {"correct": (3, 3, 1.5)},
-    "4.4.2": {
+    "4.4.1": {
         "correct": seed_ranks,
         "accepted": [partial(seed_ranks, mask=lambda seed, rank: 1000 * seed + rank)],
         "wrong": [
@@ -99,7 +148,7 @@ ANSWERS = {
             (the_global_one, ["different orders"]),
         ],
     },
-    "4.4.3": {
+    "4.4.2": {
         "correct": loss_over_words,
         "accepted": [in_other_dimensions, imported_by_name],
         "wrong": [
@@ -118,5 +167,14 @@ ANSWERS = {
             (lambda logits, labels: None, ["raised TypeError", "returned None"]),
             (skips_when_empty, ["SIGABRT"]),
         ],
+    },
+    "4.4.a": {
+        "accepted": [far_apart, by_python],
+        "wrong": [(lambda seed: torch.manual_seed(seed + dist.get_rank()), ["each rank shuffles in an order"])],
+    },
+    "4.4.b": {"accepted": [by_hand, by_zero_grad_of_the_model]},
+    "4.4.c": {
+        "accepted": [mean_words, by_objects],
+        "wrong": [(lambda losses: over_words(losses.detach()), ["raised RuntimeError"])],
     },
 }
