@@ -1,13 +1,18 @@
 """Checks of lesson 4.5, BatchNorm, buffers and mixed precision."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.nn.utils import clip_grad_norm_
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, listed, needs_function, numbers, off, on_ranks
+from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
 # A counter on rank 3, bytes under autocast, steps that scalers leave out.
@@ -120,3 +125,200 @@ HINTS = {
     "'NoneType'": "`dist.all_reduce` returns nothing; it changes the tensor that it is given.",
     "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
 }
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _own_numbers(rank: int, size: int) -> tuple[Any]:
+    return (torch.tensor([[1.0, 3.0], [5.0, 7.0], [9.0]][rank], device=device()),)
+
+
+def _all(x: Any) -> Any:
+    x = torch.as_tensor(x, dtype=torch.float32, device=device()).clone()
+    dist.all_reduce(x)
+    return x
+
+
+def _of_all(x: Any) -> tuple[Any, Any, Any]:
+    count = _all(len(x))
+    mean = _all(x.sum()) / count
+    return mean, _all((x - mean).square().sum()) / count, count
+
+
+def _normalised(x: Any, by: Any = lambda mean, variance, count: (mean, variance.sqrt())) -> Any:
+    mean, scale = by(*_of_all(x))
+    return (x - mean) / scale
+
+
+def _sums_of_four(x: Any) -> Any:
+    mean = _all(x.sum()) / 4
+    return (x - mean) / (_all(x.square().sum()) / 4 - mean.square()).sqrt()
+
+
+def _only_on_rank_0(x: Any) -> Any:
+    return _normalised(x) if dist.get_rank() == 0 else x
+
+
+SPREAD = "The means of the ranks differ too, and that is part of the spread: add up squares, and count."
+
+turn(
+    "4.5.a",
+    "Normalised by all ranks' numbers",
+    _normalised,
+    _own_numbers,
+    ranks=(2, 3),
+    look=lambda x, *_: [round(it, 2) for it in x.tolist()],
+    heads=("x", "x"),
+    mistakes=[
+        (lambda x: (x - x.mean()) / x.std(correction=0), "each rank normalises by its own",
+         "The sums have to be those of all ranks."),
+        (lambda x: (x - _of_all(x)[0]) / x.std(correction=0), "the variance is not that of all numbers",
+         SPREAD),
+        (lambda x: (x - x.mean()) / _of_all(x)[1].sqrt(), "the variance is everybody's, the mean the rank's own",
+         "Take off the mean of all ranks' numbers."),
+        (lambda x: (x - _all(x.mean()) / dist.get_world_size())
+         / (_all(x.var(correction=0)) / dist.get_world_size()).sqrt(),
+         "the variance is not that of all numbers", SPREAD),
+        (partial(_normalised, by=lambda mean, variance, count: (mean, variance)), "divided by the variance",
+         "Divide by its root."),
+        (partial(_normalised, by=lambda mean, variance, count: (0, variance.sqrt())), "the mean is still in it",
+         "Take off the mean first."),
+        (partial(_normalised, by=lambda mean, variance, count: (mean, (variance * count / (count - 1)).sqrt())),
+         "the variance is divided by one number less", "BatchNorm divides by how many there are."),
+        (partial(_normalised, by=lambda mean, variance, count: (mean, (variance + mean.square()).sqrt())),
+         "the mean of the squares is no variance yet", "Take off the square of the mean."),
+        (_sums_of_four, "there are not always four numbers", "How many there are is a sum over the ranks, too."),
+        (_only_on_rank_0, "only rank 0 comes to the all_reduce", "Every rank has to call it."),
+    ],
+    hints=HINTS,
+)  # fmt: skip
+
+
+def _layers(rank: int, size: int) -> tuple[Any]:
+    net = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1), nn.BatchNorm1d(1)).to(device())
+    net[0].running_mean.fill_(2 + 4 * rank)
+    net[0].running_var.fill_(1 + 2 * rank)
+    net[2].running_mean.fill_(10 + 20 * rank)
+    for layer in (net[0], net[2]):
+        layer.num_batches_tracked.fill_(50)
+        layer.weight.data.fill_(1 + rank)  # for who averages those; DDP keeps them alike
+    return (net,)
+
+
+def _held(_: Any, net: Any) -> list[float]:
+    first, _, last = net
+    kept = [first.running_mean, first.running_var, last.running_mean, first.num_batches_tracked]
+    return [float(it) for it in kept]
+
+
+def _average(net: Any, share: Any = dist.get_world_size, layers: Any = slice(None), names: str = "mean var",
+             reduce: Any = dist.all_reduce) -> None:  # fmt: skip
+    for layer in list(net)[layers]:
+        for name, buffer in layer.named_buffers():
+            if name.removeprefix("running_") in names:
+                reduce(buffer)
+                buffer.copy_(buffer / share())
+
+
+def _averages_parameters(net: Any) -> None:
+    for p in net.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+STATISTICS = (
+    "They are buffers, and no parameters: `net.buffers()`. `dist.all_reduce` changes the tensor that it is given."
+)
+
+turn(
+    "4.5.b",
+    "Running statistics of all ranks",
+    _average,
+    _layers,
+    ranks=(2, 4),
+    look=_held,
+    heads=("mean", "variance", "next layer's mean", "batches"),
+    mistakes=[
+        (lambda net: None, "each rank keeps its own", STATISTICS),
+        (_averages_parameters, "each rank keeps its own", STATISTICS),
+        (partial(_average, share=lambda: 1), "the sum over the ranks", "Divide by the number of ranks."),
+        (partial(_average, share=lambda: 1, names="mean var num_batches_tracked"),
+         "the sum over the ranks, of batches too", "Divide by the number of ranks; and leave the batches alone."),
+        (partial(_average, share=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
+        (partial(_average, layers=slice(1)), "the first layer only", "All layers: `net.buffers()` or `net.modules()`."),
+        (partial(_average, names="mean"), "the means only", "And the variances?"),
+        (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)), "rank 0's, for all",
+         "That is what DDP does before a forward pass. The mean is asked for."),
+        (partial(_average, reduce=lambda it: dist.reduce(it, dst=0)), "rank 0 has the mean, others do not",
+         "`dist.all_reduce` leaves it on every rank."),
+        (lambda net: _average(net) if dist.get_rank() == 0 else None, "only rank 0 comes to the all_reduce",
+         "Every rank has to call it."),
+    ],
+    hints={"can't be cast": "How many batches there were is a whole number: leave it out."},
+)  # fmt: skip
+
+
+def _scaled(rank: int, size: int) -> tuple[Any, Any, Any, Any, float]:
+    model = DDP(nn.Linear(2, 1, bias=False).to(device()))
+    model.module.weight.data = torch.tensor([[10.0, 20.0]], device=device())
+    own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [0.0, 0.0]], device=device())[rank]
+    loss = model(own).sum() * (1 if size == 2 else float("inf"))
+    scaler = torch.amp.GradScaler(device().type, init_scale=16.0, growth_interval=1)
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, 5.0
+
+
+def _scaled_step(model: Any, optimizer: Any, scaler: Any, loss: Any, limit: float,
+                 do: str = "backward unscale clip step update") -> None:  # fmt: skip
+    optimizer.zero_grad()
+    for what in do.split():
+        {
+            "backward": lambda: scaler.scale(loss).backward(),
+            "unscale": lambda: scaler.unscale_(optimizer),
+            "clip": lambda: clip_grad_norm_(model.parameters(), limit),
+            "step": lambda: scaler.step(optimizer),
+            "optimizer.step": optimizer.step,
+            "update": scaler.update,
+        }[what]()
+
+
+def _weights_and_scale(_: Any, model: Any, optimizer: Any, scaler: Any, *rest: Any) -> list[float]:
+    return [*(round(it, 4) for it in model.module.weight[0].tolist()), scaler.get_scale()]
+
+
+TOO_LATE = "Clip when gradients have their own size, and before the step."
+
+turn(
+    "4.5.c",
+    "Scaled, clipped, stepped",
+    _scaled_step,
+    _scaled,
+    ranks=(2, 3),
+    look=_weights_and_scale,
+    heads=("weight 0", "weight 1", "scale"),
+    mistakes=[
+        (partial(_scaled_step, do="backward clip step update"), "you clip gradients that are 16 times too long",
+         "`scaler.unscale_(optimizer)` first."),
+        (partial(_scaled_step, do="backward clip unscale step update"), "you clip gradients that are 16 times too long",
+         "`scaler.unscale_(optimizer)` first."),
+        (partial(_scaled_step, do="backward step update"), "the step is 10 long: it was not clipped", TOO_LATE),
+        (partial(_scaled_step, do="backward unscale step clip update"), "the step is 10 long: it was not clipped",
+         TOO_LATE),
+        (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its number",
+         "`scaler.update()`, once for each step."),
+        (partial(_scaled_step, do="backward unscale clip update step"), "the number is updated before the step: "
+         "the gradients are divided a second time", "First the step, then `update()`."),
+        (partial(_scaled_step, do="backward unscale clip update"), "there is no step", "`scaler.step(optimizer)`"),
+        (partial(_scaled_step, do="backward unscale clip optimizer.step update"),
+         "an infinite gradient is used for a step", "`scaler.step(optimizer)` may leave it out."),
+        (partial(_scaled_step, do="backward optimizer.step"), "the gradients are used 16 times too long",
+         "`scaler.scale(loss)` has multiplied them. Who divides?"),
+        (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number",
+         "`scaler.update()`, once for each step."),
+    ],
+    hints={
+        "scale is None": "`scaler.scale(loss)` first, and of that `backward()`.",
+        "No inf checks": "`scaler.scale(loss)` first, and of that `backward()`; then `scaler.step(optimizer)`.",
+        "already been called": "Each of the scaler's methods once.",
+    },
+)  # fmt: skip

@@ -73,6 +73,67 @@ def all_the_rows(x):
     return own_mean(x), own_spread(x)
 
 
+# your turn
+
+
+def in_two_rounds_normalised(x):
+    mean, spread = in_two_rounds(x)
+    return (x - mean) / (spread + 1e-5) ** 0.5
+
+
+def gathered(x):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, x.tolist())
+    everything = torch.tensor([number for numbers in everyone for number in numbers])
+    return (x.cpu() - everything.mean()) / everything.std(correction=0)
+
+
+def by_layer(net):
+    for layer in net.modules():
+        if isinstance(layer, torch.nn.BatchNorm1d):
+            both = torch.stack([layer.running_mean, layer.running_var])
+            dist.all_reduce(both)
+            layer.running_mean, layer.running_var = both / dist.get_world_size()
+
+
+def by_gathering(net):
+    for name, buffer in net.named_buffers():
+        if "running" in name:
+            everyone = [torch.empty_like(buffer) for _ in range(dist.get_world_size())]
+            dist.all_gather(everyone, buffer)
+            buffer.copy_(torch.stack(everyone).mean(0))
+
+
+def all_buffers(net):
+    for buffer in net.buffers():
+        dist.all_reduce(buffer)
+        buffer /= dist.get_world_size()
+
+
+def by_the_network_inside(model, optimizer, scaler, loss, limit):
+    optimizer.zero_grad(set_to_none=False)
+    (loss * scaler.scale(torch.ones_like(loss))).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.module.parameters(), max_norm=limit)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def clips_by_hand(model, optimizer, scaler, loss, limit):
+    scaler.scale(loss).backward()
+    for p in model.parameters():
+        p.grad *= min(1.0, limit * scaler.get_scale() / p.grad.norm().item())
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def forgets_to_scale(model, optimizer, scaler, loss, limit):
+    loss.backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+
+
 ANSWERS = {
     "4.5.1": {"correct": (18, 4, 3)},
     "4.5.2": {
@@ -95,5 +156,17 @@ ANSWERS = {
             (lambda x: dist.all_reduce(len(x)), ["raised TypeError"]),
             (uses_what_it_returns, ["raised TypeError", "'NoneType'"]),
         ],
+    },
+    "4.5.a": {
+        "accepted": [in_two_rounds_normalised, gathered],
+        "wrong": [(lambda x: x + reduced(x), ["rank 0 has 7 as x"])],
+    },
+    "4.5.b": {
+        "accepted": [by_layer, by_gathering],
+        "wrong": [(all_buffers, ["raised RuntimeError"])],
+    },
+    "4.5.c": {
+        "accepted": [by_the_network_inside, clips_by_hand],
+        "wrong": [(forgets_to_scale, ["raised AssertionError"])],
     },
 }
