@@ -1,13 +1,16 @@
 """Checks of lesson 4.6, Sharding the data."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import DistributedSampler
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, number, numbers, on_ranks
+from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
 # 101 samples on 8 ranks, batches of 4 on each; a model that is right on 81.
@@ -40,77 +43,7 @@ numbers(
 )
 
 
-@exercise("4.6.2", "A sampler of your own")
-def own_sampler(deal: Callable[..., Any]) -> None:
-    """`deal(n, rank, ranks, epoch)` must give what DistributedSampler gives, without making one."""
-    needs_function("deal", deal)
-    for n, ranks, epoch in ((12, 4, 0), (10, 4, 0), (10, 4, 3), (3, 8, 1)):
-        where = f"with {n} samples on {ranks} ranks, epoch {epoch}"
-        wanted = _torchs(n, ranks, epoch)
-        got = _dealt(deal, n, ranks, epoch, where)
-        if got != wanted:
-            _what_differs(where, n, ranks, epoch, got, wanted)
-
-
-def _dealt(deal: Callable[..., Any], n: int, ranks: int, epoch: int, where: str) -> list[list[int]]:
-    """What `deal` gives each rank, while a DistributedSampler refuses to be made."""
-
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise NotYet("that is torch's sampler", "Yours takes four lines, without it.")
-
-    init, DistributedSampler.__init__ = DistributedSampler.__init__, refuse
-    try:
-        got = [deal(n, rank, ranks, epoch) for rank in range(ranks)]
-    finally:
-        DistributedSampler.__init__ = init
-    try:
-        return [[int(sample) for sample in share] for share in got]
-    except (TypeError, ValueError):
-        what = "nothing" if got[0] is None else repr(got[0])[:80]
-        raise NotYet(f"{where}, rank 0 gets {what}", "A list of sample numbers. Is there a `return`?") from None
-
-
-def _what_differs(where: str, n: int, ranks: int, epoch: int, got: list[list[int]], wanted: list[list[int]]) -> None:
-    sizes = [len(share) for share in got]
-    if len(set(sizes)) > 1:
-        raise NotYet(
-            f"{where}, the ranks get {', '.join(map(str, sizes))} samples",
-            f"The same number each: lengthen the order until {ranks} divides it, with samples from its start."
-            + (" When there are fewer samples than ranks, once is not enough." if n < ranks else ""),
-        )
-    if sizes[0] != len(wanted[0]):
-        hint = "Pad, do not drop; and a share is one of `ranks` parts of the whole."
-        raise NotYet(f"{where}, each rank gets {sizes[0]} samples and not {len(wanted[0])}", hint)
-    if got[0] == got[-1]:
-        raise NotYet(f"{where}, every rank gets the same", "The share depends on `rank`: every `ranks`-th sample.")
-    order = [sample for column in zip(*wanted, strict=True) for sample in column]
-    blocks = [order[rank * sizes[0] : (rank + 1) * sizes[0]] for rank in range(ranks)]
-    if got == blocks:
-        hint = "The cards go round: rank 0 gets places 0, 4, 8, … of the order, when there are 4 ranks."
-        raise NotYet(f"{where}, each rank gets a block of the order", hint)
-    mine = [sample for column in zip(*got, strict=True) for sample in column]
-    if mine[:n] == list(range(n)):
-        raise NotYet(f"{where}, nothing is shuffled", "`torch.randperm(n, generator=…)`, seeded with the epoch.")
-    if sorted(mine[:n]) == list(range(n)) and mine[n:] != mine[: len(mine) - n]:
-        raise NotYet(f"{where}, the padding is {mine[n:]}", "The order begins again, from its first sample.")
-    if epoch and got == _torchs(n, ranks, 0):
-        raise NotYet(f"{where}, the order is that of epoch 0", "Seed the generator with the epoch.")
-    if sorted(set(mine)) != list(range(n)):
-        hint = "Each rank works out the same order; only then does it take its part. So the seed is the epoch alone."
-        raise NotYet(f"{where}, the ranks do not deal from the same order: some samples are nobody's", hint)
-    hint = "`torch.randperm(n, generator=torch.Generator().manual_seed(epoch))`."
-    raise NotYet(f"{where}, the order is not the sampler's", hint)
-
-
-def _torchs(n: int, ranks: int, epoch: int) -> list[list[int]]:
-    """What DistributedSampler gives each rank."""
-    samplers = [DistributedSampler(range(n), num_replicas=ranks, rank=rank) for rank in range(ranks)]
-    for sampler in samplers:
-        sampler.set_epoch(epoch)
-    return [list(sampler) for sampler in samplers]
-
-
-@exercise("4.6.3", "One accuracy, on any number of ranks")
+@exercise("4.6.2", "One accuracy, on any number of ranks")
 def one_accuracy(evaluate: Callable[..., Any]) -> None:
     """`evaluate(net, images, labels)` must give the true accuracy on all of 3 ranks, for 10 images and for 2."""
     needs_function("evaluate", evaluate)
@@ -191,3 +124,176 @@ HINTS = {
     "index out of range": FEWER,
     "is out of bounds": FEWER,
 }
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _share(order: Any, rank: int, ranks: int, pad: Any = lambda order, n: order[:n], start: int = 0) -> list[int]:
+    padded = list(order) + pad(list(order), -len(order) % ranks)
+    return padded[rank + start :: ranks]
+
+
+def _block(order: Any, rank: int, ranks: int) -> list[int]:
+    each = -(-len(order) // ranks)
+    return (list(order) * 2)[rank * each : (rank + 1) * each]
+
+
+turn(
+    "4.6.a",
+    "Dealt and padded",
+    _share,
+    {
+        f"rank {rank} of {ranks}": partial(lambda rank, ranks: (list(range(10)), rank, ranks), rank, ranks)
+        for rank, ranks in ((0, 4), (1, 4), (2, 4), (3, 4), (1, 2), (1, 6))
+    },
+    heads=("samples", "", ""),
+    mistakes=[
+        (partial(_share, pad=lambda order, n: []), "nothing is padded: some ranks are a card short",
+         "Lengthen the order, until `ranks` divides it."),
+        (lambda order, rank, ranks: order[: len(order) // ranks * ranks][rank::ranks],
+         "dropped, and not padded", "Nobody is left out: add samples, and take none away."),
+        (partial(_share, pad=lambda order, n: order[-1:] * n), "padded with the last sample",
+         "The pack begins again, from its first sample."),
+        (partial(_share, pad=lambda order, n: order[len(order) - n :]), "padded with the end of the order",
+         "The pack begins again, from its first sample."),
+        (_block, "each rank gets a block", "The cards go round: rank 0 gets every `ranks`-th, from the first."),
+        (lambda order, rank, ranks: (order + order[: len(order) % ranks])[rank::ranks],
+         "padded with too many, or too few",
+         "`len(order) % ranks` is how many there are too many. How many are missing?"),
+        (partial(_share, pad=lambda order, n: order[:2]), "padded with two, always", "How many are missing?"),
+        (partial(_share, start=1), "one place too far", "Rank 0 begins with the first."),
+        (lambda order, rank, ranks: _share(order, 0, ranks), "every rank gets rank 0's", "From place `rank` on."),
+    ],
+    hints={"unsupported operand": "A list and a list make a longer list: `order + [...]`."},
+)  # fmt: skip
+
+
+def _epochs(data: Any, epochs: int, step: Any, batch: int = 2, by: Any = lambda epoch: epoch, before: bool = True,
+            **options: Any) -> None:  # fmt: skip
+    sampler = DistributedSampler(data, **options)
+    loader = DataLoader(data, batch_size=batch, sampler=sampler)
+    for epoch in range(epochs):
+        if before:
+            sampler.set_epoch(by(epoch))
+        for x in loader:
+            step(x)
+
+
+def _without_sampler(data: Any, epochs: int, step: Any) -> None:
+    for _ in range(epochs):
+        for x in DataLoader(data, batch_size=2, shuffle=True):
+            step(x)
+
+
+def _steps(rank: int, size: int) -> tuple[Any, int, Any]:
+    seen: list[list[int]] = []
+
+    def step(x: Any) -> None:
+        seen.append(torch.as_tensor(x).flatten().tolist())
+
+    step.seen = seen
+    return range(8), 2, step
+
+
+def _what_was_seen(_: Any, data: Any, epochs: int, step: Any) -> list[Any]:
+    mine = [sample for batch in step.seen for sample in batch]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    halves = [[part[at * len(part) // 2 : (at + 1) * len(part) // 2] for part in everyone] for at in (0, 1)]
+    once = all(sorted(sample for part in half for sample in part) == list(data) for half in halves)
+    stored = mine == sorted(mine[: len(mine) // 2]) * 2
+    order = "stored" if stored else "the same" if halves[0] == halves[1] else "new"
+    return [len(step.seen), "once" if once else "not once each", order]
+
+
+TOLD = "`sampler.set_epoch(epoch)`, before the loader is iterated."
+
+turn(
+    "4.6.b",
+    "A new order each epoch",
+    _epochs,
+    _steps,
+    ranks=(2,),
+    look=_what_was_seen,
+    heads=("steps", "each sample", "2nd order"),
+    mistakes=[
+        (partial(_epochs, before=False), "both epochs have the same order", TOLD),
+        (partial(_epochs, by=lambda epoch: 0), "both epochs have the same order", TOLD),
+        (partial(_epochs, shuffle=False), "nothing is shuffled", "The sampler's own `shuffle` is `True` by itself."),
+        (_without_sampler, "every rank reads all samples", "The sampler goes into the loader: `sampler=…`."),
+        (partial(_epochs, by=lambda epoch: epoch + dist.get_rank()), "the ranks deal from different packs",
+         "The epoch is the same number on all ranks, and so is the seed."),
+        (partial(_epochs, batch=1), "the batches hold one sample", "`batch_size=2` is the batch of one rank."),
+        (partial(_epochs, batch=4), "the batches hold four samples", "`batch_size=2` is the batch of one rank."),
+        (lambda data, epochs, step: _epochs(data, 1, step), "there is one epoch only", "Two loops."),
+    ],
+    hints={
+        "mutually exclusive": "The sampler shuffles. Leave the loader's `shuffle` out.",
+        "has no attribute 'set_epoch'": "It is the sampler that wants to know the epoch.",
+    },
+)  # fmt: skip
+
+
+def _ten_samples(rank: int, size: int) -> tuple[int, Any]:
+    asked: list[int] = []
+
+    def is_right(i: int) -> bool:
+        asked.append(int(i))
+        return int(i) > 1
+
+    is_right.asked = asked
+    return 10, is_right
+
+
+def _counted(both: Any, n: int, is_right: Any) -> list[Any]:
+    few = len(is_right.asked) <= -(-n // dist.get_world_size())
+    return [*(int(it) for it in both), "a share" if few else "too many"]
+
+
+def _count(n: int, is_right: Any, samples: Any = lambda n, rank, size: range(rank, n, size),
+           reduce: Any = dist.all_reduce) -> list[int]:  # fmt: skip
+    mine = [int(i) for i in samples(n, dist.get_rank(), dist.get_world_size())]
+    counts = torch.tensor([sum(is_right(i) for i in mine), len(mine)]).to(device())
+    reduce(counts)
+    return counts.tolist()
+
+
+def _reduce_on_rank_0(counts: Any) -> None:
+    if dist.get_rank() == 0:
+        dist.all_reduce(counts)
+        counts.tolist()
+
+
+def _sampler(n: int, rank: int, size: int, **options: Any) -> Any:
+    return DistributedSampler(range(n), shuffle=False, **options)
+
+
+NO_PADDING = "Deal by hand, without padding: every `size`-th, from the rank's own number on."
+
+turn(
+    "4.6.c",
+    "Each sample once",
+    _count,
+    _ten_samples,
+    ranks=(4, 3),
+    look=_counted,
+    heads=("right", "read", "here"),
+    mistakes=[
+        (partial(_count, samples=_sampler), "samples are read twice", NO_PADDING),
+        (partial(_count, samples=partial(_sampler, drop_last=True)), "the last two samples are read by nobody",
+         "Deal by hand: every `size`-th, from the rank's number on."),
+        (partial(_count, samples=lambda n, rank, size: range(rank * (n // size), (rank + 1) * (n // size))),
+         "the last two samples are read by nobody", "Deal by hand: every `size`-th, from the rank's number on."),
+        (partial(_count, reduce=lambda counts: None), "each rank tells of its own share only", "`dist.all_reduce`"),
+        (partial(_count, samples=lambda n, rank, size: range(n)), "every rank reads all, and they are added up",
+         "A share: every `size`-th, from the rank's number on."),
+        (partial(_count, samples=lambda n, rank, size: range(n), reduce=lambda counts: None), "every rank reads all",
+         "It is right, and four times the work. A share: every `size`-th."),
+        (partial(_count, reduce=lambda counts: dist.reduce(counts, dst=0)), "rank 0 has the sums, others do not",
+         "`dist.all_reduce` leaves them on every rank."),
+        (partial(_count, samples=lambda n, rank, size: range(0, n, size)), "samples are read twice", NO_PADDING),
+        (partial(_count, reduce=_reduce_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to."),
+    ],
+    hints={"not iterable": "Return two numbers: right, and read."},
+)  # fmt: skip

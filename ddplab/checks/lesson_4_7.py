@@ -2,15 +2,20 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.distributed.algorithms import Join
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
+from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
 
@@ -201,3 +206,187 @@ TOGETHER_HINTS = {
     "SIGABRT": ASK_BEFORE_EACH,  # how gloo ends a rank whose message is met by one of another size
     "Connection closed by peer": ASK_BEFORE_EACH,  # what the other rank hears then
 }
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _three_and_two(rank: int, size: int) -> tuple[Any, Any, list[Any]]:
+    model = DDP(torch.nn.Linear(1, 1, bias=False).to(device()))
+    model.module.weight.data.zero_()
+    model.seen = []
+    model.module.register_forward_pre_hook(lambda net, _: model.seen.append(f"{net.weight.item():g}"))
+    batches = [torch.ones(1, 1, device=device()) for _ in range(3 - rank)]
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), batches
+
+
+def _weights(_: Any, model: Any, *rest: Any) -> list[str]:
+    last = model.module.weight.item()
+    return [" ".join(model.seen) or "none", "-2.5 or -3" if last in (-2.5, -3) else f"{last:g}"]
+
+
+def _train_all(model: Any, optimizer: Any, batches: Any, join: bool = True, zero: bool = True, step: bool = True,
+               inside: bool = False) -> None:  # fmt: skip
+    def each() -> None:
+        for batch in batches:
+            if zero:
+                optimizer.zero_grad()
+            (model.module if inside else model)(batch).sum().backward()
+            if step:
+                optimizer.step()
+
+    if not join:
+        return each()
+    with Join([model]):
+        each()
+
+
+turn(
+    "4.7.a",
+    "All batches, and no hang",
+    _train_all,
+    _three_and_two,
+    ranks=(2,),
+    look=_weights,
+    heads=("weight at each step", "at last"),
+    mistakes=[
+        (lambda model, optimizer, batches: _train_all(model, optimizer, batches[:2]),
+         "rank 0's third batch is not used", "All batches: `Join` is for the rank that has fewer."),
+        (partial(_train_all, zero=False), "the gradients of older steps add up", "`zero_grad()` in each step."),
+        (partial(_train_all, step=False), "the weight never moves", "`optimizer.step()` in each step."),
+        (partial(_train_all, inside=True), "nothing is averaged: the ranks' weights differ", "Call `model`, in DDP."),
+        (partial(_train_all, inside=True, join=False), "nothing is averaged: the ranks' weights differ",
+         "Call `model`, in DDP."),
+        (partial(_train_all, join=False), "rank 0 waits in its third backward: rank 1 is through, and shadows nobody",
+         "The loop stands inside of `with Join([model]):`."),
+    ],
+    hints={
+        "not iterable": "`Join` takes a list: `Join([model])`.",
+        "Joinable": "`Join` takes a list of models in DDP: `Join([model])`.",
+    },
+    otherwise="`with Join([model]):` goes around the whole loop, once.",
+)  # fmt: skip
+
+
+class _Noise(Dataset):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        return np.random.randint(2**31)
+
+
+def _loader_of(dataset: Any, by: Any = lambda rank: rank, **options: Any) -> Any:
+    own = torch.Generator().manual_seed(by(dist.get_rank()))
+    return DataLoader(dataset, num_workers=2, generator=own, **options)
+
+
+def _plain(dataset: Any, init: Any = None) -> Any:
+    return DataLoader(dataset, num_workers=2, worker_init_fn=init)
+
+
+def _seeds_the_rank(dataset: Any) -> Any:
+    torch.manual_seed(dist.get_rank())
+    return _plain(dataset)
+
+
+def _by_number(worker: int) -> None:
+    np.random.seed(100 * dist.get_rank() + worker)
+
+
+def _noise_seen(loader: Any, _: Any) -> list[Any]:
+    seed = torch.initial_seed()
+    if not isinstance(loader, DataLoader):
+        raise TypeError(f"loader_of returned {type(loader).__name__}, not a DataLoader")
+    epochs = [[int(it) for batch in loader for it in torch.as_tensor(batch).flatten()] for _ in range(2)]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, epochs)
+    others = [it for rank, theirs in enumerate(everyone) if rank != dist.get_rank() for epoch in theirs for it in epoch]
+    elsewhere = sum(it in others for epoch in epochs for it in epoch)
+    return [loader.num_workers, elsewhere, len(set(epochs[0]) & set(epochs[1])), seed]
+
+
+OWN = "The base seed is drawn from the loader's generator: `DataLoader(…, generator=…)`. Seed one by the rank."
+
+turn(
+    "4.7.b",
+    "Noise of its own for each rank",
+    _loader_of,
+    lambda rank, size: (_Noise(),),
+    ranks=(2, 3),
+    look=_noise_seen,
+    heads=("workers", "on other ranks", "in both epochs", "seed"),
+    mistakes=[
+        (_plain, "the ranks draw the same numbers", OWN),
+        (partial(_loader_of, by=lambda rank: 0), "the ranks draw the same numbers", OWN),
+        (partial(_loader_of, by=lambda rank: rank // 2), "the ranks draw the same numbers", OWN),
+        (partial(_plain, init=np.random.seed), "the ranks draw the same numbers, and draw them again in each epoch",
+         "A worker's number seeds nothing: torch has seeded the worker. " + OWN),
+        (partial(_plain, init=_by_number), "each epoch repeats the first",
+         "The base seed is a new one for each epoch. A `worker_init_fn` that seeds by number undoes that."),
+        (_seeds_the_rank, "the rank itself is seeded anew, and with it its model", OWN),
+        (lambda dataset: DataLoader(dataset, num_workers=1, generator=torch.Generator().manual_seed(dist.get_rank())),
+         "that is one worker", "`num_workers=2`"),
+    ],
+    hints={"not a DataLoader": "`return` the loader."},
+)  # fmt: skip
+
+
+class _Fair(IterableDataset):
+    """A stream; `part` says of rank, ranks, worker and workers where a worker begins, and how far its steps are."""
+
+    def __init__(self, size: int, rank: int = 0, ranks: int = 1) -> None:
+        self.size, self.rank, self.ranks = size, rank, ranks
+
+    @staticmethod
+    def part(rank: int, ranks: int, worker: int, workers: int) -> tuple[int, int]:
+        return rank * workers + worker, ranks * workers
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        start, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
+        return islice(range(self.size), start, None, step)
+
+
+def _shared(part: Callable[[int, int, int, int], tuple[int, int]]) -> type:
+    return type("_Otherwise", (_Fair,), {"part": staticmethod(part), "__module__": __name__})
+
+
+def _served(stream: Any, size: int, *_: Any) -> list[int]:
+    mine = [int(it) for it in DataLoader(stream, batch_size=None, num_workers=2)]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    times = Counter(sample for share in everyone for sample in share)
+    return [len(mine), sum(times[sample] > 1 for sample in set(mine)), sum(not times[it] for it in range(size))]
+
+
+COUNT = "Count the workers of all ranks through, 0, 1, 2, …; each takes every so-many-th, from its number on."
+
+turn(
+    "4.7.c",
+    "A fair stream",
+    _Fair,
+    lambda rank, size: (4 * size, rank, size),
+    ranks=(2, 3),
+    look=_served,
+    heads=("served", "of them twice or more", "served to nobody"),
+    mistakes=[
+        (_shared(lambda rank, ranks, worker, workers: (0, 1)), "every worker serves everything", COUNT),
+        (_shared(lambda rank, ranks, worker, workers: (worker, workers)), "each rank serves everything",
+         "A worker's number counts within its rank. " + COUNT),
+        (_shared(lambda rank, ranks, worker, workers: (rank, ranks)), "both workers of a rank serve the same",
+         "A rank has two workers. " + COUNT),
+        (_shared(lambda rank, ranks, worker, workers: (rank + worker, ranks * workers)),
+         "two workers have the same number", "With two workers each, rank 1's are number 2 and 3."),
+        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks * workers + 1)),
+         "the steps are too long", "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, 4)), "right on two ranks only",
+         "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (worker * workers + rank, ranks * workers)),
+         "right on two ranks only", "How many workers are there, on all ranks?"),
+    ],
+    hints={
+        "non-iterator": "`return` an iterator, as `islice(…)` or `iter(…)` is one, or `yield` samples.",
+        "NoneType": "`return` an iterator, or `yield` samples.",
+    },
+)  # fmt: skip

@@ -204,7 +204,9 @@ def turn(
 
 
 def says_nothing(answer: Callable[..., Any]) -> bool:
-    """Tell whether a line of a function is still `...`."""
+    """Tell whether a line of a function, or of a method of a class, is still `...`."""
+    if inspect.isclass(answer):  # of a class that was defined in a cell Python finds no source; of its methods it does
+        return any(says_nothing(member) for member in vars(answer).values() if inspect.isfunction(member))
     try:
         return re.search(r"(^|:)\s*\.\.\.\s*(#.*)?$", inspect.getsource(answer), re.MULTILINE) is not None
     except (OSError, TypeError):  # not written in a cell or a file

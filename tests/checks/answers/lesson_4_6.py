@@ -6,58 +6,7 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDatas
 
 from ddplab.hardware import device
 
-# 4.6.2: a sampler of your own
-
-
-def order_of(n, seed):
-    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
-
-
-def dealt(order, rank, ranks):
-    return (order * ranks)[rank : -(-len(order) // ranks) * ranks : ranks]
-
-
-def deal(n, rank, ranks, epoch):
-    order = order_of(n, epoch)
-    while len(order) % ranks:
-        order += order[: -len(order) % ranks]
-    return order[rank::ranks]
-
-
-def without_padding(n, rank, ranks, epoch):
-    return order_of(n, epoch)[rank::ranks]
-
-
-def padded_once(n, rank, ranks, epoch):
-    order = order_of(n, epoch)
-    return (order + order[: -n % ranks])[rank::ranks]
-
-
-def dropped(n, rank, ranks, epoch):
-    return order_of(n, epoch)[rank : n // ranks * ranks : ranks]
-
-
-def in_blocks(n, rank, ranks, epoch):
-    share = -(-n // ranks)
-    return (order_of(n, epoch) * ranks)[rank * share : (rank + 1) * share]
-
-
-def padded_with_the_last(n, rank, ranks, epoch):
-    order = order_of(n, epoch)
-    return (order + [order[-1]] * (-n % ranks))[rank::ranks]
-
-
-def everybody_all(n, rank, ranks, epoch):
-    return order_of(n, epoch)[: -(-n // ranks)]
-
-
-def torchs_own(n, rank, ranks, epoch):
-    sampler = DistributedSampler(range(n), num_replicas=ranks, rank=rank)
-    sampler.set_epoch(epoch)
-    return list(sampler)
-
-
-# 4.6.3: one accuracy
+# 4.6.2: one accuracy
 
 
 def right(net, images, labels, mine):
@@ -140,28 +89,58 @@ def rank_0_alone(net, images, labels):
     return counted(right(net, images, labels, slice(None) if dist.get_rank() == 0 else slice(0)))
 
 
+# your turn
+
+
+def round_and_round(order, rank, ranks):
+    mine, at = [], rank
+    while at < -(-len(order) // ranks) * ranks:
+        mine.append(order[at % len(order)])
+        at += ranks
+    return tuple(mine)
+
+
+def by_torch(order, rank, ranks):
+    return [order[i] for i in DistributedSampler(order, ranks, rank, shuffle=False)]
+
+
+def a_sampler_for_each_epoch(data, epochs, step):
+    for epoch in range(1, epochs + 1):
+        sampler = DistributedSampler(data, seed=epoch)
+        for x in DataLoader(data, sampler=sampler, batch_size=2):
+            step(x)
+
+
+def by_hand(data, epochs, step):
+    for epoch in range(epochs):
+        order = torch.randperm(len(data), generator=torch.Generator().manual_seed(epoch))
+        for x in order[dist.get_rank() :: dist.get_world_size()].split(2):
+            step(x)
+
+
+def shuffles_twice(data, epochs, step):
+    DataLoader(data, sampler=DistributedSampler(data), shuffle=True)
+
+
+def in_blocks(n, is_right):
+    mine = torch.arange(n).chunk(dist.get_world_size())[dist.get_rank()]
+    counts = torch.tensor([sum(is_right(i) for i in mine), len(mine)])
+    dist.all_reduce(counts)
+    return counts
+
+
+def one_after_the_other(n, is_right):
+    hits = torch.tensor(0.0, device=device())
+    for i in range(n):
+        if i % dist.get_world_size() == dist.get_rank():
+            hits += is_right(i)
+    dist.all_reduce(hits)
+    return hits, n
+
+
 ANSWERS = {
     "4.6.1": {"correct": (104, 5, 4, 81 / 104), "accepted": [(104, 5, 4, 0.779)]},
     "4.6.2": {
-        "correct": deal,
-        "accepted": [lambda n, rank, ranks, epoch: dealt(order_of(n, epoch), rank, ranks)],
-        "wrong": [
-            (without_padding, ["with 10 samples on 4 ranks", "3, 3, 2, 2"]),
-            (padded_once, ["with 3 samples on 8 ranks", "1, 1, 1, 1, 1, 1, 0, 0"]),
-            (dropped, ["with 10 samples on 4 ranks", "2 samples and not 3"]),
-            (in_blocks, ["with 12 samples on 4 ranks", "a block of the order"]),
-            (lambda n, rank, ranks, epoch: dealt(list(range(n)), rank, ranks), ["nothing is shuffled"]),
-            (lambda n, rank, ranks, epoch: deal(n, rank, ranks, 0), ["epoch 3", "the order is that of epoch 0"]),
-            (lambda n, rank, ranks, epoch: deal(n, rank, ranks, epoch + rank), ["do not deal from the same order"]),
-            (padded_with_the_last, ["with 10 samples on 4 ranks", "the padding is"]),
-            (lambda n, rank, ranks, epoch: deal(n, rank, ranks, epoch + 42), ["the order is not the sampler's"]),
-            (everybody_all, ["every rank gets the same"]),
-            (torchs_own, ["torch's sampler"]),
-            (lambda n, rank, ranks, epoch: None, ["rank 0 gets nothing"]),
-            ([0, 4, 8], ["`deal` is [0, 4, 8], not a function"]),
-        ],
-    },
-    "4.6.3": {
         "correct": evaluate,
         "accepted": [with_a_loader, in_pieces],
         "wrong": [
@@ -177,5 +156,17 @@ ANSWERS = {
             (one_by_one, ["raised IndexError", "is out of bounds"]),
             (lambda *given: print(evaluate(*given)), ["gives nothing, not a number"]),
         ],
+    },
+    "4.6.a": {
+        "accepted": [round_and_round, by_torch],
+        "wrong": [(lambda order, rank, ranks: order[rank], ["and 4 is wanted"])],
+    },
+    "4.6.b": {
+        "accepted": [a_sampler_for_each_epoch, by_hand],
+        "wrong": [(shuffles_twice, ["raised ValueError"])],
+    },
+    "4.6.c": {
+        "accepted": [in_blocks, one_after_the_other],
+        "wrong": [(lambda n, is_right: dist.barrier(), ["raised TypeError"])],
     },
 }

@@ -6,7 +6,8 @@ from itertools import islice
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, get_worker_info
+from torch.distributed.algorithms import Join
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ddplab.hardware import device
 
@@ -186,6 +187,61 @@ def yields_nothing(batches):
     list(together(batches))
 
 
+# your turn
+
+
+def loop(model, optimizer, batches):
+    for batch in batches:
+        loss = model(batch).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def by_the_models_own_join(model, optimizer, batches):
+    with model.join():
+        loop(model, optimizer, batches)
+
+
+def among_the_ranks_with_data(model, optimizer, batches):
+    with Join([model], divide_by_initial_world_size=False):
+        loop(model, optimizer, batches)
+
+
+def without_a_list(model, optimizer, batches):
+    with Join(model):
+        loop(model, optimizer, batches)
+
+
+def on_top_of_torchs_seed(dataset):
+    rank = dist.get_rank()
+    return plain(dataset, 0, worker_init_fn=lambda worker: np.random.seed((torch.initial_seed() + 1000 * rank) % 2**32))
+
+
+class ByYield(IterableDataset):
+    def __init__(self, size, rank, ranks):
+        self.size, self.rank, self.ranks = size, rank, ranks
+
+    def __iter__(self):
+        info = get_worker_info()
+        for sample in range(self.size):
+            if sample % (self.ranks * info.num_workers) == info.id * self.ranks + self.rank:
+                yield sample
+
+
+class InBlocks(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
+        each = self.size // (self.ranks * info.num_workers)
+        first = (self.rank * info.num_workers + info.id) * each
+        return iter(range(first, first + each))
+
+
+class ReturnsAList(ByYield):
+    def __iter__(self):
+        return [self.rank]
+
+
 ANSWERS = {
     "4.7.1": {
         "correct": my_part,
@@ -238,5 +294,17 @@ ANSWERS = {
             (never_catches, ["StopIteration"]),
             (yields_nothing, ["raised TypeError", "not iterable"]),
         ],
+    },
+    "4.7.a": {
+        "accepted": [by_the_models_own_join, among_the_ranks_with_data],
+        "wrong": [(without_a_list, ["raised"])],
+    },
+    "4.7.b": {
+        "accepted": [partial(make_loader, seed=5), on_top_of_torchs_seed],
+        "wrong": [(lambda dataset: None, ["raised TypeError"])],
+    },
+    "4.7.c": {
+        "accepted": [ByYield, InBlocks],
+        "wrong": [(ReturnsAList, ["raised TypeError"])],
     },
 }
