@@ -202,7 +202,7 @@ def _what_was_seen(_: Any, data: Any, epochs: int, step: Any) -> list[Any]:
     dist.all_gather_object(everyone, mine)
     halves = [[part[at * len(part) // 2 : (at + 1) * len(part) // 2] for part in everyone] for at in (0, 1)]
     once = all(sorted(sample for part in half for sample in part) == list(data) for half in halves)
-    stored = mine == sorted(mine[: len(mine) // 2]) * 2
+    stored = all(part == sorted(part) for half in halves for part in half)
     order = "stored" if stored else "the same" if halves[0] == halves[1] else "new"
     return [len(step.seen), "once" if once else "not once each", order]
 

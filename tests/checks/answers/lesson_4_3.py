@@ -4,6 +4,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ddplab.hardware import device
+
 
 def by_measure(P, n):
     gpu_0 = sum(4 * P for _ in range(n - 1)) * 2
@@ -20,7 +22,7 @@ def with_gathered_rows(model, batches):
 
 
 def with_numbers(model, batches):
-    rows = torch.tensor([sum(len(model(x)) for x in batches)])
+    rows = torch.tensor([sum(len(model(x)) for x in batches)], device=device())
     dist.all_reduce(rows)
     return int(rows)
 

@@ -113,13 +113,13 @@ def by_zero_grad_of_the_model(model, optimizer, loss, limit):
 
 
 def over_words(losses):
-    words = torch.tensor([len(losses)])
+    words = torch.tensor([len(losses)], device=losses.device)
     dist.all_reduce(words)
     return losses.sum() / words.item() * dist.get_world_size()
 
 
 def mean_words(losses):
-    each = torch.tensor(len(losses) / dist.get_world_size())
+    each = torch.tensor(len(losses) / dist.get_world_size(), device=losses.device)
     dist.all_reduce(each)
     return losses.sum() / each
 

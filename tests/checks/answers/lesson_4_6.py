@@ -124,7 +124,7 @@ def shuffles_twice(data, epochs, step):
 
 def in_blocks(n, is_right):
     mine = torch.arange(n).chunk(dist.get_world_size())[dist.get_rank()]
-    counts = torch.tensor([sum(is_right(i) for i in mine), len(mine)])
+    counts = torch.tensor([sum(is_right(i) for i in mine), len(mine)], device=device())
     dist.all_reduce(counts)
     return counts
 

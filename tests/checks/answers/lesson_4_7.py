@@ -237,6 +237,12 @@ class InBlocks(ByYield):
         return iter(range(first, first + each))
 
 
+class Unwritten(ByYield):
+    def __iter__(self):
+        info = get_worker_info()  # noqa: F841
+        ...
+
+
 class ReturnsAList(ByYield):
     def __iter__(self):
         return [self.rank]
@@ -305,6 +311,7 @@ ANSWERS = {
     },
     "4.7.c": {
         "accepted": [ByYield, InBlocks],
+        "also blank": [Unwritten],
         "wrong": [(ReturnsAList, ["raised TypeError"])],
     },
 }
