@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import flat, listed, needs_function, off, on_ranks
-from ddplab.checks.messages import noted_sums
 from ddplab.checks.turns import turn
+from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
 MIB = 2**20

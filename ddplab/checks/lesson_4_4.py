@@ -21,8 +21,8 @@ from ddplab.checks.common import (
     off,
     on_ranks,
 )
-from ddplab.checks.messages import noted_sums
 from ddplab.checks.turns import turn
+from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
 
