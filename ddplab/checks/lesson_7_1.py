@@ -2,119 +2,57 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, needs_function, number, numbers
-
-# 50,000 images, 30 epochs, 64 images a rank, SGD 0.1 on one rank; now 8 ranks, 5 % warm-up, then a cosine.
-numbers(
-    "7.1.1",
-    "Numbers of a bigger run",
-    Number("updates", 2940, "A rank has 50,000 / 8 images in an epoch, and takes 64 at a time.").with_mistakes(
-        (23460, "that many one rank makes", "Eight ranks share the images of an epoch."),
-        (2910, "the short batch at the end of each epoch is missing", "It is an update too: round up."),
-        (98, "that is one epoch", "There are 30 of them."),
-        (2930, "rounded once, over all epochs", "Every epoch ends with its own short batch: round up per epoch."),
-        (30 * 50_000 / 512, "there are no parts of an update", "Round up, in every epoch."),
-    ),
-    Number("lr", 0.8, "The linear rule: the rate grows as the batch does.").with_mistakes(
-        (0.1, "the old rate, for a batch of 64", "The batch is 8 times as large."),
-        (0.1 * math.sqrt(8), "that is the square-root rule", "The optimiser is SGD: the linear rule."),
-        (0.1 / 8, "smaller than before", "Fewer updates, so each must go further."),
-        (6.4, "multiplied twice", "The batch is 8 times as large, not 64 times."),
-    ),
-    Number("warm", 147, "5 % of `updates`.").with_mistakes(
-        (1173, "5 % of what one rank alone would make", "Of the updates that the new run has."),
-        (0.05, "that is the share", "How many updates is it?"),
-        (1.5, "that counts epochs", "A schedule counts updates."),
-    ),
-    Number("t_max", 2793, "The cosine has what the warm-up leaves.").with_mistakes(
-        (2940, "then it ends `warm` updates too late", "The cosine begins after the warm-up."),
-        (30, "that counts epochs", "A schedule counts updates."),
-        (3087, "the warm-up is added", "It is a part of the run."),
-        (22287, "that many are left on one rank", "Of the updates that the new run has."),
-    ),
-)
+from ddplab.checks.common import needs_function
+from ddplab.checks.turns import turn
 
 
-@exercise("7.1.2", "A schedule that ends where the run does")
-def schedule(rate: Callable[[int, int, int, float], Any]) -> None:
-    """`rate(update, total, warm, peak)`: up to the peak in `warm` updates, half a cosine to zero at `total`."""
-    needs_function("rate", rate)
-    for total, warm, peak in ((200, 20, 1.0), (1100, 100, 0.4), (50, 0, 2.0)):
-        run = f"total={total}, warm={warm}, peak={peak}"
-        got = [number("rate", rate(update, total, warm, peak)) for update in range(total + total // 2)]
-        wanted = [_right(update, total, warm, peak) for update in range(len(got))]
-        wrong = [n for n in range(len(got)) if not abs(got[n] - wanted[n]) < 1e-6 * peak]
-        if wrong:
-            _explain(got, wanted, wrong[0], run, total, warm, peak)
-
-
-def _right(update: int, total: int, warm: int, peak: float) -> float:
-    if update < warm:
-        return peak * (update + 1) / warm
-    return peak * (1 + math.cos(math.pi * (update - warm) / (total - warm))) / 2 if update < total else 0.0
-
-
-def _explain(got: list, wanted: list, n: int, run: str, total: int, warm: int, peak: float) -> None:
-    """Raise the NotYet that says how the schedule is wrong, from the first update at which it is."""
-    where = f"{run}: update {n} has the rate {got[n]:.6g}, not {wanted[n]:.6g}"
-    if n >= total:
-        what = "and the rate climbs back" if got[-1] > got[n] else "and the rate has not"
-        raise NotYet(f"{where}: the run has ended, {what}", "From update `total` on the rate is 0.")
-    if n < warm:
-        if got[0] == 0 and abs(got[warm - 1] - wanted[warm - 2]) < 1e-6 * peak:
-            raise NotYet(f"{where}: the first update is wasted", "Update 0 is the first of `warm`: count from 1.")
-        if abs(got[n] - wanted[n] / peak) < 1e-6:
-            raise NotYet(f"{where}: the peak is not in it", "Multiply by `peak`.")
-        raise NotYet(f"{where}: that is in the warm-up", "peak / warm at update 0, peak at update warm - 1.")
-    if abs(got[n] - wanted[n] / peak) < 1e-6:
-        raise NotYet(f"{where}: the peak is not in it", "Multiply by `peak`.")
-    if warm and abs(got[n] - peak * (1 + math.cos(math.pi * n / total)) / 2) < 1e-6 * peak:
-        raise NotYet(f"{where}: the cosine began at update 0", "It begins after the warm-up: update - warm.")
-    if warm and abs(got[n] - peak * (1 + math.cos(math.pi * (n - warm) / total)) / 2) < 1e-6 * peak:
-        raise NotYet(f"{where}: the cosine is too long", "It has total - warm updates.")
-    if got[total - 1] < -0.1 * peak:
-        hint = "A cosine goes from 1 to -1. (1 + cos) / 2 goes from 1 to 0."
-        raise NotYet(f"{where}: the rate becomes negative", hint)
-    middle = (total + warm) // 2
-    if abs(got[middle]) < 0.01 * peak:
-        raise NotYet(f"{where}: it is down half-way", "Half a wave: the cosine of 0 to π, not of 0 to 2π.")
-    raise NotYet(f"{where}: that is after the warm-up", "peak * (1 + cos(π * progress)) / 2, progress from 0 to 1.")
-
-
-@exercise("7.1.3", "A loop that steps it")
+@exercise("7.1.1", "A loop that makes its schedule")
 def loop(fit: Callable[..., Any]) -> None:
-    """`fit(model, loader, optimizer, scheduler, epochs)`: every update has the rate that the schedule gives it."""
+    """`fit(model, loader, optimizer, epochs, share)`: every update has the rate that `share(update, total)` gives."""
     needs_function("fit", fit)
     generator = torch.Generator().manual_seed(0)
     loader = [(torch.randn(8, 4, generator=generator), torch.arange(8) % 3) for _ in range(5)]
-    epochs, rates = 3, []
+    epochs, rates, totals = 3, [], set()
+
+    def share(update: int, total: int) -> float:
+        totals.add(total)
+        return 1 / (update + 1)
 
     def prepare() -> tuple:
         model = torch.nn.Linear(4, 3)
         torch.nn.init.zeros_(model.weight)
         torch.nn.init.zeros_(model.bias)
-        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        return model, optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))
+        return model, torch.optim.SGD(model.parameters(), lr=1.0)
 
-    model, optimizer, scheduler = prepare()
+    model, optimizer = prepare()
     optimizer.register_step_pre_hook(lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"]))
-    fit(model, loader, optimizer, scheduler, epochs)
+    fit(model, loader, optimizer, epochs, share)
+    wanted = epochs * len(loader)
     if not rates:
         raise NotYet("the optimiser never stepped", "Call `optimizer.step()` for every batch of the loader.")
-    if len(rates) != epochs * len(loader):
+    if len(rates) != wanted:
         raise NotYet(
-            f"{epochs} epochs of {len(loader)} batches made {len(rates)} updates, not {epochs * len(loader)}",
+            f"{epochs} epochs of {len(loader)} batches made {len(rates)} updates, not {wanted}",
             "One update for each batch, in each epoch.",
         )
-    _judge_rates([round(1 / rate) - 1 for rate in rates], len(loader), scheduler)
+    if not totals:
+        raise NotYet("nobody asked `share` for a rate", "Hand it to `LambdaLR`, in a function of the update alone.")
+    if totals != {wanted}:
+        raise NotYet(
+            f"`share` is told of a run of {min(totals)} updates, and it has {wanted}",
+            "`total` counts updates: the batches of all epochs.",
+        )
+    _judge_rates([round(1 / rate) - 1 for rate in rates], len(loader))
 
-    reference, optimizer, scheduler = prepare()
+    reference, optimizer = prepare()
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: share(update, wanted))
     for x, y in loader * epochs:
         optimizer.zero_grad()
         F.cross_entropy(reference(x), y).backward()
@@ -125,20 +63,151 @@ def loop(fit: Callable[..., Any]) -> None:
         raise NotYet("the rates are right, but the weights come out otherwise", hint)
 
 
-def _judge_rates(places: list[int], batches: int, scheduler: Any) -> None:
+def _judge_rates(places: list[int], batches: int) -> None:
     """`places`: for each update, which rate of the schedule it had."""
     right = list(range(len(places)))
     if places == right:
-        if scheduler.last_epoch != len(places):
-            raise NotYet("the scheduler did not step after the last update", "Once after every update, the last too.")
         return
     if set(places) == {0}:
         raise NotYet("every update had the first rate", "Nobody calls `scheduler.step()`.")
     if places == [n // batches for n in right]:
         raise NotYet("the rate changed once an epoch", "This schedule counts updates: step it inside the inner loop.")
+    if places == [n % batches for n in right]:
+        raise NotYet("the schedule begins anew in every epoch", "Make it once, before the first epoch.")
     if places == [n + 1 for n in right]:
         raise NotYet("the first rate of the schedule was skipped", "First `optimizer.step()`, then `scheduler.step()`.")
     if places == [2 * n for n in right]:
         raise NotYet("every other rate was skipped", "One `scheduler.step()` for each update.")
     shown = ", ".join(str(place) for place in places[:7])
     raise NotYet(f"the updates had the rates number {shown}, …", "They should be 0, 1, 2, 3, …")
+
+
+# your turn
+
+
+def _returned(returned: Any, *_: Any) -> Any:
+    return returned
+
+
+def _from_one_rank(size: int, lr: float, ranks: int, keep: bool, kept: Any = None, grown: Any = None) -> tuple:
+    """kept, grown: what the first way and the second do otherwise to a batch, a rate, and a number of ranks."""
+    way = (kept or (lambda b, r, n: (b // n, r))) if keep else (grown or (lambda b, r, n: (b, r * n)))
+    return way(size, lr, ranks)
+
+
+turn(
+    "7.1.a",
+    "Two ways from one rank to many",
+    _from_one_rank,
+    {
+        "keep, 4 ranks": lambda: (16, 0.1, 4, True),
+        "grow, 4 ranks": lambda: (16, 0.1, 4, False),
+        "keep, 8 ranks": lambda: (64, 0.5, 8, True),
+        "grow, 8 ranks": lambda: (64, 0.5, 8, False),
+    },
+    look=_returned,
+    heads=("images of a rank", "rate"),
+    mistakes=[
+        (lambda size, lr, ranks, keep: (size, lr), "nothing is changed in either way",
+         "In one way the batch of a rank changes, in the other the rate."),
+        (partial(_from_one_rank, kept=lambda b, r, n: (b // n, r * n)), "with the batch kept the rate is raised too",
+         "The same batch and as many updates as before: what is there to make up for?"),
+        (partial(_from_one_rank, kept=lambda b, r, n: (b, r)), "every rank takes as many images as the one rank did",
+         "To keep the batch, the ranks share it."),
+        (partial(_from_one_rank, grown=lambda b, r, n: (b, r / n)), "the rate becomes smaller",
+         "There are fewer updates, so each must go further."),
+        (partial(_from_one_rank, grown=lambda b, r, n: (b, r)), "the batch grows and the rate stays",
+         "That is what the first four ranks of this lesson did, and they got less far."),
+        (partial(_from_one_rank, grown=lambda b, r, n: (b * n, r * n)), "that many images take all ranks together",
+         "What does one of them take?"),
+        (partial(_from_one_rank, grown=lambda b, r, n: (b, r * math.sqrt(n))), "the rate grows with the root",
+         "That is another rule. This one is linear."),
+        (lambda size, lr, ranks, keep: _from_one_rank(size, lr, ranks, not keep), "the two ways are swapped",
+         "`keep` is true where the batch is to be kept."),
+        (lambda size, lr, ranks, keep: _from_one_rank(size, lr, 4, keep), "right on four ranks only",
+         "`ranks` says how many there are."),
+    ],
+    otherwise="The batch is shared in one way, and the rate multiplied in the other. Return both numbers.",
+)  # fmt: skip
+
+
+def _updates(images: int, epochs: int, size: int, ranks: int, rounded: Callable[[float], float] = math.ceil) -> float:
+    return epochs * rounded(images / ranks / size)
+
+
+turn(
+    "7.1.b",
+    "Count the updates of a run",
+    _updates,
+    {
+        "1 rank": lambda: (10_000, 10, 64, 1),
+        "2 ranks": lambda: (10_000, 10, 64, 2),
+        "8 ranks": lambda: (10_000, 10, 64, 8),
+        "2 ranks, 100 images, 3 epochs, 20 a rank": lambda: (100, 3, 20, 2),
+    },
+    look=_returned,
+    heads=("updates",),
+    mistakes=[
+        (lambda images, epochs, size, ranks: _updates(images, epochs, size, 1), "the ranks are not in it",
+         "Each rank has its share of the images only."),
+        (partial(_updates, rounded=math.floor), "the short batch at an epoch's end is missing", "Round up."),
+        (partial(_updates, rounded=round), "rounded to the nearest number", "Any rest is an update too: round up."),
+        (partial(_updates, rounded=float), "there are no parts of an update", "Round up, in every epoch."),
+        (lambda images, epochs, size, ranks: math.ceil(epochs * images / ranks / size), "rounded once, over all epochs",
+         "Every epoch ends with its own short batch: round up first, then multiply."),
+        (lambda images, epochs, size, ranks: _updates(images, 1, size, ranks), "that is one epoch",
+         "How many are there?"),
+        (lambda images, epochs, size, ranks: ranks * _updates(images, epochs, size, ranks),
+         "the updates of all ranks are added up", "The ranks make one update together."),
+        (lambda images, epochs, size, ranks: _updates(images, epochs, size, 8), "right on eight ranks only",
+         "`ranks` says how many there are."),
+    ],
+    otherwise="A rank's images in an epoch, in batches of `size`, rounded up; then all epochs.",
+)  # fmt: skip
+
+
+def _share(
+    update: int, total: int, warm: int, first: int = 1, since: int | None = None, length: int | None = None,
+    wave: Callable[[float], float] = lambda progress: (1 + math.cos(math.pi * progress)) / 2,
+) -> float:  # fmt: skip
+    """first: what the warm-up counts from. since, length: where the cosine begins, and for how long; -1: the run's."""
+    if update < warm:
+        return (update + first) / warm
+    length = total if length == -1 else length
+    return wave((update - (warm if since is None else since)) / (length or total - warm))
+
+
+turn(
+    "7.1.c",
+    "A schedule that ends where the run does",
+    _share,
+    {f"update {n}": partial(tuple, (n, 100, 10)) for n in (0, 4, 9, 10, 55, 100)}
+    | {
+        "update 20 of 40, no warm-up": lambda: (20, 40, 0),
+        "update 10 of 40, no warm-up": lambda: (10, 40, 0),
+        "update 0 of 20, 2 warm": lambda: (0, 20, 2),
+    },
+    look=_returned,
+    heads=("share of the peak",),
+    mistakes=[
+        (partial(_share, first=0), "the first update is wasted, with a rate of 0",
+         "Update 0 is the first of `warm`: count from 1."),
+        (partial(_share, since=0, length=-1), "the cosine began at update 0", "It begins after the warm-up."),
+        (partial(_share, length=-1), "the cosine is too long", "It has the updates that the warm-up leaves."),
+        (partial(_share, wave=lambda p: math.cos(math.pi * p)), "the rate becomes negative",
+         "A cosine goes from 1 to -1. Which sum and which share of it go from 1 to 0?"),
+        (partial(_share, wave=lambda p: (1 + math.cos(2 * math.pi * p)) / 2), "it is down midway, and climbs again",
+         "Half a wave: from 0 to π."),
+        (partial(_share, wave=lambda p: 1 - p), "it comes down in a straight line", "Half a cosine wave."),
+        (partial(_share, wave=lambda p: (1 + math.cos(p)) / 2), "the cosine never ends its half wave",
+         "The cosine is down at π, not at 1."),
+        (lambda update, total, warm: _share(update, 100, warm), "right for a run of 100 updates only",
+         "`total` says how many there are."),
+        (lambda update, total, warm: _share(update, total, warm) if update >= warm else 1.0,
+         "there is no warm-up", "For `update < warm` the share is another one."),
+        (lambda update, total, warm: min((update + 1) / warm, _share(update, total, warm)),
+         "with `warm = 0` it divides by zero",
+         "With `warm = 0` no update is in the warm-up: ask for that first."),
+    ],
+    otherwise="Up to `warm - 1` a straight line; then `(1 + cos) / 2`, of 0 to π.",
+)  # fmt: skip

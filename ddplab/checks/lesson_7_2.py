@@ -2,10 +2,14 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import torch
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, number
+from ddplab.checks.turns import turn
 
 
 @exercise("7.2.1", "An exponent from a sweep")
@@ -56,45 +60,143 @@ def _explain(where: str, got: float, wanted: float, batches: list, rates: list) 
     raise NotYet(f"{where}: not the slope of that line", "Of log(rate) against log(batch), by least squares.")
 
 
-@exercise("7.2.2", "The best rate, or none")
-def best_rate(best_rate: Callable[[list, list], Any]) -> None:
-    """`best_rate(rates, losses)`: the rate of the lowest loss; None where the lowest is at an edge or all failed."""
-    needs_function("best_rate", best_rate)
-    rates, nan, inf = [0.1, 0.2, 0.4, 0.8, 1.6], math.nan, math.inf
-    _one(best_rate, rates, [0.9, 0.5, 0.3, 0.6, 2.3], 0.4)
-    _one(best_rate, rates, [0.9, 0.5, 0.3, 0.6, nan], 0.4)
-    _one(best_rate, rates, [0.9, 0.5, 0.3, nan, inf], 0.4)
-    _one(best_rate, rates, [nan, 0.5, 0.3, 0.6, 0.9], 0.4)  # min() of a list that begins with nan is nan
-    _one(best_rate, rates, [0.9, 0.5, 0.3, 0.2, 0.1], None)
-    _one(best_rate, rates, [0.1, 0.5, 0.6, 0.8, nan], None)
-    _one(best_rate, rates, [nan, nan, nan, inf, nan], None)
+# your turn
 
 
-def _one(best_rate: Callable[[list, list], Any], rates: list, losses: list, wanted: float | None) -> None:
-    got = best_rate(list(rates), list(losses))
-    where = f"for the losses {[float(loss) for loss in losses]} you gave {got!r}"
-    if wanted is None:
-        if got is None:
-            return
-        if not any(math.isfinite(loss) for loss in losses):
-            raise NotYet(f"{where}: all of these runs failed", "There is no best among them: None.")
-        edge = "right" if losses[-1] == 0.1 else "left"
-        raise NotYet(f"{where}: the lowest is at the {edge} edge", "The true best may lie beyond: None.")
-    if got is None:
-        if any(math.isnan(loss) for loss in losses):
-            hint = "Leave it out, or take it as infinite."
-            raise NotYet(f"{where}, not {wanted}: one failed run hides the others", hint)
-        raise NotYet(f"{where}, not {wanted}", "This one has a neighbour on either side. Is there a `return`?")
-    value = number("best_rate", got)
-    if abs(value - wanted) < 1e-9:
-        return
-    finite = [loss for loss in losses if math.isfinite(loss)]
-    if value == min(finite):
-        raise NotYet(f"{where}: that is the loss", "The rate that belongs to it.")
-    if value == losses.index(min(finite)):
-        raise NotYet(f"{where}: that is its place in the list", "The rate at this place.")
-    if any(math.isnan(loss) for loss in losses):
-        raise NotYet(f"{where}, not {wanted}: a nan is lower than nothing", "Leave out losses that are not finite.")
-    if value == rates[losses.index(max(finite))]:
-        raise NotYet(f"{where}: that one has the highest loss", "The lowest is wanted.")
-    raise NotYet(f"{where}, not {wanted}", "The rate at the place of the lowest loss.")
+def _three_runs(kind: Callable[..., torch.optim.Optimizer]) -> tuple:
+    """An optimiser with a rate of 1, a weight and a bias of three runs, and the runs' rates, each (3, 1, 1)."""
+    weights = [torch.full((3, 1, 1), 10.0, requires_grad=True) for _ in range(2)]
+    for weight, gradient in zip(weights, ([1.0, 2.0, 1.0], [1.0, 1.0, 2.0]), strict=True):
+        weight.grad = torch.tensor(gradient).view(3, 1, 1)
+    return kind(weights, lr=1.0), weights, torch.tensor([0.1, 1.0, 5.0]).view(3, 1, 1)
+
+
+def _one_by_one(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    """Let an ordinary optimiser of its own step each run."""
+    for run, own in enumerate(rate.flatten().tolist()):
+        alone = [weight.detach()[run].clone().requires_grad_() for weight in weights]
+        for part, weight in zip(alone, weights, strict=True):
+            part.grad = weight.grad[run]
+        type(optimizer)(alone, lr=own).step()
+        for part, weight in zip(alone, weights, strict=True):
+            weight.data[run] = part.detach()
+
+
+def _stepped(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor, end: Callable, only: int = 2) -> None:
+    """end: where a run ends that was at `old` and that the step would take to `new`. only: so many of the weights."""
+    before = [weight.detach().clone() for weight in weights]
+    optimizer.step()
+    for weight, old in [*zip(weights, before, strict=True)][:only]:
+        weight.data = end(old, weight.data, rate)
+
+
+def _scaled_first(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    for weight in weights:
+        weight.grad *= rate
+    optimizer.step()
+
+
+turn(
+    "7.2.a",
+    "Each run steps with a rate of its own",
+    _one_by_one,
+    {"SGD": lambda: _three_runs(torch.optim.SGD), "Adam": lambda: _three_runs(torch.optim.Adam)},
+    look=lambda returned, optimizer, weights, rate: weights,
+    heads=("weight: 0.1", "1", "5", "bias: 0.1", "1", "5"),
+    mistakes=[
+        (lambda optimizer, weights, rate: optimizer.step(), "every run went the whole step, as with a rate of 1",
+         "Is what you remember a copy (`clone`)? And do the weights themselves change at the end (`weight.data = …`)?"),
+        (lambda optimizer, weights, rate: None, "nothing has moved", "Let the optimiser step in between."),
+        (partial(_stepped, end=lambda old, new, rate: torch.lerp(new, old, rate)), "the way is gone backwards",
+         "From where the weights were, towards where they are after the step."),
+        (partial(_stepped, end=lambda old, new, rate: new + rate * (new - old)), "each run is one whole step too far",
+         "Begin at where the weights were before the step."),
+        (partial(_stepped, end=lambda old, new, rate: rate * (new - old)), "only the way is left of the weights",
+         "Add it to where the weights were."),
+        (partial(_stepped, end=lambda old, new, rate: rate * new), "the weights are multiplied, not the step",
+         "The rate belongs to the difference between after and before."),
+        (partial(_stepped, end=torch.lerp, only=1), "only the first tensor goes its own way", "All of `weights`."),
+        (_scaled_first, "right for SGD; Adam divides the gradient by its size, and the rate is gone",
+         "Change what the step did, not the gradients before it."),
+    ],
+    hints={"leaf Variable": "Change `weight.data`, or the weight inside `torch.no_grad()`."},
+    otherwise="old + rate * (new - old), for each tensor.",
+)  # fmt: skip
+
+
+def _sweep(*losses: float) -> Callable[[], tuple]:
+    return lambda: (torch.tensor([0.1, 0.2, 0.4, 0.8, 1.6]), torch.tensor(losses))
+
+
+def _best(
+    rates: torch.Tensor, losses: torch.Tensor, failed: float = math.inf, edges: tuple = (0, -1),
+    give: Callable = lambda rates, losses, place: rates[place],
+) -> Any:  # fmt: skip
+    """failed: what a failed run counts as. edges: places that are no answer. give: what is returned of the best."""
+    place = int(torch.where(losses.isfinite(), losses, failed).argmin())
+    return math.nan if place in [edge % len(rates) for edge in edges] else give(rates, losses, place)
+
+
+NAN, INF = math.nan, math.inf
+
+turn(
+    "7.2.b",
+    "The best rate, or none",
+    _best,
+    {
+        "0.9 0.5 0.3 0.6 2.3": _sweep(0.9, 0.5, 0.3, 0.6, 2.3),
+        "0.9 0.5 0.3 nan inf": _sweep(0.9, 0.5, 0.3, NAN, INF),
+        "nan 0.3 0.5 0.6 0.9": _sweep(NAN, 0.3, 0.5, 0.6, 0.9),
+        "0.9 0.5 0.3 0.2 0.1": _sweep(0.9, 0.5, 0.3, 0.2, 0.1),
+        "0.1 0.5 0.6 0.8 nan": _sweep(0.1, 0.5, 0.6, 0.8, NAN),
+        "nan nan nan inf nan": _sweep(NAN, NAN, NAN, INF, NAN),
+    },
+    look=lambda returned, *_: NAN if returned is None else returned,
+    heads=("best rate",),
+    mistakes=[
+        (lambda rates, losses: _best(rates, torch.where(losses.isnan(), -1.0, losses)),
+         "a failed run counts as the lowest", "To `argmin` a nan is lower than any number: make it `math.inf` first."),
+        (partial(_best, edges=()), "the lowest is at an edge, and yet an answer",
+         "Beyond the edge a better one may lie: `math.nan`."),
+        (lambda rates, losses: rates[torch.where(losses.isnan(), -1.0, losses).argmin()],
+         "`argmin` alone: a failed run counts as the lowest, and an edge as an answer",
+         "To `argmin` a nan is lower than any number: make it `math.inf` first. Then look at the place."),
+        (partial(_best, edges=(-1,)), "the left edge is no answer either", "Look at both ends of the list."),
+        (partial(_best, edges=(0,)), "the right edge is no answer either", "Look at both ends of the list."),
+        (partial(_best, give=lambda rates, losses, place: losses[place]), "that is the loss", "Its rate is wanted."),
+        (partial(_best, give=lambda rates, losses, place: place), "that is its place in the list",
+         "The rate at this place."),
+        (lambda rates, losses: _best(rates, -losses), "that one has the highest loss", "The lowest is wanted."),
+        (lambda rates, losses: _best(rates, losses) if losses.isfinite().all() else NAN,
+         "one failed run hides the others", "Leave it out, or take it as infinite; the others are still a sweep."),
+    ],
+    otherwise="Take what is not finite as infinite, find the lowest, and look whether it stands at an end.",
+)  # fmt: skip
+
+turn(
+    "7.2.c",
+    "The power of a rule",
+    lambda batches, rates: math.log(rates) / math.log(batches),
+    {
+        f"batch x {batches}, rate x {rates:g}": partial(tuple, (batches, rates))
+        for batches, rates in ((16, 16), (16, 1), (16, 2), (4, 8), (9, 3), (16, 0.25))
+    },
+    look=lambda returned, *_: returned,
+    heads=("exponent",),
+    mistakes=[
+        (lambda batches, rates: math.log(batches) / math.log(rates or 1),
+         "upside down: nothing to divide by where the rate stays",
+         "How often does the rate double, while the batch doubles once?"),
+        (lambda batches, rates: rates / batches, "that is a share", "Which power: logarithms."),
+        (lambda batches, rates: math.log(rates / batches), "the logarithm of a quotient",
+         "The quotient of two logarithms."),
+        (lambda batches, rates: math.log(rates) - math.log(batches) + 1, "the logarithms are subtracted",
+         "How many times the one fits into the other: divide."),
+        (lambda batches, rates: math.log2(rates), "how often the rate doubles",
+         "While the batch doubles *once*: it doubles more often."),
+        (lambda batches, rates: math.log2(rates) / 4, "right for 16 times the batch only",
+         "How often does the batch double?"),
+        (lambda batches, rates: math.log(rates), "the batch is not in it", "The quotient of two logarithms."),
+    ],
+    otherwise="The logarithm of the one, divided by that of the other.",
+)  # fmt: skip

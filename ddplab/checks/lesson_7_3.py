@@ -1,12 +1,13 @@
 """Checks of lesson 7.3, Measuring scaling."""
 
-import operator
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import expect, kind, needs_function, number
+from ddplab.checks.common import expect, needs_function, number
+from ddplab.checks.turns import turn
 from ddplab.course.timeline import Row, exposed, hidden, length
 
 Spans = list[tuple[float, float]]
@@ -81,49 +82,7 @@ def _compare_exposed(exposed_time: Callable[..., Any], messages: Spans, work: Sp
     raise NotYet(f"`{call}` is {answer:g}, and it should be {wanted:g}", hint)
 
 
-def _parts(data: float, forward: float, backward: float, exposed: float, between: float) -> dict[str, float]:
-    return dict(data=data, forward=forward, backward=backward, exposed=exposed, between=between)
-
-
-SUSPECTS = [  # where the slow rank is slow, the parts, and its number
-    ("slow to read", [_parts(3, 10, 20, 62, 1), _parts(60, 11, 19, 5, 1)], 1),
-    ("slow in forward", [_parts(3, 80, 20, 2, 1), _parts(3, 9, 20, 73, 1), _parts(4, 9, 19, 73, 1)], 0),
-    ("busy between the phases", [_parts(3, 10, 30, 56, 1), _parts(3, 10, 21, 65, 1), _parts(3, 9, 20, 7, 61)], 2),
-    ("a little slow everywhere", [_parts(40, 10, 20, 30, 0), _parts(20, 30, 45, 5, 0), _parts(3, 9, 60, 28, 0)], 1),
-]
-
-
-@exercise("7.3.3", "Who is slow?")
-def who_is_slow(slow_rank: Callable[..., Any]) -> None:
-    """`slow_rank(ranks)` must find the rank that waits least, wherever its time goes."""
-    needs_function("slow_rank", slow_rank)
-    for where, ranks, wanted in SUSPECTS:
-        answer = slow_rank([dict(parts) for parts in ranks])
-        case = f"with a rank that is {where},"
-        try:
-            rank = operator.index(answer)  # a whole number of Python's, NumPy's or torch's
-        except TypeError:
-            rank = None
-        if isinstance(answer, bool) or rank is None:
-            hint = "0 is the first rank. Is there a `return`?"
-            raise NotYet(f"`slow_rank` gives {kind(answer)}, not the number of a rank", hint)
-        answer = rank
-        if answer == wanted:
-            continue
-        if not 0 <= answer < len(ranks):
-            raise NotYet(f"`slow_rank` gives {answer}, and there are {len(ranks)} ranks", "The first one is rank 0.")
-        if ranks[answer]["exposed"] == max(parts["exposed"] for parts in ranks):
-            hint = "Waiting for whom? Who is late finds all others there."
-            raise NotYet(f"{case} you name the one that waits most", hint)
-        longest = [
-            name for name in ("data", "forward", "backward") if ranks[answer][name] == max(p[name] for p in ranks)
-        ]
-        seen = f": its {longest[-1]} is the longest" if longest else ""
-        hint = "A long phase alone is no proof. Which entry tells on everybody?"
-        raise NotYet(f"{case} you name rank {answer}{seen}, but others wait longer for rank {wanted}", hint)
-
-
-@exercise("7.3.4", "How many are worth it?")
+@exercise("7.3.3", "How many are worth it?")
 def how_many(most: Callable[..., Any]) -> None:
     """`most(compute, message, efficiency)` must be the largest number of ranks that is efficient enough."""
     needs_function("most", most)
@@ -144,3 +103,177 @@ def how_many(most: Callable[..., Any]) -> None:
         }
         hint = "Try 2 ranks, 3, 4, … as long as they are efficient enough. What is the time of a step on each?"
         expect(call, answer, wanted, known, hint, 1e-6)
+
+
+# your turn
+
+
+def _returned(returned: Any, *_: Any) -> Any:
+    return returned
+
+
+class _Device:
+    """A device whose clock is played: a call of `step` only asks, in 1 ms, and `wait` takes what was asked for."""
+
+    def __init__(self, *costs: int) -> None:
+        self.costs, self.now, self.asked, self.calls = costs, 0, 0, 0
+
+    def step(self) -> None:
+        self.now, self.asked = self.now + 1, self.asked + self.costs[min(self.calls, len(self.costs) - 1)]
+        self.calls += 1
+
+    def wait(self) -> None:
+        self.now, self.asked = self.now + self.asked, 0
+
+    def clock(self) -> int:
+        return self.now
+
+    def given(self, steps: int) -> tuple:
+        return self.step, self.wait, self.clock, steps
+
+
+def _quickest(step: Callable, wait: Callable, clock: Callable, steps: int, first: int = 3, leave: int = 3,
+              of: Callable = min, waits: bool = True) -> float:  # fmt: skip
+    """first: steps more than `steps`. leave: so many times do not count. of: what becomes of the others."""
+    times = []
+    for _ in range(first + steps):
+        start = clock()
+        step()
+        if waits:
+            wait()
+        times.append(clock() - start)
+    return of(times[leave:])
+
+
+turn(
+    "7.3.a",
+    "A stopwatch for a step",
+    _quickest,
+    {
+        "5 steps, now and then busy": lambda: _Device(99, 49, 49, 29, 9, 11, 9, 14).given(5),
+        "4 steps, the first does nothing": lambda: _Device(1, 99, 59, 24, 19, 19, 29).given(4),
+    },
+    look=lambda returned, step, *_: [returned, step.__self__.calls],
+    heads=("quickest", "calls"),
+    mistakes=[
+        (partial(_quickest, waits=False), "only the asking was timed",
+         "`wait()` between `step()` and the second look at the clock."),
+        (partial(_quickest, first=0, leave=0), "the first steps count, and no others were made for them",
+         "3 steps that do not count, and `steps` more."),
+        (partial(_quickest, leave=0), "the first steps count too", "Leave out 3 times."),
+        (partial(_quickest, first=0), "there are 3 steps too few", "3 steps that do not count, and `steps` more."),
+        (partial(_quickest, of=max), "that is the slowest of them", "What disturbs a step can only add: the quickest."),
+        (partial(_quickest, of=lambda times: sum(times) / len(times)), "that is the mean",
+         "What disturbs a step can only add: the quickest."),
+        (partial(_quickest, of=sum), "that is all of them together", "The quickest one."),
+        (partial(_quickest, of=lambda times: times[-1]), "that is the last one", "The quickest of all."),
+    ],
+    otherwise="For each step: look at the clock, `step()`, `wait()`, look again. `min` of all but the first 3.",
+)  # fmt: skip
+
+
+def _efficiency(alone: float, together: float, ranks: int, weak: bool, strong: Callable = lambda a, t, n: a / t / n,
+                kept: Callable = lambda a, t, n: a / t) -> float:  # fmt: skip
+    return (kept if weak else strong)(alone, together, ranks)
+
+
+turn(
+    "7.3.b",
+    "How much of the best",
+    _efficiency,
+    {
+        "strong, 4 ranks, 80 → 20 ms": lambda: (80, 20, 4, False),
+        "strong, 8 ranks, 80 → 20 ms": lambda: (80, 20, 8, False),
+        "strong, 4 ranks, 80 → 80 ms": lambda: (80, 80, 4, False),
+        "weak, 4 ranks, 80 → 80 ms": lambda: (80, 80, 4, True),
+        "weak, 8 ranks, 80 → 160 ms": lambda: (80, 160, 8, True),
+    },
+    look=_returned,
+    heads=("efficiency",),
+    mistakes=[
+        (partial(_efficiency, strong=lambda a, t, n: a / t), "for strong scaling that is the speed-up",
+         "At best it is as large as the number of ranks. What share of that is it?"),
+        (partial(_efficiency, kept=lambda a, t, n: a / t / n), "weak scaling is divided by the ranks too",
+         "There each rank has its own batch: at best the step takes as long as before."),
+        (partial(_efficiency, strong=lambda a, t, n: a / t, kept=lambda a, t, n: n * a / t),
+         "how many times the images a second", "As a share of the best, which is the number of ranks."),
+        (partial(_efficiency, strong=lambda a, t, n: t / a * n, kept=lambda a, t, n: t / a),
+         "upside down", "A longer time must give a smaller number."),
+        (partial(_efficiency, kept=lambda a, t, n: t / a), "for weak scaling upside down",
+         "A longer time must give a smaller number."),
+        (lambda alone, together, ranks, weak: _efficiency(alone, together, ranks, not weak),
+         "strong and weak are swapped", "Weak: every rank keeps its batch."),
+        (lambda alone, together, ranks, weak: _efficiency(alone, together, 4, weak), "right on 4 ranks only",
+         "`ranks` says how many there are."),
+    ],
+    otherwise="The time of a step at best, divided by the time that it took.",
+)  # fmt: skip
+
+turn(
+    "7.3.c",
+    "What Amdahl leaves",
+    lambda share, ranks: 1 / (share + (1 - share) / ranks),
+    {
+        f"{share:.0%} not divided, {ranks} ranks": partial(tuple, (share, ranks))
+        for share, ranks in ((0.0, 8), (1.0, 8), (0.5, 4), (0.2, 8), (0.25, 2))
+    },
+    look=_returned,
+    heads=("speed-up",),
+    mistakes=[
+        (lambda share, ranks: share + (1 - share) / ranks, "that is what is left of the time",
+         "The speed-up is the old time divided by the new one."),
+        (lambda share, ranks: 1 / (share / ranks + 1 - share), "the wrong part is divided",
+         "`share` stays; the rest is divided."),
+        (lambda share, ranks: share + (1 - share) * ranks, "that is for a job that grows with the ranks",
+         "Here the work stays: which time is left?"),
+        (lambda share, ranks: (1 - share) * ranks, "the part that stays is not in it", "It takes its time as before."),
+        (lambda share, ranks: ranks, "the part that stays is not in it, and all is divided",
+         "`share` of the time stays; the rest is divided."),
+        (lambda share, ranks: ranks / (1 + share * ranks), "the part that stays is counted twice",
+         "What is divided is only the rest, 1 - share."),
+        (lambda share, ranks: 1 / (share + (1 - share) / 8), "right on 8 ranks only",
+         "`ranks` says how many there are."),
+    ],
+    otherwise="Take 1 for the time on one rank. Which time is left?",
+)  # fmt: skip
+
+
+def _parts(data: float, forward: float, backward: float, exposed: float, between: float) -> dict[str, float]:
+    return dict(data=data, forward=forward, backward=backward, exposed=exposed, between=between)
+
+
+SUSPECTS = [  # where the slow rank is slow, the parts, and its number
+    ("slow to read", [_parts(3, 10, 20, 62, 1), _parts(60, 11, 19, 5, 1)], 1),
+    ("slow in forward", [_parts(3, 80, 20, 2, 1), _parts(3, 9, 20, 73, 1), _parts(4, 9, 19, 73, 1)], 0),
+    ("busy between the phases", [_parts(3, 10, 30, 56, 1), _parts(3, 10, 21, 65, 1), _parts(3, 9, 20, 7, 61)], 2),
+    ("a little slow everywhere", [_parts(40, 10, 20, 30, 0), _parts(20, 30, 45, 5, 0), _parts(3, 9, 60, 28, 0)], 1),
+]
+
+
+def _most(ranks: list[dict[str, float]], *names: str, pick: Callable = max) -> int:
+    return pick(range(len(ranks)), key=lambda rank: sum(ranks[rank][name] for name in names))
+
+
+turn(
+    "7.3.d",
+    "Who is slow?",
+    lambda ranks: _most(ranks, "exposed", pick=min),
+    {where: partial(tuple, [ranks]) for where, ranks, _ in SUSPECTS},
+    look=_returned,
+    heads=("slow rank",),
+    mistakes=[
+        (lambda ranks: _most(ranks, "exposed"), "you name the one that waits most",
+         "Waiting for whom? Who is late finds all the others there."),
+        (lambda ranks: _most(ranks, "data"), "you name the one with the longest `data`",
+         "A rank may be late in any phase. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks, "backward"), "you name the one with the longest `backward`",
+         "A rank may be late in any phase. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks, "data", "forward", "backward"), "the time between the phases is not looked at",
+         "A rank may be late there too. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks, *ranks[0]), "you name the one with the longest step",
+         "In the long run all take equally long; what differs is what they fill it with."),
+        (lambda ranks: min(parts["exposed"] for parts in ranks), "that is how long it waits", "Which rank is it?"),
+        (lambda ranks: _most(ranks, "exposed", pick=min) + 1, "counted from one", "The first rank is rank 0."),
+    ],
+    otherwise="One entry is enough, and its smallest value.",
+)  # fmt: skip

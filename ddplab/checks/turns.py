@@ -273,7 +273,9 @@ def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: C
 def cells(held: Any) -> list[Any]:
     """Return what somebody holds as a flat list of numbers and words."""
     if isinstance(held, torch.Tensor):
-        held = held.detach().cpu().tolist()
+        held = held.detach().cpu()
+    if hasattr(held, "tolist"):  # NumPy's too
+        held = held.tolist()
     if isinstance(held, Mapping):
         held = list(held.values())
     if isinstance(held, list | tuple):

@@ -3,49 +3,22 @@
 import math
 from functools import partial
 
+import numpy as np
+import torch
 import torch.nn.functional as F
 
-# 7.1.2: the schedule
+# 7.1.1: the loop
 
 
-def rate(update, total, warm, peak):
-    if update < warm:
-        return peak * (update + 1) / warm
-    return peak * half_cosine((update - warm) / (total - warm))
-
-
-def half_cosine(progress):
-    return (1 + math.cos(math.pi * min(1, progress))) / 2
-
-
-def begins_at_zero(update, total, warm, peak):
-    return peak * update / warm if update < warm else rate(update, total, warm, peak)
-
-
-def divides_by_zero(update, total, warm, peak):
-    return min(peak * (update + 1) / warm, rate(update, total, warm, peak))
-
-
-AFTER_THE_WARM_UP = {
-    "climbs back": lambda n, total, warm: (1 + math.cos(math.pi * (n - warm) / (total - warm))) / 2,
-    "cosine from the start": lambda n, total, warm: half_cosine(n / total),
-    "cosine too long": lambda n, total, warm: half_cosine((n - warm) / total),
-    "a whole wave": lambda n, total, warm: (1 + math.cos(2 * math.pi * min(1, (n - warm) / (total - warm)))) / 2,
-    "below zero": lambda n, total, warm: math.cos(math.pi * min(1, (n - warm) / (total - warm))),
-    "a line": lambda n, total, warm: max(0, 1 - (n - warm) / (total - warm)),
-}
-
-
-def goes_on(update, total, warm, peak, how):
-    return rate(update, total, warm, peak) if update < warm else peak * AFTER_THE_WARM_UP[how](update, total, warm)
-
-
-# 7.1.3: the loop
-
-
-def fit(model, loader, optimizer, scheduler, epochs, each=1, per_epoch=0, early=False, zero=True, update=True):
+def fit(
+    model, loader, optimizer, epochs, share,
+    each=1, per_epoch=0, early=False, zero=True, update=True, total=15, anew=False,
+):  # fmt: skip
     """The loop, with one thing done otherwise at a time."""
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: share(update, total))
     for _ in range(epochs):
+        if anew:
+            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: share(update, total), last_epoch=-1)
         for x, y in loader:
             if zero:
                 optimizer.zero_grad()
@@ -60,29 +33,59 @@ def fit(model, loader, optimizer, scheduler, epochs, each=1, per_epoch=0, early=
             scheduler.step()
 
 
-def one_epoch(model, loader, optimizer, scheduler, epochs):
-    fit(model, loader, optimizer, scheduler, 1)
+def by_hand(model, loader, optimizer, epochs, share):
+    total, peak = epochs * len(loader), optimizer.param_groups[0]["lr"]
+    for update, (x, y) in enumerate(loader * epochs):
+        optimizer.param_groups[0]["lr"] = peak * share(update, total)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def one_epoch(model, loader, optimizer, epochs, share):
+    fit(model, loader, optimizer, 1, share)
+
+
+def no_schedule(model, loader, optimizer, epochs, share):
+    fit(model, loader, optimizer, epochs, lambda update, total: 1.0)
+
+
+# your turn
+
+
+def two_returns(size, lr, ranks, keep):
+    return (size / ranks, lr) if keep else [size, lr * ranks]
+
+
+def by_factor(size, lr, ranks, keep):
+    factor = 1 if keep else ranks
+    return torch.tensor([size * factor / ranks, lr * factor])
+
+
+def by_whole_numbers(images, epochs, size, ranks):
+    return epochs * -(-images // (size * ranks))
+
+
+def by_the_sampler(images, epochs, size, ranks):
+    mine = math.ceil(images / ranks)
+    return sum(len(range(0, mine, size)) for _ in range(epochs))
+
+
+def with_numpy(update, total, warm):
+    if update < warm:
+        return np.linspace(1 / warm, 1, warm)[update]
+    return np.cos(np.pi / 2 * (update - warm) / (total - warm)) ** 2
+
+
+def by_a_tensor(update, total, warm):
+    fall = (1 + torch.cos(torch.tensor(math.pi * (update - warm) / (total - warm)))) / 2
+    return fall if update >= warm else torch.tensor((1 + update) / warm)
 
 
 ANSWERS = {
-    "7.1.1": {"correct": (2940, 0.8, 147, 2793)},
-    "7.1.2": {
-        "correct": rate,
-        "wrong": [
-            (partial(goes_on, how="climbs back"), ["the run has ended", "climbs back"]),
-            (begins_at_zero, ["update 0 has the rate 0", "the first update is wasted"]),
-            (lambda update, total, warm, peak: rate(update, total, warm, 1.0), ["peak=0.4", "the peak is not in it"]),
-            (partial(goes_on, how="cosine from the start"), ["the cosine began at update 0"]),
-            (partial(goes_on, how="cosine too long"), ["the cosine is too long"]),
-            (partial(goes_on, how="a whole wave"), ["down half-way"]),
-            (partial(goes_on, how="below zero"), ["becomes negative"]),
-            (divides_by_zero, ["ZeroDivisionError", "divides_by_zero"]),
-            (partial(goes_on, how="a line"), ["after the warm-up"]),
-            (lambda *given: print(rate(*given)), ["gives nothing"]),
-        ],
-    },
-    "7.1.3": {
+    "7.1.1": {
         "correct": fit,
+        "accepted": [by_hand],
         "wrong": [
             (partial(fit, each=0), ["every update had the first rate"]),
             (partial(fit, each=0, per_epoch=1), ["once an epoch"]),
@@ -90,8 +93,14 @@ ANSWERS = {
             (partial(fit, each=2), ["every other rate was skipped"]),
             (partial(fit, per_epoch=1), ["0, 1, 2, 3, 4, 6, 7"]),
             (partial(fit, zero=False), ["weights come out otherwise"]),
+            (partial(fit, total=3), ["of a run of 3 updates, and it has 15"]),
+            (partial(fit, anew=True), ["begins anew in every epoch"]),
+            (no_schedule, ["nobody asked `share`"]),
             (one_epoch, ["made 5 updates, not 15"]),
             (partial(fit, update=False), ["the optimiser never stepped"]),
         ],
     },
+    "7.1.a": {"accepted": [two_returns, by_factor]},
+    "7.1.b": {"accepted": [by_whole_numbers, by_the_sampler]},
+    "7.1.c": {"accepted": [with_numpy, by_a_tensor], "wrong": [(lambda *it: 0.3, ["update 0 has 0.3 as share"])]},
 }

@@ -32,37 +32,46 @@ def the_ends(batches, rates):
     return math.log(rates[-1] / rates[0]) / math.log(batches[-1] / batches[0])
 
 
-# 7.2.2: the best rate
+# your turn
 
 
-def best_rate(rates, losses):
-    losses = [loss if math.isfinite(loss) else math.inf for loss in losses]
+def by_hand(optimizer, weights, rate):
+    old = [weight.data.clone() for weight in weights]
+    optimizer.step()
+    with torch.no_grad():
+        for weight, before in zip(weights, old, strict=True):
+            weight.sub_((1 - rate) * (weight - before))
+
+
+def with_the_rate_in_the_optimiser(optimizer, weights, rate):
+    start, end = [weight.detach().clone() for weight in weights], []
+    for run, own in enumerate(rate.flatten()):
+        for weight, was in zip(weights, start, strict=True):
+            weight.data.copy_(was)
+        optimizer.state.clear()
+        optimizer.param_groups[0]["lr"] = own.item()
+        optimizer.step()
+        end.append([weight.detach()[run].clone() for weight in weights])
+    for weight, runs in zip(weights, zip(*end, strict=True), strict=True):
+        weight.data = torch.stack(runs)
+
+
+def in_place(optimizer, weights, rate):
+    optimizer.step()
+    for weight in weights:
+        weight *= rate
+
+
+def in_lists(rates, losses):
+    losses = [loss.item() if loss.isfinite() else math.inf for loss in losses]
     place = losses.index(min(losses))
-    return rates[place] if 0 < place < len(rates) - 1 and losses[place] < math.inf else None
-
-
-def refuses_nan(rates, losses):
-    return None if any(math.isnan(loss) for loss in losses) else best_rate(rates, losses)
-
-
-def plain_min(rates, losses):
-    place = losses.index(min(losses))
-    return rates[place] if 0 < place < len(rates) - 1 and math.isfinite(losses[place]) else None
+    return rates[place] if 0 < place < len(rates) - 1 else None
 
 
 def only_those_that_ran(rates, losses):
-    ran = {rate: loss for rate, loss in zip(rates, losses, strict=True) if math.isfinite(loss)}
+    ran = {rate.item(): loss for rate, loss in zip(rates, losses, strict=True) if loss.isfinite()}
     rate = min(ran, key=ran.get) if ran else rates[0]
-    return None if rate in (rates[0], rates[-1]) else rate
-
-
-def right_edge_only(rates, losses):
-    place = int(np.nanargmin(losses))
-    return rates[place] if place < len(rates) - 1 else None
-
-
-def best_of_the_failed(rates, losses):
-    return best_rate(rates, losses) if any(map(math.isfinite, losses)) else rates[1]
+    return math.nan if rate in (rates[0], rates[-1]) else rate
 
 
 ANSWERS = {
@@ -80,19 +89,12 @@ ANSWERS = {
             (0.5, ["not a function"]),
         ],
     },
-    "7.2.2": {
-        "correct": best_rate,
-        "accepted": [only_those_that_ran],
-        "wrong": [
-            (plain_min, ["[nan, 0.5, 0.3, 0.6, 0.9]", "one failed run hides the others"]),
-            (lambda rates, losses: rates[np.nanargmin(losses)], ["at the right edge"]),
-            (lambda rates, losses: rates[int(torch.tensor(losses).argmin())], ["a nan is lower than nothing"]),
-            (refuses_nan, ["one failed run hides the others"]),
-            (lambda rates, losses: min(losses), ["that is the loss"]),
-            (lambda rates, losses: losses.index(min(losses)), ["its place in the list"]),
-            (lambda rates, losses: rates[losses.index(max(losses))], ["the highest loss"]),
-            (right_edge_only, ["at the left edge"]),
-            (best_of_the_failed, ["all of these runs failed"]),
-        ],
+    "7.2.a": {
+        "accepted": [by_hand, with_the_rate_in_the_optimiser],
+        "wrong": [(in_place, ["SGD raised RuntimeError"])],
+    },
+    "7.2.b": {"accepted": [in_lists, only_those_that_ran]},
+    "7.2.c": {
+        "accepted": [lambda batches, rates: math.log(rates, batches), lambda *it: np.log2(it[1]) / np.log2(it[0])]
     },
 }

@@ -75,35 +75,7 @@ def as_list(messages, work):
     return [m for m in messages if not any(overlap(m, piece) for piece in work)]
 
 
-# 7.3.3: who is slow?
-
-
-def longest(name):
-    return lambda ranks: max(range(len(ranks)), key=lambda rank: ranks[rank][name])
-
-
-def slow_rank(ranks):
-    return min(range(len(ranks)), key=lambda rank: ranks[rank]["exposed"])
-
-
-def by_numpy(ranks):
-    return np.argmin([parts["exposed"] for parts in ranks])
-
-
-def by_torch(ranks):
-    return torch.tensor([parts["exposed"] for parts in ranks]).argmin()
-
-
-def busiest(ranks):
-    busy = [sum(parts.values()) - parts["exposed"] for parts in ranks]
-    return busy.index(max(busy))
-
-
-def the_whole(ranks):
-    return max(range(len(ranks)), key=lambda rank: sum(ranks[rank].values()))
-
-
-# 7.3.4: how many are worth it?
+# 7.3.3: how many are worth it?
 
 
 def exactly(compute, message, efficiency):
@@ -126,6 +98,52 @@ def speedup_for_efficiency(compute, message, efficiency):
     while ranks < 1000 and compute / (compute / (ranks + 1) + message) >= efficiency:
         ranks += 1
     return ranks
+
+
+# your turn
+
+
+def warms_up_apart(step, wait, clock, steps):
+    for _ in range(3):
+        step()
+        wait()
+    best = math.inf
+    for _ in range(steps):
+        before = clock()
+        step(), wait()
+        best = min(best, clock() - before)
+    return best
+
+
+def by_sorting(step, wait, clock, steps):
+    times = [timed(step, wait, clock) for _ in range(steps + 3)]
+    return sorted(times[-steps:])[0]
+
+
+def timed(step, wait, clock):
+    wait()
+    begin = clock()
+    step()
+    wait()
+    return clock() - begin
+
+
+def by_the_best(alone, together, ranks, weak):
+    at_best = alone if weak else alone / ranks
+    return at_best / together
+
+
+def by_images(alone, together, ranks, weak):
+    images = torch.tensor(ranks if weak else 1.0)
+    return images * alone / together / ranks
+
+
+def by_numpy(ranks):
+    return np.argmin([parts["exposed"] for parts in ranks])
+
+
+def by_torch(ranks):
+    return torch.tensor([parts["exposed"] for parts in ranks]).argmin()
 
 
 ANSWERS = {
@@ -161,20 +179,6 @@ ANSWERS = {
         ],
     },
     "7.3.3": {
-        "correct": slow_rank,
-        "accepted": [busiest, by_numpy, by_torch],
-        "wrong": [
-            (longest("exposed"), ["slow to read", "waits most"]),
-            (longest("data"), ["slow in forward,", "waits most"]),
-            (longest("backward"), ["waits most"]),
-            (longest("forward"), ["between the phases"]),
-            (the_whole, ["waits most"]),
-            (lambda ranks: min(ranks, key=lambda parts: parts["exposed"]), ["gives a dict"]),
-            (lambda ranks: slow_rank(ranks) + 1, ["there are 2 ranks"]),
-            (lambda ranks: None, ["gives nothing"]),
-        ],
-    },
-    "7.3.4": {
         "correct": most,
         "accepted": [by_trying],
         "wrong": [
@@ -188,4 +192,13 @@ ANSWERS = {
             (lambda *args: None, ["gives nothing"]),
         ],
     },
+    "7.3.a": {"accepted": [warms_up_apart, by_sorting]},
+    "7.3.b": {"accepted": [by_the_best, by_images]},
+    "7.3.c": {
+        "accepted": [
+            lambda share, n: n / (share * n + 1 - share),
+            lambda share, n: 100 / (100 * share + 100 * (1 - share) / n),
+        ]
+    },
+    "7.3.d": {"accepted": [by_numpy, by_torch]},
 }
