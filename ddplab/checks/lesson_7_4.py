@@ -1,73 +1,169 @@
 """Checks of lesson 7.4, What a step costs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, needs_function, number, numbers, same_seconds
+from ddplab.checks.common import kind, needs_function, number
+from ddplab.checks.turns import turn
 from ddplab.course.plan import Link, ring
 
-# Eight ranks, 100 MB, alpha 10 microseconds, 10 GB/s; 100 ms of compute, nothing hidden.
-numbers(
-    "7.4.1",
-    "One all-reduce on paper",
-    Number("turns", 14, "2(N - 1), for N = 8.").with_mistakes(
-        (7, "that is half of them", "In 7 turns the pieces are added up. Then they go round once more."),
-        (16, "two too many", "A piece that has gone round 8 ranks passes 7 connections."),
-        (8, "that is the number of ranks", "2(N - 1), for N = 8."),
-    ),
-    Number("megabytes", 175, "14 turns, an eighth of 100 MB in each.").with_mistakes(
-        (100, "that is the vector itself", "14 turns, an eighth of the vector in each."),
-        (12.5, "that is what one turn sends", "And how many turns are there?"),
-        (1400, "that would be the whole vector in each turn", "Each turn sends a piece, an eighth of it."),
-        (87.5, "that is half", "Adding up and handing round: 7 turns each."),
-        (200, "nearly: that is the limit for very many ranks", "2(N - 1)/N, for N = 8."),
-    ),
-    Number(
-        "milliseconds",
-        17.64,
-        "alpha for each turn, and 175 MB at 10 GB/s, that is 10 MB in a millisecond.",
-        within=1e-4,
-    ).with_mistakes(
-        (17.5, "the bytes alone", "14 messages cost alpha each: 10 microseconds are 0.01 ms."),
-        (10.14, "with the bytes of the vector", "Each rank sends the megabytes that you have just calculated."),
-        (17.51, "with a single alpha", "Each of the 14 turns costs one."),
-        (31.5, "alpha is a hundred times too large", "10 microseconds are 0.01 ms."),
-        (0.01764, "that is in seconds", "1 s is 1,000 ms."),
-    ),
-    Number("efficiency", 100 / 117.64, "The compute, divided by compute and communication.", within=5e-3).with_mistakes(
-        (0.1764, "that is the communication, as a part of the compute", "Compute, as a part of the whole step."),
-        (17.64 / 117.64, "that is the part that is lost", "The part that remains."),
-        (1.1764, "the wrong way round", "Below 1: the step takes longer than its compute."),
-        (85, "that is in percent", "As a part of 1."),
-    ),
-)
+SIZES = (2**12, 2**18, 2**23)
 
 
-@exercise("7.4.2", "A ring, timed")
-def ring_timed(ring_seconds: Callable[..., Any]) -> None:
-    """`ring_seconds(size, ranks, alpha, bandwidth)`: turns and bytes."""
-    needs_function("ring_seconds", ring_seconds)
-    alone = number("ring_seconds", ring_seconds(1e6, 1, 1e-3, 1e9))
-    if abs(alone) > 1e-12:
-        raise NotYet(f"for 1 rank you get {alone:g} s", "One rank sends nothing to anybody: N - 1 is 0.")
-    for ranks in (2, 5, 64):
-        same_seconds(
-            f"for {ranks} ranks",
-            number("ring_seconds", ring_seconds(1e6, ranks, 1e-3, 1e9)),
-            ring(1e6, ranks, Link("", 1e-3, 1e9)),
-            {
-                1e-3 + 2 * (ranks - 1) / ranks * 1e-3: ("alpha is there once", "Each of the 2(N - 1) turns costs it."),
-                2 * (ranks - 1) * 1e-3 + 1e-3: (
-                    "the bytes are those of the vector",
-                    "Each rank sends 2(N - 1)/N of it.",
-                ),
-                2 * (ranks - 1) / ranks * 1e-3: ("the bytes alone", "Add alpha for every turn."),
-                2 * (ranks - 1) * 2e-3: (
-                    "every turn sends the whole vector",
-                    "A turn sends one piece, and there are as many pieces as ranks.",
-                ),
-                (ranks - 1) * 1e-3 + (ranks - 1) / ranks * 1e-3: ("half of the turns", "Adding up, and handing round."),
-            },
-            "alpha for each of 2(N - 1) turns, and 2(N - 1)/N of the bytes over the bandwidth.",
-        )
+@exercise("7.4.1", "Two numbers from timings")
+def two_numbers(two_numbers: Callable[..., Any]) -> None:
+    """`two_numbers(timings)`: the alpha and the bandwidth that timings (ranks, bytes, seconds) come from."""
+    needs_function("two_numbers", two_numbers)
+    for alpha, bandwidth, worlds in ((1e-5, 1e9, (2,)), (2e-4, 5e9, (4,)), (5e-5, 2e9, (2, 4, 8))):
+        link = Link("", alpha, bandwidth)
+        timings = [(ranks, size, ring(size, ranks, link)) for ranks in worlds for size in SIZES]
+        got = two_numbers(list(timings))
+        try:
+            first, second = (number("two_numbers", it) for it in got)
+        except (TypeError, ValueError):
+            hint = "Two numbers: alpha, bandwidth. Is there a `return`?"
+            raise NotYet(f"`two_numbers` gives {kind(got)}, not two numbers", hint) from None
+        _judge_two(first, second, alpha, bandwidth, timings, f"on {' and '.join(map(str, worlds))} ranks")
+
+
+def _judge_two(first: float, second: float, alpha: float, bandwidth: float, timings: list, where: str) -> None:
+    def near(value: float, wanted: float, within: float = 1e-3) -> bool:
+        return abs(value - wanted) <= within * wanted
+
+    if near(first, alpha) and near(second, bandwidth):
+        return
+    ranks, _, shortest = timings[0]
+    if near(first, bandwidth) and near(second, alpha):
+        raise NotYet(f"{where}, the two numbers are swapped", "alpha first.")
+    if near(second, 1 / bandwidth):
+        raise NotYet(f"{where}, the second number is the seconds of a byte", "The bandwidth is the bytes of a second.")
+    if near(first, 2 * (ranks - 1) * alpha, 0.01):
+        raise NotYet(f"{where}, your alpha is that of all turns together", "A ring takes 2(N - 1) turns.")
+    if near(first, shortest) or near(first, shortest / 2 / (ranks - 1)):
+        hint = "Its bytes take time too. Two rows make two equations."
+        raise NotYet(f"{where}, your alpha is the time of the smallest message", hint)
+    if near(first, alpha) and near(second, bandwidth / (2 * (ranks - 1) / ranks), 0.01):
+        hint = "Each rank sends 2(N - 1)/N of them."
+        raise NotYet(f"{where}, the bytes of your bandwidth are those of the vector", hint)
+    raise NotYet(
+        f"{where}, you get {first:.4g} s and {second:.4g} bytes a second; it is {alpha:g} and {bandwidth:g}",
+        "Put your two numbers into the equation of a row: do its seconds come out?",
+    )
+
+
+# your turn
+
+
+def _returned(returned: Any, *_: Any) -> Any:
+    return returned
+
+
+def _ring(size: float, ranks: int, turns: Callable = lambda n: 2 * (n - 1), sent: Callable | None = None) -> tuple:
+    return turns(ranks), (sent or (lambda s, n: 2 * (n - 1) * s / n))(size, ranks)
+
+
+turn(
+    "7.4.a",
+    "Any ring",
+    _ring,
+    {
+        f"{size:,} bytes, {ranks} rank{'s' * (ranks > 1)}": partial(tuple, (size, ranks))
+        for size, ranks in ((1000, 2), (1000, 4), (6400, 64), (800, 8), (500, 1))
+    },
+    look=_returned,
+    heads=("turns", "bytes sent"),
+    mistakes=[
+        (partial(_ring, turns=lambda n: n - 1, sent=lambda s, n: (n - 1) * s / n), "that is the first half of the ring",
+         "The pieces are added up on their way round; then the sums go round as well."),
+        (partial(_ring, turns=lambda n: n - 1), "the turns are those of the first half",
+         "The pieces are added up on their way round; then the sums go round as well."),
+        (partial(_ring, turns=lambda n: 2 * n, sent=lambda s, n: 2 * s), "a turn too many in each half",
+         "A piece that has gone round N ranks passes N - 1 connections."),
+        (partial(_ring, sent=lambda s, n: 2 * s), "twice the vector is the limit, for very many ranks",
+         "How large is the piece of one turn, and how many turns are there?"),
+        (partial(_ring, sent=lambda s, n: 2 * (n - 1) * s), "the whole vector is sent in each turn",
+         "A turn sends one piece, and there are as many pieces as ranks."),
+        (partial(_ring, sent=lambda s, n: s / n), "that is one turn", "And how many turns are there?"),
+        (partial(_ring, sent=lambda s, n: s), "that is the vector itself",
+         "How large is the piece of one turn, and how many turns are there?"),
+        (lambda size, ranks: _ring(size, 4), "right on 4 ranks only", "`ranks` says how many there are."),
+    ],
+    otherwise="Two halves of N - 1 turns, and one of N pieces in each turn.",
+)  # fmt: skip
+
+
+def _seconds(size: float, ranks: int, alpha: float, bandwidth: float, alphas: Callable = lambda n: 2 * (n - 1),
+             vectors: Callable = lambda n: 2 * (n - 1) / n) -> float:  # fmt: skip
+    return alphas(ranks) * alpha + vectors(ranks) * size / bandwidth
+
+
+turn(
+    "7.4.b",
+    "The time of a ring",
+    _seconds,
+    {
+        "4 ranks, 1000 bytes, alpha 1, 100 bytes/s": lambda: (1000, 4, 1.0, 100.0),
+        "the same, alpha 0": lambda: (1000, 4, 0.0, 100.0),
+        "the same, 0 bytes": lambda: (0, 4, 1.0, 100.0),
+        "8 ranks, 800 bytes, alpha 0.5, 100 bytes/s": lambda: (800, 8, 0.5, 100.0),
+        "1 rank, 1000 bytes": lambda: (1000, 1, 1.0, 100.0),
+    },
+    look=_returned,
+    heads=("seconds",),
+    mistakes=[
+        (partial(_seconds, alphas=lambda n: 1), "alpha is there once", "Each turn is a message, and costs one."),
+        (partial(_seconds, alphas=lambda n: n - 1, vectors=lambda n: (n - 1) / n), "that is half of the turns",
+         "Adding up, and handing round."),
+        (partial(_seconds, vectors=lambda n: 1), "the bytes are those of the vector",
+         "Each rank sends more than its vector: see the last turn."),
+        (partial(_seconds, vectors=lambda n: 2 * (n - 1)), "every turn sends the whole vector",
+         "A turn sends one piece."),
+        (partial(_seconds, alphas=lambda n: 0), "the bytes alone", "Add alpha for every turn."),
+        (partial(_seconds, vectors=lambda n: 0), "alpha alone", "The bytes take their time as well."),
+        (lambda size, ranks, alpha, bandwidth: _seconds(size, ranks, alpha, 1 / bandwidth),
+         "the bytes are multiplied by the bandwidth", "So many bytes pass in a second: divide."),
+        (lambda size, ranks, alpha, bandwidth: ranks * _seconds(size, ranks, alpha, bandwidth),
+         "the time of one rank after another", "In a turn all ranks send at once."),
+    ],
+    otherwise="alpha for each turn, and the bytes that a rank sends over the bandwidth.",
+)  # fmt: skip
+
+
+def _step(compute: float, buckets: Sequence[float], room: float,
+          exposed: Callable = lambda b, r: max(sum(b) - r, b[-1])) -> float:  # fmt: skip
+    return compute + exposed(buckets, room)
+
+
+turn(
+    "7.4.c",
+    "What hiding leaves",
+    _step,
+    {
+        "compute 100, buckets 10 10 10, room 60": lambda: (100, [10, 10, 10], 60),
+        "compute 100, buckets 40 40 40, room 60": lambda: (100, [40, 40, 40], 60),
+        "compute 100, buckets 30 30 5, room 60": lambda: (100, [30, 30, 5], 60),
+        "compute 100, buckets 40 40, room 0": lambda: (100, [40, 40], 0),
+        "compute 100, buckets 2 2 8, room 60": lambda: (100, [2, 2, 8], 60),
+    },
+    look=_returned,
+    heads=("step",),
+    mistakes=[
+        (partial(_step, exposed=lambda b, r: sum(b)), "nothing is hidden", "While the backward pass computes, `room`."),
+        (partial(_step, exposed=lambda b, r: max(sum(b) - r, 0)), "the last bucket is hidden too",
+         "It is ready only when nothing is left to compute."),
+        (partial(_step, exposed=lambda b, r: sum(b) - r), "messages that are quick make the compute shorter",
+         "No time that is exposed is negative; and the last bucket is exposed in any case."),
+        (partial(_step, exposed=lambda b, r: b[-1]), "all but the last bucket are hidden, however long they take",
+         "No more hides than `room`."),
+        (partial(_step, exposed=lambda b, r: max(sum(b) - r, 0) + b[-1]), "the last bucket is there twice",
+         "It is one of `buckets`, too."),
+        (partial(_step, exposed=lambda b, r: max(sum(b) - r, b[0])), "you leave the first bucket over",
+         "Which one is ready when nothing is left to compute?"),
+        (lambda compute, buckets, room: max(compute, sum(buckets)), "all of the step can hide messages",
+         "The first gradients are there only when the backward pass has begun: `room`."),
+        (lambda compute, buckets, room: _step(0, buckets, room), "that is what is exposed", "The compute comes first."),
+    ],
+    otherwise="What does not fit into `room` is exposed, and at least the last bucket.",
+)  # fmt: skip

@@ -1,40 +1,92 @@
 """Answers to the exercises of lesson 7.4: the right ones, the blanks, and mistakes that people make."""
 
-# 7.4.2: a ring, timed
+import numpy as np
+import torch
+
+# 7.4.1: two numbers from timings
 
 
-def ring_seconds(size, ranks, alpha, bandwidth):
+def two_numbers(timings):
+    ranks, size, seconds = torch.tensor(timings, dtype=torch.float64).T
+    rows = torch.stack([2 * (ranks - 1), 2 * (ranks - 1) / ranks * size], dim=1)
+    alpha, per_byte = torch.linalg.lstsq(rows, seconds[:, None]).solution.flatten()
+    return alpha, 1 / per_byte
+
+
+def by_two_rows(timings):
+    (ranks, small, quick), (same, large, slow) = timings[0], next(it for it in timings[::-1] if it[0] == timings[0][0])
+    assert ranks == same
+    bandwidth = 2 * (ranks - 1) / ranks * (large - small) / (slow - quick)
+    return (quick - 2 * (ranks - 1) / ranks * small / bandwidth) / 2 / (ranks - 1), bandwidth
+
+
+def by_numpy(timings):
+    rows = [[1, size / ranks] for ranks, size, _ in timings]
+    alpha, per_byte = np.linalg.lstsq(np.array(rows), [t / 2 / (n - 1) for n, _, t in timings], rcond=None)[0]
+    return [alpha, 1 / per_byte]
+
+
+def with_line(timings, alpha=lambda a, n: a, bandwidth=lambda b, n: b):
+    """Two right numbers, with one thing done otherwise; the ranks are those of the first row."""
+    a, b = by_two_rows(timings)
+    return alpha(a, timings[0][0]), bandwidth(b, timings[0][0])
+
+
+def of_all_turns(timings):
+    return with_line(timings, alpha=lambda a, n: 2 * (n - 1) * a)
+
+
+def of_the_vector(timings):
+    return with_line(timings, bandwidth=lambda b, n: b / (2 * (n - 1) / n))
+
+
+# your turn
+
+
+def piece_by_piece(size, ranks):
+    piece, turns = size / ranks, 2 * ranks - 2
+    return torch.tensor([turns, turns * piece])
+
+
+def in_halves(size, ranks):
+    half = ranks - 1
+    return [half + half, half * size / ranks + half * size / ranks]
+
+
+def turn_by_turn(size, ranks, alpha, bandwidth):
+    return sum(alpha + size / ranks / bandwidth for _ in range(2 * (ranks - 1)))
+
+
+def by_the_formula(size, ranks, alpha, bandwidth):
     return 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * size / bandwidth
 
 
-def only_bytes(size, ranks, alpha, bandwidth):
-    return ring_seconds(size, ranks, 0, bandwidth)
+def the_last_apart(compute, buckets, room):
+    *others, last = buckets
+    return compute + max(sum(others) - room, 0) + last
 
 
-def one_alpha(size, ranks, alpha, bandwidth):
-    return (alpha if ranks > 1 else 0) + only_bytes(size, ranks, alpha, bandwidth)
-
-
-def whole_vector(size, ranks, alpha, bandwidth):
-    return 2 * (ranks - 1) * (alpha + size / bandwidth)
-
-
-def never_nothing(size, ranks, alpha, bandwidth):
-    return 2 * ranks * alpha + 2 * size / bandwidth
+def by_steps(compute, buckets, room):
+    over = torch.tensor(buckets, dtype=torch.float64).sum() - room
+    return compute + over.clamp(min=buckets[-1])
 
 
 ANSWERS = {
-    "7.4.1": {"correct": (14, 175, 17.64, 0.85)},
-    "7.4.2": {
-        "correct": ring_seconds,
+    "7.4.1": {
+        "correct": two_numbers,
+        "accepted": [by_two_rows, by_numpy],
         "wrong": [
-            (one_alpha, ["for 2 ranks", "alpha is there once"]),
-            (whole_vector, ["for 2 ranks", "the whole vector"]),
-            (only_bytes, ["for 2 ranks", "the bytes alone"]),
-            (lambda *given: ring_seconds(*given) / 2, ["for 2 ranks", "half of the turns"]),
-            (never_nothing, ["for 1 rank you get"]),
-            (lambda *given: None, ["nothing, not a number"]),
-            (17.64, ["`ring_seconds` is 17.64, not a function"]),
+            (of_all_turns, ["on 2 ranks", "that of all turns together"]),
+            (of_the_vector, ["on 4 ranks", "those of the vector"]),
+            (lambda timings: by_two_rows(timings)[::-1], ["swapped"]),
+            (lambda timings: (by_two_rows(timings)[0], 1 / by_two_rows(timings)[1]), ["the seconds of a byte"]),
+            (lambda timings: (timings[0][2], by_two_rows(timings)[1]), ["the time of the smallest message"]),
+            (lambda timings: (1e-3, 1e9), ["it is 1e-05 and 1e+09"]),
+            (lambda timings: print(timings), ["gives nothing"]),
+            (3, ["not a function"]),
         ],
     },
+    "7.4.a": {"accepted": [piece_by_piece, in_halves]},
+    "7.4.b": {"accepted": [turn_by_turn, by_the_formula]},
+    "7.4.c": {"accepted": [the_last_apart, by_steps]},
 }
