@@ -1,10 +1,13 @@
 """Checks of lesson 7.5, Planning."""
 
 from collections.abc import Callable
+from functools import partial
+from math import log, log2, sqrt
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, number, same_seconds
+from ddplab.checks.turns import turn
 from ddplab.course.plan import Link, hierarchical, ring
 
 
@@ -80,3 +83,145 @@ def fewest(fewest_gpus: Callable[..., Any]) -> None:
                 "In one step all GPUs together see gpus * batch samples. A day has 86,400 seconds.",
             )
         raise NotYet(f"{where}, you get {found}, and {right} GPUs are enough", "The smallest count, not the first.")
+
+
+# your turn
+
+
+def _returned(returned: Any, *_: Any) -> Any:
+    return returned
+
+
+def _step(
+    compute: float, size: float, ranks: int, alpha: float, bandwidth: float,
+    late: Callable = lambda n: sqrt(2 * log(n)), turns: Callable = lambda n: 2 * (n - 1),
+    share: Callable = lambda n: 2 * (n - 1) / n,
+    exposed: Callable = lambda one, room: max(4 * one - room, one), buckets: int = 4, in_room: float = 1.0,
+) -> float:  # fmt: skip
+    """A step by hand, with one thing done otherwise: in_room is the part of the waiting that makes room."""
+    waiting = 0.02 * late(ranks) * compute
+    one = turns(ranks) * alpha + share(ranks) * size / buckets / bandwidth
+    return compute + waiting + exposed(one, 2 / 3 * (compute + in_room * waiting))
+
+
+turn(
+    "7.5.a",
+    "A planned step by hand",
+    _step,
+    {
+        "0.2 s, 100 MB, 64 ranks, 10 µs, 10 GB/s": lambda: (0.2, 100e6, 64, 10e-6, 10e9),
+        "the same, 1 GB/s": lambda: (0.2, 100e6, 64, 10e-6, 1e9),
+        "the same, 1 GB/s, 2 ranks": lambda: (0.2, 100e6, 2, 10e-6, 1e9),
+        "the same, 10 GB/s, 8 ranks, 1 ms": lambda: (0.2, 100e6, 8, 1e-3, 10e9),
+    },
+    look=_returned,
+    heads=("seconds",),
+    mistakes=[
+        (partial(_step, late=lambda n: 0), "nobody is waited for", "`plan.late(ranks) * compute` is added."),
+        (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire) - 0.02 * sqrt(2 * log(ranks)) * compute,
+         "the waiting makes room, and is not added itself", "Compute, waiting and what is exposed: three parts."),
+        (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire, late=lambda n: 0)
+         + 0.02 * sqrt(2 * log(ranks)), "`plan.late` is a part of the compute, and you add it as seconds",
+         "Multiply it by `compute`."),
+        (partial(_step, in_room=0.0), "the room is that of the compute alone",
+         "Two thirds of compute and waiting together."),
+        (partial(_step, exposed=lambda one, room: 4 * one), "nothing is hidden", "The room hides what fits into it."),
+        (partial(_step, exposed=lambda one, room: max(4 * one - room, 0)), "the last bucket is hidden too",
+         "It is ready only when nothing is left to compute."),
+        (partial(_step, exposed=lambda one, room: one), "all but the last bucket are hidden, however long they take",
+         "No more hides than the room."),
+        (partial(_step, buckets=1), "each of the four buckets has all the bytes", "A quarter of `size` in each."),
+        (partial(_step, turns=lambda n: n - 1, share=lambda n: (n - 1) / n), "that is half of the ring",
+         "Adding up, and handing round: 2(N - 1) turns."),
+        (partial(_step, turns=lambda n: 1), "alpha is there once", "Each turn of the ring costs one."),
+        (partial(_step, share=lambda n: 1), "the bytes of a bucket are those of its vector", "2(N - 1)/N of them."),
+        (partial(_step, late=lambda n: sqrt(2 * log2(n))), "the logarithm is that to base 2",
+         "`plan.late` has the natural one."),
+        (lambda compute, size, ranks, *wire: ranks * compute / _step(compute, size, ranks, *wire),
+         "that is how many times as fast", "The seconds of a step are asked for."),
+    ],
+    otherwise="Late, one bucket's ring, the room, what is exposed; then add up three of them.",
+)  # fmt: skip
+
+
+def _knows(returned: Any, *_: Any) -> str:
+    return "speaks" if returned is None else "does not know"
+
+
+def _doubt(compute: float, exposed: float, images: float, short: float = 0.02, most: float = 5000,
+           part: float = 1.0) -> str | None:  # fmt: skip
+    return "no" if compute < short or images > most or exposed > part * compute else None
+
+
+turn(
+    "7.5.b",
+    "A plan that holds its tongue",
+    _doubt,
+    {
+        "0.2 s, nothing exposed, 1,000 images": lambda: (0.2, 0.0, 1000),
+        "0.2 s, 0.15 s exposed, no images": lambda: (0.2, 0.15, 0),
+        "0.003 s, 0.001 s exposed, no images": lambda: (0.003, 0.001, 0),
+        "0.2 s, 0.006 s exposed, 10,240 images": lambda: (0.2, 0.006, 10_240),
+        "0.2 s, 0.3 s exposed, no images": lambda: (0.2, 0.3, 0),
+        "0.5 s, 0.1 s exposed, 4,000 images": lambda: (0.5, 0.1, 4000),
+        "0.003 s, 0.01 s exposed, 10,240 images": lambda: (0.003, 0.01, 10_240),
+    },
+    look=_knows,
+    heads=("the plan",),
+    mistakes=[
+        (lambda compute, exposed, images: None, "it always speaks", "Return a reason where one holds."),
+        (lambda compute, exposed, images: _doubt(compute, exposed, images) or "fine", "it never speaks",
+         "None where no reason holds, not words."),
+        (partial(_doubt, short=0.0), "short steps are no reason", "0.02 s, in seconds."),
+        (partial(_doubt, most=1e9), "the images are no reason", "More than 5,000 a second."),
+        (partial(_doubt, part=1e9), "the network is no reason", "Where more is exposed than computed."),
+        (partial(_doubt, part=0.0), "anything exposed is a reason", "Only where it is more than what is computed."),
+        (partial(_doubt, part=0.5), "half of the compute is enough for you", "More than all of it."),
+        (lambda compute, exposed, images: None if _doubt(compute, exposed, images) else "no", "the wrong way round",
+         "None where the plan may speak."),
+        (lambda compute, exposed, images: "no" if compute < 0.02 and images > 5000 and exposed > compute else None,
+         "it speaks as long as not all three reasons hold", "One is enough."),
+    ],
+    otherwise="Three questions, one after the other; None at the end.",
+)  # fmt: skip
+
+KEPT = {"sgd": 0, "momentum": 4, "adam": 8}
+
+
+def _largest(card: float, activations: float, optimizer: str, each: Callable = lambda kept: 8 + kept) -> float:
+    return (card - activations) / each(KEPT[optimizer])
+
+
+turn(
+    "7.5.c",
+    "The largest model on a card",
+    _largest,
+    {
+        f"{card} GB, {used} of activations, {optimizer}": partial(tuple, (card, used, optimizer))
+        for card, used, optimizer in (
+            (80, 0, "adam"), (80, 16, "adam"), (24, 8, "adam"), (24, 0, "sgd"), (80, 20, "momentum")
+        )
+    },
+    look=_returned,
+    heads=("billions",),
+    mistakes=[
+        (lambda card, activations, optimizer: _largest(card, 0, optimizer), "the activations are not in it",
+         "They take a part of the card."),
+        (lambda card, activations, optimizer: _largest(card, -activations, optimizer), "the activations are added",
+         "They take a part of the card."),
+        (partial(_largest, each=lambda kept: 4 + kept), "the gradients are not in it",
+         "A weight, its gradient, and what the optimiser keeps."),
+        (partial(_largest, each=lambda kept: 4), "only the weights are counted",
+         "A weight, its gradient, and what the optimiser keeps."),
+        (partial(_largest, each=lambda kept: 8), "what the optimiser keeps is not in it",
+         "One number for momentum, two for Adam, of 4 bytes each."),
+        (partial(_largest, each=lambda kept: 16), "Adam's 16 bytes, whatever the optimiser", "Look at `optimizer`."),
+        (partial(_largest, each=lambda kept: 8 + min(kept, 4)), "Adam has one number for you", "It keeps two."),
+        (partial(_largest, each=lambda kept: 12 + kept), "buckets are counted as well",
+         "Here the gradients lie in them."),
+        (partial(_largest, each=lambda kept: (8 + kept) / 2), "that is half precision", "float32: 4 bytes a number."),
+        (lambda *it: 1e9 * _largest(*it), "that is the number of parameters itself", "In billions."),
+    ],
+    hints={"KeyError": 'The optimisers are called "sgd", "momentum" and "adam".'},
+    otherwise="What the activations leave of the card, divided by the bytes of a parameter.",
+)  # fmt: skip

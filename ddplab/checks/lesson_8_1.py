@@ -3,10 +3,20 @@
 import math
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.debug import CommDebugMode
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, numbers
+from ddplab.checks.turns import turn
+from ddplab.hardware import device
 
 ALL = 8 * (4096 + 64 + 640 + 10)
 HALF = ("that counts one number a parameter", "Adam keeps two numbers a parameter, of 4 bytes each.")
@@ -102,3 +112,165 @@ def _number_of_gpus(given: Any, parameters: float, tool: str, room: float) -> No
     if given < 1 or given % 1:
         raise NotYet(f"{case}, which is no number of GPUs", "Round up: `math.ceil`.")
     raise NotYet(f"{case}: {'it does not fit on so few' if given < wanted else 'fewer would do'}", hint)
+
+
+# your turn
+
+
+def _four_tensors(rank: int, size: int) -> tuple[list[torch.Tensor]]:
+    held = [torch.full((2,), 10.0 * (n + 1), device=device()).requires_grad_() for n in range(4)]
+    for tensor in held:
+        tensor.grad = torch.ones_like(tensor)
+    return (held,)
+
+
+def _owned_and_held(adam: Any, parameters: list[torch.Tensor]) -> list[Any]:
+    """How many ranks keep Adam's state of each tensor, the most that one rank keeps, and this rank's weights."""
+    state = getattr(adam, "optim", adam).state  # a ZeroRedundancyOptimizer keeps its rank's Adam inside
+    mine = [float(any(tensor is key for key in state)) for tensor in parameters]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    owners = [int(sum(kept)) for kept in zip(*everyone, strict=True)]
+    return [*owners, int(max(map(sum, everyone))), *(tensor[0].item() for tensor in parameters)]
+
+
+def _shared_step(
+    parameters: list[torch.Tensor], own: slice | None = None, send: str = "broadcast", source: int | None = None
+) -> torch.optim.Optimizer:
+    """own: this rank's tensors. send: how new weights travel. source: from whom, where it is not the owner."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    adam = torch.optim.Adam(parameters[slice(rank, None, size) if own is None else own], lr=1.0)
+    adam.step()
+    for n, tensor in enumerate(parameters):
+        if send == "broadcast":
+            dist.broadcast(tensor.data, src=n % size if source is None else source)
+        elif send:
+            dist.all_reduce(tensor.data)
+            tensor.data /= size if send == "mean" else 1
+    return adam
+
+
+def _first_rank_only(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return _shared_step(parameters, own=slice(None) if dist.get_rank() == 0 else slice(0, 1), source=0)
+
+
+def _one_each(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return _shared_step(parameters, own=slice(dist.get_rank(), dist.get_rank() + 1))
+
+
+turn(
+    "8.1.a",
+    "Each tensor has an owner",
+    _shared_step,
+    _four_tensors,
+    ranks=(2, 3),
+    look=_owned_and_held,
+    heads=("owners", "", "", "", "most on a rank", "weights", "", "", ""),
+    mistakes=[
+        (partial(_shared_step, own=slice(None)), "every rank keeps the state of all tensors",
+         "Give Adam this rank's own only: every `size`-th, say."),
+        (partial(_shared_step, send=""), "new weights stay with their owners",
+         "After the step the owner of each tensor sends it to all: `dist.broadcast`."),
+        (partial(_shared_step, source=0), "rank 0 sends every tensor, also those that it never stepped",
+         "The source of a tensor is its owner."),
+        (partial(_shared_step, send="mean"), "new weights and old ones are averaged",
+         "Only the owner has the new one: it sends, the others take."),
+        (partial(_shared_step, send="sum"), "new weights and old ones are added up",
+         "Only the owner has the new one: it sends, the others take."),
+        (_first_rank_only, "rank 0 owns everything", "Each rank owns its share."),
+        (_one_each, "each rank owns one tensor, and the others have no owner",
+         "Every `size`-th, from number `rank` on."),
+    ],
+    hints={
+        "empty parameter list": "With as many ranks as that, somebody owns nothing: share the tensors evenly.",
+        "has no attribute 'state'": "Return the Adam: the check looks at what it keeps.",
+        "leaf Variable": "Send `parameter.data`: the weight itself, without its history.",
+    },
+)  # fmt: skip
+
+
+def _small_net(rank: int, size: int) -> tuple[nn.Module]:
+    return (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).to(device()),)
+
+
+def _after_a_step(returned: Any, net: nn.Module) -> list[int]:
+    """The numbers of weights and of Adam's that this rank holds, the gathers of a step, and the numbers that moved."""
+    net, adam = returned
+    before = [_local(p).clone() for p in net.parameters()]
+    with CommDebugMode() as counter:
+        net(torch.ones(8, 4, device=device())).square().sum().backward()
+    adam.step()
+    gathers = sum(n for operation, n in counter.get_comm_counts().items() if "allgather" in str(operation))
+    moved = sum(not torch.equal(_local(p), old) for p, old in zip(net.parameters(), before, strict=True))
+    state = sum(_local(t).numel() for kept in adam.state.values() for t in kept.values() if t.dim())
+    return [sum(_local(p).numel() for p in net.parameters()), state, gathers, "yes" if moved else "no"]
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor.detach()
+
+
+def _sharded(net: nn.Module, layers: bool = True, root: bool = True, early: bool = False, first: bool = False,
+             kind: Callable = torch.optim.Adam, **options: Any) -> tuple:  # fmt: skip
+    mesh = init_device_mesh(device().type, (dist.get_world_size(),))
+    optimizer = kind(net.parameters(), lr=0.01)
+    for layer in net:
+        if layers and isinstance(layer, nn.Linear) and not (first and layer is not net[0]):
+            fully_shard(layer, mesh=mesh, **options)
+    if root:
+        fully_shard(net, mesh=mesh, **options)
+    return net, optimizer if early else kind(net.parameters(), lr=0.01)
+
+
+turn(
+    "8.1.b",
+    "Everything in shards",
+    _sharded,
+    _small_net,
+    ranks=(2,),
+    look=_after_a_step,
+    heads=("weights held", "Adam's numbers", "gathers in a step", "learns"),
+    mistakes=[
+        (partial(_sharded, early=True), "Adam has parameters that are no longer the network's",
+         "What does `fully_shard` do to the parameters? And who has to come last?"),
+        (partial(_sharded, layers=False), "the network is one piece, all of it whole at a time",
+         "Shard each `nn.Linear` first, then `net`."),
+        (partial(_sharded, root=False), "the layers are sharded, and nothing ties them together",
+         "Shard `net` itself too, after its layers. Else each layer stays whole until the backward pass."),
+        (partial(_sharded, layers=False, root=False), "nothing is sharded",
+         "`fully_shard`, for each `nn.Linear` and for `net`."),
+        (partial(_sharded, first=True), "one layer only is sharded by itself", "Every `nn.Linear` of `net`."),
+        (partial(_sharded, kind=torch.optim.SGD), "the optimiser is not Adam", "`torch.optim.Adam`."),
+    ],
+    hints={"cannot unpack": "Return both: `net`, and the optimiser."},
+)  # fmt: skip
+
+
+def _bytes(tool: str, ranks: int, ddp: float = 16, zero: Callable = lambda n: 8 + 8 / n,
+           fsdp: Callable = lambda n: 16 / n) -> float:  # fmt: skip
+    return {"ddp": ddp, "zero": zero(ranks), "fsdp": fsdp(ranks)}[tool]
+
+
+turn(
+    "8.1.c",
+    "Bytes of a parameter",
+    _bytes,
+    {f"{tool}, {ranks} ranks": partial(tuple, (tool, ranks)) for tool in ("ddp", "zero", "fsdp") for ranks in (2, 8)},
+    look=lambda returned, *_: returned,
+    heads=("bytes",),
+    mistakes=[
+        (partial(_bytes, ddp=20), "DDP's buckets are counted beside the gradients", "Here the gradients lie in them."),
+        (lambda tool, ranks: _bytes(tool, ranks) if tool != "ddp" else 16 / ranks, "DDP shares something out",
+         "Every rank has a replica."),
+        (partial(_bytes, zero=lambda n: 16 / n), "ZeRO's optimiser shares out everything",
+         "The weight and the gradient stay whole."),
+        (partial(_bytes, zero=lambda n: 12 + 4 / n), "Adam has one number for you", "It keeps two, of 4 bytes each."),
+        (partial(_bytes, zero=lambda n: 8 / n), "of ZeRO that is the shared part alone", "And what is whole?"),
+        (partial(_bytes, fsdp=lambda n: 8 + 8 / n), "FSDP shares out Adam's part only",
+         "The weights and the gradients too."),
+        (partial(_bytes, fsdp=lambda n: 4 + 12 / n), "FSDP keeps whole weights", "Only while a layer computes."),
+        (lambda tool, ranks: _bytes(tool, 2), "right on 2 ranks only", "`ranks` says how many there are."),
+        (lambda tool, ranks: _bytes(tool, ranks) / 4, "that is how many numbers", "Bytes: 4 for each."),
+    ],
+    otherwise="What stays whole, and what is shared by `ranks`: 4 for the weight, 4 for the gradient, 8 for Adam.",
+)  # fmt: skip

@@ -3,6 +3,10 @@
 from functools import partial
 from operator import le, lt
 
+import torch
+
+from ddplab.course import plan
+
 
 def ring_seconds(size, ranks, alpha, bandwidth):
     return 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * size / bandwidth
@@ -56,6 +60,39 @@ def the_last_resort(step_seconds, batch, samples, days, counts):
     return fewest_gpus(step_seconds, batch, samples, days, counts) or max(counts)
 
 
+# your turn
+
+
+def by_the_planner(compute, size, ranks, alpha, bandwidth):
+    wire = plan.Machine("one link", ranks, plan.Link("", alpha, bandwidth))
+    return plan.step(compute, size, ranks, wire, bucket=size / 4).seconds
+
+
+def in_one_go(compute, size, ranks, alpha, bandwidth):
+    base = compute * (1 + plan.late(ranks))
+    all_four = 8 * (ranks - 1) * (alpha + size / 4 / ranks / bandwidth)
+    return base + max(all_four - base * 2 / 3, all_four / 4)
+
+
+def one_condition(compute, exposed, images):
+    if compute < 0.02 or images > 5000 or exposed > compute:
+        return "measure it"
+
+
+def by_a_list(compute, exposed, images):
+    reasons = {"short": compute < 20e-3, "loading": images > 5_000, "network": exposed > compute}
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def by_memory(card, activations, optimizer):
+    return (card - activations) / plan.memory(1, optimizer).total
+
+
+def by_numbers(card, activations, optimizer):
+    numbers = 2 + ["sgd", "momentum", "adam"].index(optimizer)
+    return torch.tensor(card - activations) / 4 / numbers
+
+
 ANSWERS = {
     "7.5.1": {
         "correct": two_levels,
@@ -83,4 +120,7 @@ ANSWERS = {
             (the_last_resort, ["no number is enough", "not None"]),
         ],
     },
+    "7.5.a": {"accepted": [by_the_planner, in_one_go]},
+    "7.5.b": {"accepted": [one_condition, by_a_list]},
+    "7.5.c": {"accepted": [by_memory, by_numbers]},
 }

@@ -3,6 +3,15 @@
 import math
 from functools import partial
 
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+from ddplab.hardware import device
+
 BYTES = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}
 
 
@@ -61,6 +70,60 @@ def the_brim(parameters, tool, room=80e9):
     return None if tool == "ddp" and 16 * parameters == room else fewest(parameters, tool, room)
 
 
+# your turn
+
+
+def torchs_own(parameters):
+    zero = ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=1.0)
+    zero.step()
+    return zero
+
+
+def in_turns(parameters):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    owner = [(n + 1) % size for n in range(len(parameters))]
+    adam = torch.optim.Adam([p for p, who in zip(parameters, owner, strict=True) if who == rank], lr=1)
+    adam.step()
+    with torch.no_grad():
+        for p, who in zip(parameters, owner, strict=True):
+            dist.broadcast(p, who)
+    return adam
+
+
+def returns_nothing(parameters):
+    in_turns(parameters)
+
+
+def linears(net, **options):
+    for module in net.modules():
+        if type(module) is nn.Linear:
+            fully_shard(module, **options)
+    fully_shard(net, **options)
+    return net, torch.optim.Adam(net.parameters(), 0.01)
+
+
+def by_index(net, **options):
+    mesh = init_device_mesh(device().type, (dist.get_world_size(),))
+    for n in (2, 0):
+        net[n] = fully_shard(net[n], mesh=mesh, **options)
+    net = fully_shard(net, mesh=mesh, **options)
+    return [net, torch.optim.AdamW(net.parameters(), lr=0.01)]
+
+
+def only_the_net(net, **options):
+    return linears(net, **options)[0]
+
+
+def in_parts(tool, ranks):
+    return sum(4 / ranks if shared else 4 for shared in (tool == "fsdp", tool == "fsdp", tool != "ddp", tool != "ddp"))
+
+
+def by_cases(tool, ranks):
+    if tool == "ddp":
+        return torch.tensor(16)
+    return 8 + 8 / ranks if tool == "zero" else 16 / ranks
+
+
 ANSWERS = {
     "8.1.1": {"correct": (19240, 32768, 5712)},
     "8.1.2": {
@@ -88,4 +151,10 @@ ANSWERS = {
             (7, ["not a function"]),
         ],
     },
+    "8.1.a": {
+        "accepted": [torchs_own, in_turns],
+        "wrong": [(returns_nothing, ["AttributeError", "state"])],
+    },
+    "8.1.b": {"accepted": [linears, by_index], "wrong": [(only_the_net, ["raised"])]},
+    "8.1.c": {"accepted": [in_parts, by_cases]},
 }
