@@ -1,13 +1,18 @@
 """Checks of lesson 8.2, Cutting the model."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, off, on_ranks
+from ddplab.checks.common import flat, needs_function, off, on_ranks
+from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
 TOOLS = ("accumulate", "ddp", "zero", "fsdp", "tensor")
@@ -49,85 +54,216 @@ def _why_not(name: str, said: str) -> str:
     return "no single layer is too large here, and cutting layers sends activations all the time"
 
 
-@exercise("8.2.2", "A layer cut the other way")
-def cut_the_other_way(columns_apart: Callable[..., Any]) -> None:
-    """`columns_apart(x, weight, bias)` on 2 and 3 ranks must give the whole layer's output on every rank."""
-    needs_function("columns_apart", columns_apart)
+@exercise("8.2.2", "A pipeline of any length")
+def any_length(stage: Callable[..., Any]) -> None:
+    """`stage(part, x, loss, width)` on 2 and 3 ranks must leave each part the gradients of the whole network."""
+    needs_function("stage", stage)
     for size in (2, 3):
-        _cut_on(size, columns_apart)
+        net, x = _chain(size)
+        _loss(net(x)).backward()
+        for rank, got in enumerate(on_ranks(_stage_in_rank, stage, size, size=size, hints=HINTS, timeout=5)):
+            _judge_stage(f"on {size} ranks, stage {rank}", got, net, rank, x)
 
 
+WIDTH = 3
 HINTS = {
-    "shapes cannot be multiplied": "`x` has as many columns as `weight`. Take the same part of both, along `dim=1`.",
-    "incompatible": "`x` has as many columns as `weight`. Take the same part of both, along `dim=1`.",
-    "a view": "`all_reduce` writes into its tensor: give it the product, a new tensor, not a part of another.",
+    "does not require grad": "What came down has to have `requires_grad_()` before it goes through `part`.",
+    "must be Tensor": "No gradient to send? What came down needs `requires_grad_()` before it goes through `part`.",
+    "Expected all tensors to be on the same device": "A tensor to receive into has to be on `device()`.",
 }
 
 
-def _cut_on(size: int, columns_apart: Callable[..., Any]) -> None:
-    ranks = on_ranks(_layer_in_rank, columns_apart, size, size=size, hints=HINTS)
-    where, (x, weight, bias) = f"on {size} ranks", _layer(size)
-    wanted = x @ weight.T + bias
-    for rank, (out, *_) in enumerate(ranks):
-        if out is None:
-            raise NotYet(f"{where}, rank {rank} got no tensor back", "Is there a `return`?")
-        if out.shape != wanted.shape:
-            hint = "Cut columns, `dim=1`, of `weight` and `x`: then each part has all outputs, and they add up."
-            raise NotYet(f"{where}, rank {rank} returns the shape {tuple(out.shape)}, not {tuple(wanted.shape)}", hint)
-        for what, other, hint in (
-            (f"the bias {size} times over", wanted + (size - 1) * bias, "Add it once, after `all_reduce`."),
-            ("no bias", wanted - bias, "One rank's worth of `bias`, after `all_reduce`."),
-            ("the mean of the parts", (wanted - bias) / size + bias, "The parts are a sum: do not divide."),
-            ("the mean of the parts", wanted / size, "The parts are a sum: do not divide."),
-            (f"{size} times the output", wanted * size, "Each rank has to work on its own part only."),
-            (f"{size} times the product", (wanted - bias) * size + bias, "Each rank works on its own part only."),
-        ):
-            if off(out, wanted) > 1e-9 and off(out, other) < 1e-9:
-                raise NotYet(f"{where}, rank {rank} returns {what}", hint)
-        if off(out, wanted) > 1e-9:
-            reduced = all(off(other, out) < 1e-9 for other, *_ in ranks if other is not None)
-            raise NotYet(
-                f"{where}, rank {rank} does not return the layer's output"
-                + ("" if reduced else ", and the ranks return different numbers"),
-                "Every column of `weight` is some rank's, and only one's. Is `size` fixed anywhere?"
-                if reduced
-                else "The parts have to meet: `dist.all_reduce`.",
-            )
-    if max(inner for _, _, inner in ranks) >= weight.shape[1]:
-        hint = "A rank's own columns, `dim=1`, of `weight` and of `x`; what comes out is a part of every output."
-        raise NotYet(f"{where}, a rank multiplies all inputs: its weight is whole, or cut by rows", hint)
-    if max(most for _, most, _ in ranks) >= weight.numel():
-        hint = "Right numbers, and nothing saved. Take this rank's columns first, then multiply."
-        raise NotYet(f"{where}, a rank multiplies by the whole weight", hint)
+def _chain(size: int) -> tuple[nn.Sequential, torch.Tensor]:
+    """A network of one layer for each rank, and four images of WIDTH numbers."""
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(size)]
+    return nn.Sequential(*layers), torch.randn(4, WIDTH)
 
 
-def _layer(size: int) -> tuple[Any, Any, Any]:
-    """x, weight and bias, for 2 or 3 ranks."""
-    columns = 12 * (size - 1)  # a share for two ranks, fixed at 6 columns, must not do for three
-    rng = torch.Generator().manual_seed(0)
-    return tuple(
-        torch.randn(*shape, generator=rng, dtype=torch.float64) for shape in ((5, columns), (4, columns), (4,))
-    )
+def _loss(out: torch.Tensor) -> torch.Tensor:
+    return (out - 1).square().sum()
 
 
-def _layer_in_rank(columns_apart: Callable[..., Any], size: int) -> tuple[Any, int, int]:
-    """What the learner's function returns, the size of the largest piece of weight that it multiplied by, and how many
-    of the inputs it multiplied at most."""
-    x, weight, bias = (t.to(device()) for t in _layer(size))
-    seen, inner = [0], [0]
-
-    class Products(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:
-            if func.overloadpacket.__name__ in ("mm", "addmm", "matmul", "bmm"):
-                first = next(arg for arg in args if _elements(arg))
-                inner.append(first.shape[-1])
-                seen.append(max(_elements(arg) for arg in args if _elements(arg) and len(arg) != len(x)))
-            return func(*args, **(kwargs or {}))
-
-    with torch.no_grad(), Products():
-        out = columns_apart(x, weight, bias)
-    return (out.detach().cpu() if isinstance(out, torch.Tensor) else None), max(seen), max(inner)
+def _stage_in_rank(stage: Callable[..., Any], size: int) -> torch.Tensor | None:
+    net, x = _chain(size)
+    part = net[dist.get_rank()].to(device())
+    stage(part, x.to(device()), _loss, WIDTH)
+    gradients = [p.grad for p in part.parameters()]
+    return None if any(g is None for g in gradients) else flat(gradients)
 
 
-def _elements(value: Any) -> int:
-    return value.numel() if hasattr(value, "numel") and value.dim() > 1 else 0
+def _judge_stage(where: str, got: torch.Tensor | None, net: nn.Sequential, rank: int, x: torch.Tensor) -> None:
+    if got is None:
+        hint = "Go backward from the gradient that comes up: `out.backward(gradient)`; the last stage from its loss."
+        raise NotYet(f"{where} has no gradients", hint)
+    wanted = flat(p.grad for p in net[rank].parameters())
+    if off(got, wanted) < 1e-4:
+        return
+    own, below = net[rank](net[:rank](x).detach()), rank < len(net) - 1
+    for what, loss, hint in (
+        ("of a sum of its own output", own.sum(), "`out.backward(gradient)`, with what came up."),
+        ("of a loss of its own output", _loss(own), "Only the last stage has a loss."),
+        ("of the output that came back", (own * own.detach()).sum(), "The gradient has to come up, not the output."),
+    ):
+        if below and off(got, flat(torch.autograd.grad(loss, list(net[rank].parameters()), retain_graph=True))) < 1e-4:
+            raise NotYet(f"{where} has the gradients {what}", hint)
+    if not got.any():
+        raise NotYet(f"{where} has gradients of zero", "Is the gradient received before it is used?")
+    raise NotYet(f"{where} has other gradients than the whole network", "Who sends what to whom?")
+
+
+# your turn
+
+
+def _two_layers(rank: int, size: int) -> tuple[torch.Tensor, nn.Linear, nn.Linear]:
+    """Two images of two numbers, two layers of six, and a counter of multiplications, which runs from now on."""
+    first, second = nn.Linear(2, 6).requires_grad_(False), nn.Linear(6, 2).requires_grad_(False)
+    first.weight[:] = torch.tensor([[1.0, 0], [0, 1], [1, 1], [-1, 0], [2, 0], [0, -3]])
+    first.bias[:] = 1
+    second.weight[:] = torch.tensor([[1.0, 2, 3, 4, 5, 6], [10, 20, 30, 40, 50, 60]])
+    second.bias[:] = torch.tensor([100.0, 1000])
+    first.counter = FlopCounterMode(display=False)
+    first.counter.__enter__()
+    return torch.tensor([[1.0, 2]], device=device()), first.to(device()), second.to(device())
+
+
+def _out_and_work(returned: Any, x: torch.Tensor, first: nn.Linear, second: nn.Linear) -> list[Any]:
+    first.counter.__exit__(None, None, None)
+    return [returned, first.counter.get_total_flops() // 2]
+
+
+def _layers_cut(
+    x: torch.Tensor, first: nn.Linear, second: nn.Linear, whole: bool = False, reduce: str = "sum", bias: str = "after",
+    between: Callable = F.relu, first_bias: float = 1, every: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    """Tensor parallel, with one thing done otherwise: `every` cuts the columns by every size-th one."""
+    rank, size = (0, 1) if whole else (dist.get_rank(), dist.get_world_size())
+    rows, mine = first.weight.chunk(size)[rank], first_bias * first.bias.chunk(size)[rank]
+    columns = second.weight[:, rank::size] if every else second.weight.chunk(size, dim=1)[rank]
+    out = between(x @ rows.T + mine) @ columns.T
+    if bias == "before":
+        out = out + second.bias
+    if reduce:
+        dist.all_reduce(out)
+    if reduce == "mean":
+        out = out / size
+    return out + second.bias if bias == "after" else out
+
+
+turn(
+    "8.2.a",
+    "Two layers, cut",
+    _layers_cut,
+    _two_layers,
+    ranks=(2, 3),
+    look=_out_and_work,
+    heads=("output", "", "multiplications"),
+    mistakes=[
+        (partial(_layers_cut, reduce=""), "each rank has its own part of the sum", "One `dist.all_reduce`."),
+        (partial(_layers_cut, bias="before"), "the second bias is added once on each rank",
+         "Once, after the parts have been added up."),
+        (partial(_layers_cut, bias=""), "the second bias is missing", "After the parts have been added up."),
+        (partial(_layers_cut, first_bias=0), "the first bias is missing", "A rank's own part of it."),
+        (partial(_layers_cut, between=lambda it: it), "there is no ReLU", "Between the layers, on this rank's part."),
+        (partial(_layers_cut, reduce="mean"), "the parts are averaged", "They are parts of a sum: do not divide."),
+        (partial(_layers_cut, whole=True, reduce=""), "every rank does all of it: right numbers, and nothing is cut",
+         "`first.weight.chunk(size)[rank]` has this rank's rows."),
+        (partial(_layers_cut, whole=True), "every rank does all of it, and then all are added up",
+         "`first.weight.chunk(size)[rank]` has this rank's rows."),
+        (partial(_layers_cut, every=True), "the columns are not those of this rank's rows",
+         "The same places: what the first layer puts out here, the second takes in here."),
+        (lambda x, first, second: dist.all_reduce(x @ first.weight.chunk(dist.get_world_size())[0].T),
+         "there is no output", "`all_reduce` adds up in place and returns nothing: return the tensor."),
+    ],
+    hints={
+        "shapes cannot be multiplied": "Of the second weight the columns, `dim=1`: as many as the first has rows here.",
+        "must match the size": "The first bias has to be cut as its weight is.",
+    },
+)  # fmt: skip
+
+
+def _halves(rank: int, size: int) -> tuple[nn.Linear, torch.Tensor, Callable, torch.Tensor]:
+    part = nn.Linear(1, 1).to(device())
+    with torch.no_grad():
+        part.weight.fill_(2.0 + rank), part.bias.zero_()
+    x = torch.tensor([[1.0], [2.0]], device=device())
+    return part, x, torch.sum, torch.zeros(2, 1, device=device())
+
+
+def _gradients(returned: Any, part: nn.Linear, *_: Any) -> list[Any]:
+    return ["none" if p.grad is None else p.grad.item() for p in part.parameters()]
+
+
+def _pipeline(
+    part: nn.Linear, x: torch.Tensor, loss: Callable, middle: torch.Tensor, up: Callable = lambda it: it.grad,
+    on: Callable = lambda out, gradient: out.backward(gradient), lower: Callable = lambda loss, out: loss(out),
+    meets: bool = True,
+) -> None:  # fmt: skip
+    """up: what rank 1 sends of what came down. on: how rank 0 goes on. lower: rank 1's loss. meets: rank 1 sends."""
+    if dist.get_rank() == 0:
+        out = part(x)
+        dist.send(out.detach(), 1)
+        dist.recv(middle, 1)
+        on(out, middle)
+    else:
+        dist.recv(middle, 0)
+        lower(loss, part(middle.requires_grad_())).backward()
+        if meets:
+            dist.send(up(middle), 0)
+
+
+def _no_gradient_wanted(part: nn.Linear, x: torch.Tensor, loss: Callable, middle: torch.Tensor) -> None:
+    if dist.get_rank() == 0:
+        return _pipeline(part, x, loss, middle)
+    dist.recv(middle, 0)
+    loss(part(middle)).backward()
+    return dist.send(middle.grad, 0)
+
+
+turn(
+    "8.2.b",
+    "Backward across the cut",
+    _pipeline,
+    _halves,
+    ranks=(2,),
+    look=_gradients,
+    heads=("weight's gradient", "bias's gradient"),
+    mistakes=[
+        (partial(_pipeline, on=lambda out, gradient: out.sum().backward()),
+         "rank 0 goes backward from a sum of its own, or from ones", "`out.backward(…)`, from the gradient that came up."),
+        (partial(_pipeline, on=lambda out, gradient: None), "rank 0 does not go backward",
+         "`out.backward(…)`, from the gradient that came up."),
+        (partial(_pipeline, on=lambda out, gradient: out.backward(gradient / 2)), "the gradient is halved",
+         "Nothing is averaged here: each rank has a part of its own."),
+        (partial(_pipeline, up=lambda it: it.detach()), "what came down is sent back up", "`middle.grad`."),
+        (partial(_pipeline, lower=lambda loss, out: loss(out) / 2), "the loss is halved", "`loss` as it is."),
+        (_no_gradient_wanted, "nothing says that the gradient at the cut is wanted, and there is none to send",
+         "`middle.requires_grad_()`, before it goes through `part`."),
+        (partial(_pipeline, meets=False), "rank 0 waits for a gradient that nobody sends", "`dist.send`, to rank 0."),
+    ],
+)  # fmt: skip
+
+turn(
+    "8.2.c",
+    "The bubble of any pipeline",
+    lambda stages, portions: (stages - 1) / (stages - 1 + portions),
+    {
+        f"stages: {stages}, portions: {portions}": partial(tuple, (stages, portions))
+        for stages, portions in ((4, 1), (2, 1), (2, 4), (4, 12), (8, 28), (1, 8))
+    },
+    look=lambda returned, *_: returned,
+    heads=("idle",),
+    mistakes=[
+        (lambda stages, portions: (stages - 1) / portions, "as a part of the work, not of the whole time",
+         "How many columns has the drawing?"),
+        (lambda stages, portions: portions / (stages - 1 + portions), "that is the share that works", "The dots."),
+        (lambda stages, portions: stages / (stages + portions), "a dot too many in each row",
+         "The first stage has how many dots, at the end of its row?"),
+        (lambda stages, portions: (stages - 1) / (stages + portions), "a column too many",
+         "The last stage begins after how many columns?"),
+        (lambda stages, portions: 1 - 1 / stages, "that is for one portion", "More portions make it smaller."),
+        (lambda stages, portions: stages - 1, "that is how many dots a row has", "As a share of the columns."),
+        (lambda stages, portions: 3 / (3 + portions), "right for 4 stages only", "`stages` says how many there are."),
+    ],
+    otherwise="The dots of a row, divided by its columns: all rows have equally many.",
+)  # fmt: skip

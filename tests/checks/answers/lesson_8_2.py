@@ -1,7 +1,10 @@
 """Answers to the exercises of lesson 8.2: correct, blank, and wrong as learners are wrong."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 
 RIGHT = ("accumulate", "ddp", "zero", "fsdp", "tensor")
 
@@ -10,58 +13,127 @@ def said(**other):
     return tuple(other.get(name, right) for name, right in zip("abcde", RIGHT, strict=True))
 
 
-def part(tensor, dim=1):
-    return tensor.chunk(dist.get_world_size(), dim=dim)[dist.get_rank()]
+# 8.2.2: a pipeline of any length
 
 
-def summed(out):
-    dist.all_reduce(out)
-    return out
+def stage(
+    part, x, loss, width,
+    up=lambda it: it.grad, on=lambda out, gradient, loss: out.backward(gradient), wanted=True, below=None,
+):  # fmt: skip
+    """The stage of any rank, with one thing done otherwise at a time."""
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
+    if rank > 0:
+        x = torch.zeros(len(x), width, device=x.device)
+        dist.recv(x, rank - 1)
+        x.requires_grad_(wanted)
+    out = part(x)
+    if rank < last:
+        dist.send(out.detach(), below or rank + 1)
+        gradient = torch.zeros_like(out)
+        dist.recv(gradient, below or rank + 1)
+        on(out, gradient, loss)
+    else:
+        loss(out).backward()
+    if rank > 0:
+        dist.send(up(x), rank - 1)
 
 
-def columns_apart(x, weight, bias):
-    return summed(part(x) @ part(weight).T) + bias
+def with_autograd(part, x, loss, width):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    taken = x
+    if rank:
+        taken = x.new_empty(len(x), width)
+        dist.recv(taken, src=rank - 1)
+    taken = taken.clone().requires_grad_()
+    out = part(taken)
+    come = None
+    if rank + 1 < size:
+        dist.send(out.detach(), dst=rank + 1)
+        come = torch.empty_like(out)
+        dist.recv(come, src=rank + 1)
+    else:
+        out = loss(out)
+    gradients = torch.autograd.grad(out, [taken, *part.parameters()], come)
+    for parameter, gradient in zip(part.parameters(), gradients[1:], strict=True):
+        parameter.grad = gradient
+    if rank:
+        dist.send(gradients[0], dst=rank - 1)
 
 
-def bias_on_each(x, weight, bias):
-    return summed(never_meet(x, weight, bias))
+def for_two_ranks(part, x, loss, width):
+    if dist.get_rank() < 2:
+        stage(part, x, loss, width, below=1) if dist.get_rank() == 0 else as_the_last(part, x, loss, width)
 
 
-def never_meet(x, weight, bias):
-    return part(x) @ part(weight).T + bias
+def as_the_last(part, x, loss, width):
+    x = torch.zeros(len(x), width, device=x.device)
+    dist.recv(x, 0)
+    loss(part(x.requires_grad_())).backward()
+    dist.send(x.grad, 0)
 
 
-def averaged(x, weight, bias):
-    return no_bias(x, weight, bias) / dist.get_world_size() + bias
+# your turn
 
 
-def averaged_all(x, weight, bias):
-    return columns_apart(x, weight, bias) / dist.get_world_size()
+def by_slices(x, first, second):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    here = slice(rank * len(first.weight) // size, (rank + 1) * len(first.weight) // size)
+    between = F.linear(x, first.weight[here], first.bias[here]).clamp(min=0)
+    part = F.linear(between, second.weight[:, here])
+    dist.all_reduce(part)
+    part += second.bias
+    return part
 
 
-def no_bias(x, weight, bias):
-    return columns_apart(x, weight, bias) - bias
+def every_nth(x, first, second):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    between = (x @ first.weight[rank::size].T + first.bias[rank::size]).relu()
+    parts = [torch.empty(len(x), len(second.weight), device=x.device) for _ in range(size)]
+    dist.all_gather(parts, between @ second.weight[:, rank::size].T)
+    return sum(parts) + second.bias
 
 
-def for_two_ranks(x, weight, bias):
-    mine = slice(6 * dist.get_rank(), 6 * dist.get_rank() + 6)
-    return summed(x[:, mine] @ weight[:, mine].T) + bias
+def rows_of_both(x, first, second):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    between = (x @ first.weight.chunk(size)[rank].T + first.bias.chunk(size)[rank]).relu()
+    return between @ second.weight.chunk(size)[rank].T
 
 
-def by_rows(x, weight, bias):
-    size, rows = dist.get_world_size(), -(-len(weight) // dist.get_world_size())
-    padded = weight.new_zeros(size * rows, weight.shape[1])
-    padded[: len(weight)] = weight
-    mine = x @ padded.chunk(size)[dist.get_rank()].T
-    parts = [mine.new_empty(mine.shape) for _ in range(size)]
-    dist.all_gather(parts, mine)
-    return torch.cat(parts, dim=1)[:, : len(weight)] + bias
+def a_product(part, x, loss, middle):
+    if dist.get_rank() == 0:
+        out = part(x)
+        dist.send(out.detach(), 1)
+        dist.recv(middle, 1)
+        (out * middle).sum().backward()
+    else:
+        dist.recv(middle, 0)
+        middle.requires_grad = True
+        loss(part(middle)).backward()
+        dist.send(middle.grad, 0)
 
 
-def only_rank_0(x, weight, bias):
-    out = part(x) @ part(weight).T
-    dist.reduce(out, 0)
-    return out + bias
+def a_new_leaf(part, x, loss, middle):
+    if dist.get_rank() == 0:
+        out = part(x)
+        dist.send(out.detach(), 1)
+        gradient = torch.empty_like(out)
+        dist.recv(gradient, 1)
+        torch.autograd.backward([out], [gradient])
+    else:
+        dist.recv(middle, 0)
+        leaf = middle.clone().requires_grad_()
+        loss(part(leaf)).backward()
+        dist.send(leaf.grad, 0)
+
+
+def by_counting(stages, portions):
+    columns = portions + stages - 1
+    return 1 - torch.tensor(portions) / columns
+
+
+def by_drawing(stages, portions):
+    rows = ["." * stage + "x" * portions + "." * (stages - 1 - stage) for stage in range(stages)]
+    return "".join(rows).count(".") / len("".join(rows))
 
 
 ANSWERS = {
@@ -81,22 +153,25 @@ ANSWERS = {
         ],
     },
     "8.2.2": {
-        "correct": columns_apart,
+        "correct": stage,
+        "accepted": [with_autograd],
         "wrong": [
-            (bias_on_each, ["on 2 ranks", "the bias 2 times over"]),
-            (never_meet, ["the ranks return different numbers"]),
-            (averaged, ["the mean of the parts"]),
-            (averaged_all, ["the mean of the parts"]),
-            (no_bias, ["returns no bias"]),
-            (lambda x, weight, bias: summed(x @ part(weight, dim=0).T), ["the shape (5, 2), not (5, 4)"]),
-            (lambda x, weight, bias: summed(x @ part(weight).T) + bias, ["shapes cannot be multiplied"]),
-            (lambda x, weight, bias: x @ weight.T + bias, ["multiplies all inputs", "its weight is whole"]),
-            (lambda x, weight, bias: summed(x @ weight.T) + bias, ["2 times the product"]),
-            (by_rows, ["on 2 ranks, a rank multiplies all inputs", "cut by rows"]),
-            (for_two_ranks, ["on 3 ranks"]),
-            (only_rank_0, ["rank 1", "different numbers"]),
-            (lambda x, weight, bias: None, ["got no tensor back"]),
-            ("columns_apart", ["not a function"]),
+            (partial(stage, on=lambda out, gradient, loss: None), ["on 2 ranks, stage 0 has no gradients"]),
+            (
+                partial(stage, on=lambda out, gradient, loss: out.sum().backward()),
+                ["stage 0", "a sum of its own output"],
+            ),
+            (partial(stage, on=lambda out, gradient, loss: loss(out).backward()), ["stage 0", "a loss of its own"]),
+            (partial(stage, up=lambda it: it.detach()), ["stage 0", "the output that came back"]),
+            (partial(stage, up=lambda it: torch.zeros_like(it)), ["stage 0 has gradients of zero"]),
+            (partial(stage, up=lambda it: 2 * it.grad), ["stage 0 has other gradients"]),
+            (partial(stage, wanted=False), ["rank 1", "TypeError"]),
+            (for_two_ranks, ["on 3 ranks", "other gradients"]),
+            (lambda *it: None, ["on 2 ranks, stage 0 has no gradients"]),
+            ("stage", ["not a function"]),
         ],
     },
+    "8.2.a": {"accepted": [by_slices, every_nth], "wrong": [(rows_of_both, ["raised RuntimeError"])]},
+    "8.2.b": {"accepted": [a_product, a_new_leaf]},
+    "8.2.c": {"accepted": [by_counting, by_drawing]},
 }
