@@ -230,7 +230,8 @@ turn(
     heads=("weight's gradient", "bias's gradient"),
     mistakes=[
         (partial(_pipeline, on=lambda out, gradient: out.sum().backward()),
-         "rank 0 goes backward from a sum of its own, or from ones", "`out.backward(…)`, from the gradient that came up."),
+         "rank 0 goes backward from a sum of its own, or from ones",
+          "`out.backward(…)`, from the gradient that came up."),
         (partial(_pipeline, on=lambda out, gradient: None), "rank 0 does not go backward",
          "`out.backward(…)`, from the gradient that came up."),
         (partial(_pipeline, on=lambda out, gradient: out.backward(gradient / 2)), "the gradient is halved",
