@@ -141,6 +141,7 @@ def turn(
     mistakes: Sequence[Mistake],
     *,
     ranks: Sequence[int] = (),
+    call: Callable[..., Any] | None = None,
     look: Callable[..., Any] | None = None,
     heads: Sequence[str] = (),
     hints: Mapping[str, str] | None = None,
@@ -154,6 +155,8 @@ def turn(
             each case is called, and a function that returns its arguments.
         mistakes: rows of a function that makes a mistake, what the mistake is, and a hint.
         ranks: the numbers of ranks to try it on; none for a function that runs in the notebook.
+        call: how an answer is tried where something else calls it, or somewhere else, on virtual GPUs, say:
+            `call(answer, *arguments)`. What it returns takes the place of what the answer returns.
         look: what counts of what was left, `look(returned, *arguments)`: numbers, words or tensors, nested at will. The
             returned value when left out, and where that is None the first argument.
         heads: what the columns are called. hints: words of an error's message, and what to say to who met it.
@@ -162,9 +165,10 @@ def turn(
     TURNS[id] = right, mistakes
     look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
 
-    @functools.cache
-    def known(fn: Callable[..., Any], size: int) -> Left:
-        return what_is_left(fn, given, size, look)
+    def tried(fn: Callable[..., Any], size: int) -> Left:
+        return what_is_left(functools.partial(call, fn) if call else fn, given, size, look)
+
+    known = functools.cache(tried)
 
     def judge(answer: Callable[..., Any]) -> Beside:
         needs_function(title, answer)
@@ -172,7 +176,7 @@ def turn(
             raise NotFilledIn
         shown = None
         for size in ranks or (0,):
-            wanted, left = known(right, size), what_is_left(answer, given, size, look)
+            wanted, left = known(right, size), tried(answer, size)
             picture = Beside(wanted, left, heads)
             if left.fate or left.first_off(wanted):
                 where = f"on {size} ranks, " if len(ranks) > 1 else ""
