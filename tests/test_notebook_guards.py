@@ -56,6 +56,8 @@ def test_every_exercise_is_a_blank(path):
 def test_every_lesson_with_checks_has_a_solution_and_an_exercise():
     for path in sorted((ROOT / "ddplab" / "checks").glob("lesson_*.py")):
         number = path.stem.removeprefix("lesson_").replace("_", ".")
+        if f'"{number}.1"' not in path.read_text():
+            continue  # its checks are of turns in the lesson
         for folder in ("solutions", "exercises"):
             assert list((ROOT / folder).glob(f"*/{number}_*.ipynb")), f"{folder}/ has nothing for lesson {number}"
 
