@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import shlex
 import tempfile
@@ -110,8 +111,9 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
     words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
     if "torchrun" not in words:
         return ["starts no torchrun"]
-    at, seen, real, before = words.index("torchrun"), [], run.elastic_launch, os.environ.get(SWITCH, "0")
-    refusal = io.StringIO()
+    at, seen, real = words.index("torchrun"), [], run.elastic_launch
+    refusal, before, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
+    logging.disable()
     try:
         # torchrun itself, up to the point where it would start something
         run.elastic_launch = lambda config, entrypoint: lambda *_: seen.append(config)
@@ -125,9 +127,12 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
     finally:
-        run.elastic_launch, os.environ[SWITCH] = real, before
+        run.elastic_launch = real
+        logging.disable(told)
+        os.environ.clear()
+        os.environ.update(before)  # torchrun sets OMP_NUM_THREADS
     given = f"{seen[0].nproc_per_node}", f"{seen[0].max_restarts}", read.training_script
-    return [*given, "lends it" if lends else "lends none"]
+    return [*given, f"{kind}, lent" if lends else f"{kind}, not lent"]
 
 
 def _command(restarts: int, switch: str = f"{SWITCH}=1 ", more: str = "") -> str:
@@ -144,6 +149,8 @@ turn(
     mistakes=[
         (partial(_command, switch=""), "each attempt finds the addresses of the one before",
          "The switch is a variable: it stands before `torchrun`, and is 1."),
+        (partial(_command, more="--master-port 29500 "), "a named port makes a static meeting, which lends its store",
+         "Leave the port out: the system picks one."),
         (lambda restarts: f"torchrun --nproc-per-node 2 train.py --max-restarts {restarts}",
          "torchrun allows no restart, and the script is told how many you wanted",
          "What stands behind the script's name is the script's."),

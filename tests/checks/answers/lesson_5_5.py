@@ -57,7 +57,7 @@ ANSWERS = {
         "wrong": [
             (
                 lambda n: f"{ALONE} torchrun --master-port 29500 --nproc-per-node 2 --max-restarts {n} train.py",
-                ["each attempt finds the addresses"],
+                ["a named port makes a static meeting"],
             ),
             (lambda n: print(n), ["starts no torchrun"]),
         ],
