@@ -288,3 +288,19 @@ def test_a_lesson_is_filled_in_with_our_way_and_keeps_only_what_its_turns_need()
     assert made[0] == sources[0] and made[2] == way and len(made) == 3
     assert made[1].startswith(f'{way}\n\n\nfrom ddplab.checks import judge\n\nverdict = judge("9.9.a", double)\nassert')
     assert run_notebooks.filled(new_notebook(cells=[cell("1 + 1")])) is None
+
+
+def test_a_lesson_with_its_turns_filled_in_has_our_way_and_the_files_beside_it(tmp_path):
+    blank = code('def one():\n    # your turn: 1 line. One\n    ...\n\n\ncheck("1.1.a", one)', "your-turn")
+    way = code("def one():\n    return beside.NUMBER", "one-way")
+    (tmp_path / "lessons" / "1_part").mkdir(parents=True)
+    nbformat.write(
+        new_notebook(cells=[new_markdown_cell("# 1.1 · Test"), blank, way]),
+        tmp_path / "lessons" / "1_part" / "1.1_test.ipynb",
+    )
+    (tmp_path / "lessons" / "1_part" / "beside.py").write_text("NUMBER = 1\n")
+    load("run_tests").fill(tmp_path / "lessons")
+    folder = tmp_path / "lessons with turns filled in" / "1_part"
+    assert (folder / "beside.py").read_text() == "NUMBER = 1\n"
+    [cell] = nbformat.read(folder / "1.1_test.ipynb", as_version=4).cells
+    assert cell.source.startswith(way.source) and 'verdict.state == "correct"' in cell.source

@@ -64,7 +64,7 @@ def test_killed_and_restarted_it_ends_with_the_same_bits(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["calm.pt", "killed.pt", "killed.py"]
 
 
-@pytest.mark.parametrize("name", ["checkpointing.py", "train.sbatch"])
+@pytest.mark.parametrize("name", ["checkpointing.py"])
 def test_a_file_for_use_is_what_the_lesson_writes(name):
     cells = [cell for path in FOLDER.glob("5.*.ipynb") for cell in nbformat.read(path, as_version=4).cells]
     [source] = [cell.source for cell in cells if cell.source.startswith(f"%%writefile {name}\n")]

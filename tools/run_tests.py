@@ -6,6 +6,7 @@ python tools/run_tests.py stress    # what fails once in a while, hundreds of ti
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,12 +42,15 @@ STAGES = {
 
 
 def fill(lessons: Path) -> None:
-    """Write the lessons once more beside themselves, with our way written at each of the learner's turns."""
+    """Write the lessons once more beside themselves, with our way at each of the learner's turns, and their files."""
     for path in sorted(lessons.rglob("*.ipynb")):
         if notebook := filled(read(path)):
             copy = lessons.parent / "lessons with turns filled in" / path.relative_to(lessons)
             copy.parent.mkdir(parents=True, exist_ok=True)
             write(notebook, copy)
+            for file in path.parent.iterdir():  # a script that the lesson starts lies beside it
+                if file.is_file() and file.suffix != ".ipynb":
+                    shutil.copy(file, copy.parent)
 
 
 def main(which: str = "test") -> int:

@@ -1,10 +1,13 @@
 """Checks of lesson 5.1, torchrun."""
 
 import contextlib
+import io
 import os
 import random
+import shlex
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy
@@ -12,51 +15,14 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotFilledIn, NotYet, exercise
-from ddplab.checks.common import Number, asks, expect_all, kind, needs_function
+from ddplab.checks.common import kind, needs_function
+from ddplab.checks.turns import PATIENCE, turn
+from ddplab.course.played_servers import free_port
 from ddplab.launcher import launch
-
-COUNT = "Draw the four servers and count."
-EIGHT = "Nodes count from 0: before node 2 come node 0 and node 1, with 8 processes each."
-NUMBERS = asks(
-    "5.1.1",
-    Number("world_size", 32, COUNT).with_mistakes(
-        (4, "that is the number of nodes", "Each of the 4 nodes starts 8 processes."),
-        (8, "that is what one node starts", "There are 4 such nodes."),
-        (12, "the two numbers are added", "Each of the 4 nodes starts 8 processes."),
-    ),
-    Number(
-        "rank", 19, "RANK = GROUP_RANK * nproc_per_node + LOCAL_RANK, where torchrun starts as many on every node."
-    ).with_mistakes(
-        (3, "that is its LOCAL_RANK", "Count the processes of the nodes before its own, too."),
-        (11, "that counts 8 processes before its node", EIGHT),
-        (16, "that is the first rank of its node", "LOCAL_RANK 3 is the fourth process there."),
-        (20, "that counts from 1", "RANK, GROUP_RANK and LOCAL_RANK all start at 0."),
-    ),
-    Number("gpu", 3, COUNT).with_mistakes(
-        (19, "that is its RANK, and no server has that many GPUs", "A server counts its own GPUs from 0."),
-        (2, "that is its GROUP_RANK", "Which of the three numbers starts again on every node?"),
-        (4, "that counts from 1", "The GPUs of a server are cuda:0 to cuda:7."),
-    ),
-    Number("with_spawn", 256, COUNT).with_mistakes(
-        (32, "that is without mp.spawn", "Each of the 32 processes of torchrun spawns 8 more."),
-        (40, "the two numbers are added", "Each of the 32 processes of torchrun spawns 8, not all of them together."),
-        (64, "that is one server", "8 processes of torchrun with 8 spawned ones each, on 4 servers."),
-        (288, "that counts the processes that only spawn and wait", "Count those that train."),
-    ),
-)
+from ddplab.run import RankError, RankTimeoutError
 
 
-@exercise("5.1.1", "Read the command")
-def read_the_command(world_size: int, rank: int, gpu: int, with_spawn: int) -> None:
-    """Four servers, `torchrun --nnodes 4 --nproc-per-node 8`; the process with GROUP_RANK 2 and LOCAL_RANK 3."""
-    given = {"world_size": world_size, "rank": rank, "gpu": gpu, "with_spawn": with_spawn}
-    for name, answer in given.items():
-        if isinstance(answer, str):  # "cuda:3", perhaps, or a number as text
-            raise NotYet(f"`{name}` is {answer!r}, not a whole number", "A bare number, such as 7.")
-    expect_all(NUMBERS, given)
-
-
-@exercise("5.1.2", "Once per job, once per node", lazy=True)
+@exercise("5.1.1", "Once per job, once per node", lazy=True)
 def once_per_job_and_node(run: Any) -> None:
     """The run of a script on 2 nodes of 2 ranks, each printing `writes the checkpoint: …` and `unpacks the data: …`."""
     if not hasattr(run, "output"):
@@ -110,7 +76,7 @@ def _who_does(job: str, name: str, doing: list[int]) -> tuple[str, str]:
     return f"{who}, and it should be on {wanted}", "Print RANK, LOCAL_RANK and GROUP_RANK, and compare."
 
 
-@exercise("5.1.3", "A port that nobody has")
+@exercise("5.1.2", "A port that nobody has")
 def a_free_port(free_port: Callable[[], int]) -> None:
     """`free_port()` returns the number of a port that no program on this machine holds."""
     needs_function("free_port", free_port)
@@ -154,7 +120,7 @@ def _hold(port: int, held: contextlib.ExitStack) -> None:
         ) from None
 
 
-@exercise("5.1.4", "Be torchrun")
+@exercise("5.1.3", "Be torchrun")
 def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]) -> None:
     """`environment(group_rank, local_rank, nnodes, nproc_per_node, port)`: the variables of one process.
 
@@ -164,15 +130,11 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
     for group_rank, local_rank in [(0, 0), (0, 1), (1, 0), (2, 1)]:
         _compare(environment(group_rank, local_rank, 3, 2, 29400), group_rank, local_rank)
 
-    with socket.socket() as door:
-        door.bind(("", 0))
-        port = door.getsockname()[1]
+    port = free_port()
 
     def meet() -> int:
         number = int(os.environ["RANK"])
-        for name in [name for name in os.environ if name.endswith(("RANK", "WORLD_SIZE")) or "MASTER_" in name]:
-            del os.environ[name]
-        os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # here rank 0 is the host
+        _forget_who_i_am()
         os.environ.update(environment(number // 2, number % 2, 2, 2, port))
         dist.init_process_group("gloo")
         everybody = torch.ones(1)
@@ -182,6 +144,13 @@ def be_torchrun(environment: Callable[[int, int, int, int, int], dict[str, str]]
     met = launch(meet, nproc_per_node=4, device="cpu", init=False, quiet=True, timeout=20).results
     if met != [4, 4, 4, 4]:
         raise NotYet(f"four processes started with these variables, and met groups of {met}", "WORLD_SIZE?")
+
+
+def _forget_who_i_am() -> None:
+    """In a rank: take out of the environment what a launcher has told it."""
+    for name in [name for name in os.environ if name.endswith(("RANK", "WORLD_SIZE")) or "MASTER_" in name]:
+        del os.environ[name]
+    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # here rank 0 is the host
 
 
 def _compare(got: Any, group_rank: int, local_rank: int) -> None:
@@ -223,3 +192,168 @@ def _hint(name: str, text: str, local_rank: int) -> str:
         "LOCAL_WORLD_SIZE": "The processes of one node.",
         "MASTER_PORT": "It is what you were given as `port`, for every process the same.",
     }.get(name, "It is what you were given.")
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _met(tell: Callable[..., None], size: int) -> list[str]:
+    """What each of `size` processes says after it was told who it is: "rank 0 of 2", or why they did not meet."""
+    port = free_port()
+
+    def begin(meet: bool = True) -> str:
+        number = int(os.environ["RANK"])
+        _forget_who_i_am()
+        tell(number, size, port)
+        if not meet:
+            elsewhere = " at another port" * (os.environ["MASTER_PORT"] != str(port))
+            return f"waits as rank {os.environ['RANK']}{elsewhere}"
+        dist.init_process_group("gloo")
+        everybody = torch.ones(1)
+        dist.all_reduce(everybody)
+        return f"rank {dist.get_rank()} of {int(everybody)}"
+
+    how = {"nproc_per_node": size, "device": "cpu", "init": False, "quiet": True, "timeout": PATIENCE}
+    try:
+        return launch(begin, **how).results
+    except RankTimeoutError:
+        return launch(begin, meet=False, **how).results
+    except RankError as error:
+        why = error.reason.partition("rendezvous: ")[2] or f"{error.type_name}: {error.reason}"
+        if "EADDRINUSE" in why:
+            why = "EADDRINUSE: two want to hold the store"
+        return [why.splitlines()[0][:80]]
+
+
+def _tell(rank: int, size: int, port: int, leave_out: str = "", text: Any = str, **other: Any) -> None:
+    told = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} | other
+    for name, value in told.items():
+        if name != leave_out:
+            os.environ[name] = text(value)
+
+
+MISSING = "The error says which variable it expects. Set it, run the cell again, and read the next."
+
+turn(
+    "5.1.a",
+    "Tell a process who it is",
+    _tell,
+    {"2 processes": lambda: (2,), "3 processes": lambda: (3,)},
+    call=_met,
+    heads=("the first", "the second", "the third"),
+    mistakes=[
+        (partial(_tell, text=lambda value: value), "a number stands where a text is to be",
+         "All variables of the environment are texts: `str(…)` makes one of a number."),
+        (partial(_tell, leave_out="RANK"), "no process knows its number", MISSING),
+        (partial(_tell, leave_out="WORLD_SIZE"), "no process knows how many there are", MISSING),
+        (partial(_tell, leave_out="MASTER_ADDR"), "no process knows at which machine to meet", MISSING),
+        (partial(_tell, leave_out="MASTER_PORT"), "no process knows at which port to meet", MISSING),
+        (partial(_tell, RANK=0), "every process takes itself for rank 0, and opens the store",
+         "Each has a number of its own."),
+        (partial(_tell, WORLD_SIZE=2), "the number of processes is right for two only", "It is given: `size`."),
+        (lambda rank, size, port: _tell(rank + 1, size, port), "the numbers begin at 1, so nobody opens the store",
+         "Rank 0 is the host."),
+        (lambda rank, size, port: _tell(rank, size, port + rank), "each process knocks at a port of its own",
+         "They have to meet at one: `port`."),
+    ],
+)  # fmt: skip
+
+
+SEATS = {  # each process of a node, as torchrun tells it: RANK, LOCAL_RANK, GROUP_RANK
+    "node 0, with 2 GPUs": lambda: ([(0, 0, 0), (1, 1, 0)], 2),
+    "node 1, with 2 GPUs": lambda: ([(2, 0, 1), (3, 1, 1)], 2),
+    "a node without": lambda: ([(4, 0, 2), (5, 1, 2)], 0),
+}
+
+
+def _taken(my_device: Callable[..., Any], seats: list[tuple[int, int, int]], gpus: int) -> list[str]:
+    """What became of each process of a node: "a GPU of its own", "shares cuda:0". Which one plays no part."""
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK")
+    each = [my_device(dict(zip(names, map(str, seat), strict=True)), gpus) for seat in seats]
+    asked = [torch.device(it) if isinstance(it, str) else it for it in each]
+    return [_seat(it, asked, gpus) for it in asked]
+
+
+def _seat(it: Any, asked: list[Any], gpus: int) -> str:
+    if not isinstance(it, torch.device) or it.type == "cpu":
+        return str(it)
+    if (it.index or 0) >= gpus:
+        return f"{it} is not there"
+    return "a GPU of its own" if [other.index or 0 for other in asked].count(it.index or 0) == 1 else f"shares {it}"
+
+
+def _my_device(env: Mapping[str, str], gpus: int, by: str = "LOCAL_RANK", check: bool = True) -> Any:
+    return torch.device("cuda", int(env[by])) if gpus or not check else torch.device("cpu")
+
+
+turn(
+    "5.1.c",
+    "A GPU for each process",
+    _my_device,
+    SEATS,
+    call=_taken,
+    heads=("one process", "the other"),
+    mistakes=[
+        (partial(_my_device, by="RANK"), "RANK runs on from node to node, and the GPUs of a node do not",
+         "Which number begins at 0 on each node?"),
+        (partial(_my_device, by="GROUP_RANK"), "that is the number of the node", "Which number differs within a node?"),
+        (lambda env, gpus: "cuda:0" if gpus else "cpu", "all processes take GPU 0",
+         "Which variable differs from process to process of a node?"),
+        (lambda env, gpus: "cuda" if gpus else "cpu", "without a number it is the same GPU for all",
+         "`torch.device(\"cuda\", number)`"),
+        (partial(_my_device, check=False), "a node without GPUs is asked for one", "There, `gpus` is 0."),
+        (lambda env, gpus: int(env["LOCAL_RANK"]) if gpus else "cpu", "a bare number is not a device",
+         "`torch.device(\"cuda\", number)`"),
+        (lambda env, gpus: "cpu", "nobody takes a GPU", "Where `gpus` is not 0, each process takes one."),
+        (lambda env, gpus: torch.device("cuda", env["LOCAL_RANK"]), "a text stands where a number is to be",
+         "Variables of the environment are texts: `int(…)`."),
+    ],
+    hints={"not all arguments converted": "Variables of the environment are texts: `int(…)`."},
+)  # fmt: skip
+
+
+def _read(command: Callable[..., str], processes: int, epochs: int) -> list[str]:
+    """What torchrun's own parser makes of a command line: how many processes, which script, and what that is told."""
+    from torch.distributed.run import get_args_parser
+
+    line = command(processes, epochs)
+    words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
+    if words[:1] == ["python"] and words[1:3] == ["-m", "torch.distributed.run"]:
+        words = ["torchrun", *words[3:]]
+    if words[:1] != ["torchrun"]:
+        return [f"starts {words[0]}" if words else "starts nothing"]
+    refusal = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(refusal):
+            read = get_args_parser().parse_args(words[1:])
+    except SystemExit:
+        return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+    return [str(read.nproc_per_node), read.training_script, " ".join(read.training_script_args).replace("=", " ")]
+
+
+turn(
+    "5.1.b",
+    "A command line",
+    lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py --epochs {epochs}",
+    {"2 processes, 5 epochs": lambda: (2, 5), "8 processes, 90 epochs": lambda: (8, 90)},
+    call=_read,
+    heads=("processes", "script", "which is told"),
+    mistakes=[
+        (lambda processes, epochs: f"torchrun train.py --epochs {epochs} --nproc-per-node {processes}",
+         "torchrun starts one process, and the script is told how many you wanted",
+         "What stands behind the script's name is the script's."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} --epochs {epochs} train.py",
+         "torchrun takes `--epochs` for an option of its own, and knows none",
+         "The script's own options come behind its name."),
+        (lambda processes, epochs: f"python train.py --epochs {epochs}", "nobody starts more than one process",
+         "The program is called `torchrun`."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node 2 train.py --epochs {epochs}",
+         "the number of processes is right for the first case only", "It is given: `processes`."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py", "the script is not told how long",
+         "`--epochs`, and the number."),
+        (lambda processes, epochs: f"torchrun train.py --epochs {epochs}", "without a word on it, torchrun starts one",
+         "`--nproc-per-node`"),
+        (lambda processes, epochs: "torchrun --nproc-per-node {processes} train.py --epochs {epochs}",
+         "the names stand there, to the letter", "A text in which Python fills values in begins with `f`."),
+    ],
+)  # fmt: skip

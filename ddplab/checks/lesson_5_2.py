@@ -1,38 +1,154 @@
 """Checks of lesson 5.2, several nodes."""
 
+import contextlib
+import io
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, asks, expect_all
-
-RANK = asks(
-    "5.2.1",
-    Number("largest", 31, "Four nodes of 8, and ranks count from 0.").with_mistakes(
-        (32, "that is how many ranks there are", "Ranks count from 0."),
-        (7, "that is the last rank of the first node", "RANK counts through all four nodes."),
-        (3, "that is the last node", "Each node starts 8 processes."),
-    ),
-    Number("rank", 21, "RANK = GROUP_RANK * 8 + LOCAL_RANK.").with_mistakes(
-        (5, "that is its LOCAL_RANK", "The folder is called after LOCAL_RANK. RANK counts through all nodes."),
-        (13, "that counts 8 processes before its node", "Before node 2 come node 0 and node 1."),
-        (29, "that counts three nodes before its own", "Nodes count from 0: before node 2 come node 0 and node 1."),
-        (7, "that adds the numbers", "Before node 2 come two nodes of 8 processes."),
-    ),
-    Number("node_ranks", 0, "What does a c10d meeting do with the numbers?").with_mistakes(
-        (4, "a c10d meeting deals the numbers out", "In which kind of meeting has each node to be told its number?"),
-        (3, "a c10d meeting deals the numbers out", "In which kind of meeting has each node to be told its number?"),
-        (1, "a c10d meeting deals the numbers out, also to the node with the store", "Who needs a --node-rank?"),
-    ),
-)
+from ddplab.checks.turns import turn
 
 
-@exercise("5.2.1", "Read the command")
-def read_the_command(largest: int, store: str, rank: int, node_ranks: int) -> None:
-    """`--nnodes 4 --nproc-per-node 8 … --rdzv-endpoint gpu03:29400` on gpu01 to gpu04."""
-    given: dict[str, Any] = {"largest": largest, "rank": rank, "node_ranks": node_ranks}
-    if not isinstance(store, str):
-        raise NotYet(f"`store` is {store!r}, not a name", "A text, such as 'gpu01'.")
-    if store.split(":")[0] != "gpu03":
-        hint = "Neither the first node nor node 0 has to. Which option says where they meet?"
-        raise NotYet(f"`store` is {store!r}: that server does not hold it", hint)
-    expect_all(RANK, given)
+def _read(meeting: Callable[..., str], server: str, host: str, port: int) -> list[str]:
+    """What torchrun's own parser makes of the options: nodes, kind of meeting, endpoint, name of the job."""
+    from torch.distributed.run import get_args_parser
+
+    refusal, options = io.StringIO(), meeting(server, host, port)
+    if not isinstance(options, str):
+        return [f"returns a {type(options).__name__}"]
+    words = shlex.split(options.replace("torchrun ", "").replace("train.py", ""))
+    try:
+        with contextlib.redirect_stderr(refusal):
+            read = get_args_parser().parse_args([*words, "train.py"])
+    except SystemExit:
+        return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+    return [read.nnodes, read.rdzv_backend, read.rdzv_endpoint or "nowhere", read.rdzv_id]
+
+
+def _meeting(server: Any, host: Any, port: int, nodes: str = " --nnodes 2", kind: str = "c10d", id: Any = 7) -> str:
+    return f"--rdzv-backend {kind} --rdzv-endpoint {host}:{port} --rdzv-id {id}{nodes}"
+
+
+turn(
+    "5.2.a",
+    "What is typed on each server",
+    _meeting,
+    {
+        f"on {server}, store on {host}": lambda it=(server, host, port): it
+        for server, host, port in [("gpu01", "gpu01", 29400), ("gpu02", "gpu01", 29400), ("gpu01", "gpu02", 31000)]
+    },
+    call=_read,
+    heads=("nodes", "kind", "endpoint", "id"),
+    mistakes=[
+        (lambda server, host, port: _meeting(server, server, port), "each server calls itself the one with the store",
+         "All go to one place. Who holds the store?"),
+        (lambda server, host, port: _meeting(server, "localhost", port), "localhost is another machine on each server",
+         "Who holds the store?"),
+        (lambda server, host, port: _meeting(server, host, 29400), "the port is right by luck", "It is given: `port`."),
+        (lambda server, host, port: f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host} --rdzv-id 7",
+         "the endpoint names a machine and no port", "`host:port`"),
+        (partial(_meeting, kind="static"), "that is the old kind of meeting, in which each needs a number",
+         "The kind is `c10d`, and not what torchrun takes by default."),
+        (partial(_meeting, nodes=""), "each agent is content with itself", "How many have to come?"),
+        (lambda server, host, port: _meeting(server, host, port, id=f"7-{server}"), "each server names another job",
+         "One job, one name: 7."),
+        (partial(_meeting, id=8), "that is another job", "This one is called 7."),
+        (lambda server, host, port: f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host}:{port}",
+         "the job has no name", "`--rdzv-id`"),
+    ],
+    hints={"No closing quotation": "A quotation mark is missing."},
+)  # fmt: skip
+
+
+def _found(where: Any, *_: Any) -> list[float]:
+    node, folder = where
+    return [float(node), float(folder)]
+
+
+RANKS = {f"RANK {rank}, {each} a node": lambda it=(rank, each): it for rank, each in [(3, 2), (6, 4), (21, 8), (16, 8)]}
+
+turn(
+    "5.2.b",
+    "The folder of a rank",
+    lambda rank, nproc_per_node: divmod(rank, nproc_per_node),
+    RANKS,
+    look=_found,
+    heads=("GROUP_RANK", "folder"),
+    mistakes=[
+        (lambda rank, each: (rank // each, rank), "the folder is called after RANK", "What is it called after?"),
+        (lambda rank, each: (rank % each, rank // each), "node and folder are exchanged", "First the node."),
+        (lambda rank, each: (rank // each + 1, rank % each), "the nodes are counted from 1", "From 0."),
+        (lambda rank, each: (rank // each, rank % each + 1), "the folders are counted from 1", "From 0."),
+        (lambda rank, each: (rank // each, rank - each), "only one node is counted off", "Which rank of *its* node?"),
+        (lambda rank, each: (rank // 2, rank % 2), "two ranks a node are right in the first case only",
+         "How many there are is given."),
+        (lambda rank, each: (rank / each, rank % each), "that is a fraction of a node", "`//` divides whole numbers.")
+    ],
+    hints={"unpack": "Return two numbers: the node's, and the folder's."},
+)  # fmt: skip
+
+
+NIGHTS = {  # each node's folder, the local rank, the second of its death, its last words; as the file system lists them
+    "a full disk": [
+        ("night_a1", 0, 1_795_000_007, "RuntimeError: Connection closed by peer"),
+        ("night_a1", 1, 1_795_000_008, "RuntimeError: Connection closed by peer"),
+        ("night_b2", 1, 1_795_000_002, "OSError: the disk is full"),
+    ],
+    "a bad image": [
+        ("night_a1", 0, 1_795_000_303, "RuntimeError: Broken pipe"),
+        ("night_c3", 0, 1_795_000_301, "ValueError: image 17 is empty"),
+        ("night_c3", 3, 1_795_000_304, "RuntimeError: Connection closed by peer"),
+    ],
+}
+
+
+def _told(culprit: Callable[..., Any], night: str) -> str:
+    """What the answer says of a night's files; they were copied together, so their own times say nothing."""
+    with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
+        for age, (node, local_rank, second, words) in enumerate(NIGHTS[night]):
+            file = Path(folder, node, "attempt_0", str(local_rank), "error.json")
+            file.parent.mkdir(parents=True)
+            extra = {"py_callstack": "Traceback …", "timestamp": str(second)}
+            file.write_text(json.dumps({"message": {"message": words, "extraInfo": extra}}))
+            os.utime(file, (second - 10 * age, 1_796_000_000 - 10 * age))
+        return str(culprit(Path(folder)))
+
+
+def _culprit(logs: Path, where: str = "**/error.json", choose: Any = min, by: str = "timestamp") -> str:
+    paths = sorted(logs.glob(where))
+    errors = [json.loads(path.read_text())["message"] for path in paths]
+    if by == "file":
+        return errors[min(range(len(paths)), key=lambda n: paths[n].stat().st_mtime)]["message"]
+    if by == "place":
+        return errors[0]["message"]
+    return choose(errors, key=lambda it: it["extraInfo"]["timestamp"] if by == "timestamp" else it["message"])[
+        "message"
+    ]
+
+
+turn(
+    "5.2.c",
+    "Who died first",
+    _culprit,
+    {night: lambda night=night: (night,) for night in NIGHTS},
+    call=_told,
+    heads=("culprit",),
+    mistakes=[
+        (partial(_culprit, by="place"), "that is the first file of the list", "The files know when: `timestamp`."),
+        (partial(_culprit, choose=max), "that one died last", "The culprit is the earliest."),
+        (partial(_culprit, by="file"), "that is the time of the file, which copying has changed",
+         "The time of death stands in the file: `timestamp`."),
+        (partial(_culprit, where="*/attempt_0/0/error.json"), "only the first rank of each node was asked",
+         "Each rank may have left one: `rglob` finds them all."),
+        (partial(_culprit, by="message"), "that is the first in the alphabet", "The culprit is the earliest."),
+        (lambda logs: min((json.loads(path.read_text())["message"]["extraInfo"]["timestamp"], path)
+                          for path in logs.rglob("error.json"))[0], "that is when, and not what", "Its `message`."),
+    ],
+    hints={"'str' and 'PosixPath'": "`logs` is a `Path`: `logs.rglob(…)`.",
+           "not supported between instances of 'dict'": "`min(…, key=…)` needs to know by what: the time of death."},
+)  # fmt: skip

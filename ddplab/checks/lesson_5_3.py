@@ -2,16 +2,22 @@
 
 import contextlib
 import io
+import os
 import re
+import shlex
+import socket
 import subprocess
 import tempfile
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from torch.distributed.run import get_args_parser
 
 from ddplab.checks import CannotCheck, NotYet, exercise
 from ddplab.checks.common import kind
+from ddplab.checks.turns import turn
 from ddplab.course.played_servers import sbatch
 
 
@@ -96,3 +102,173 @@ def _submit(script: str, number: int) -> Namespace:
     except SystemExit:
         said = refusal.getvalue().strip().splitlines()[-1].partition("error: ")[2]
         raise NotYet(f"torchrun refuses it: {said}", "Its own options come before the script's name.") from None
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _asked(ask: Callable[..., str], nodes: int, gpus: int) -> list[float]:
+    """What Slurm reads in a script's head: nodes, agents on each, GPUs on each."""
+    options = []
+    for line in ask(nodes, gpus).splitlines():
+        if line.startswith("#SBATCH"):
+            options += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+        elif line.strip() and not line.startswith("#"):
+            break  # at the first command Slurm stops reading
+    reader = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    for name in ("ntasks-per-node", "gpus-per-node", "gpus-per-task", "gres"):
+        reader.add_argument(f"--{name}")
+    for letter, name in (("N", "nodes"), ("n", "ntasks"), ("G", "gpus")):
+        reader.add_argument(f"-{letter}", f"--{name}")
+    read, _ = reader.parse_known_args(options)
+    number = lambda text: float((text or "0").rpartition(":")[2].partition("-")[0])  # noqa: E731
+    its_nodes = number(read.nodes) or 1
+    tasks = number(read.ntasks_per_node) or number(read.ntasks) / its_nodes or 1
+    of_all = number(read.gpus_per_node) or number(read.gres) or number(read.gpus) / its_nodes
+    return [its_nodes, tasks, of_all or number(read.gpus_per_task) * tasks]
+
+
+def _ask(nodes: int, gpus: int, tasks: str = "--ntasks-per-node=1", mark: str = "#SBATCH") -> str:
+    return f"{mark} --nodes={nodes}\n{mark} {tasks}\n{mark} --gpus-per-node={gpus}"
+
+
+turn(
+    "5.3.a",
+    "What to ask Slurm for",
+    _ask,
+    {"2 nodes of 4 GPUs": lambda: (2, 4), "3 nodes of 8 GPUs": lambda: (3, 8)},
+    call=_asked,
+    heads=("nodes", "agents on each", "GPUs on each"),
+    mistakes=[
+        (lambda nodes, gpus: _ask(nodes, gpus, f"--ntasks-per-node={gpus}"), "there is an agent for each GPU",
+         "What `srun` starts is torchrun. How many of those does a node need?"),
+        (lambda nodes, gpus: _ask(nodes, gpus, "--ntasks=1"), "one agent is not enough for all nodes",
+         "One on each: `--ntasks-per-node`."),
+        (lambda nodes, gpus: _ask(nodes, gpus, f"--ntasks={gpus}"), "`--ntasks` counts the agents of all nodes",
+         "One on each: `--ntasks-per-node`."),
+        (partial(_ask, mark="# SBATCH"), "Slurm reads a line only where it begins with `#SBATCH`", "There is no gap."),
+        (lambda nodes, gpus: f"#SBATCH --gpus-per-node={gpus}\nset -eu\n#SBATCH --nodes={nodes}",
+         "at the first command Slurm stops reading", "These lines come first."),
+        (lambda nodes, gpus: _ask(nodes, gpus * nodes), "each node is asked for the GPUs of all", "`--gpus-per-node`"),
+        (lambda nodes, gpus: _ask(2, 4), "that is right for the first case only", "Both numbers are given."),
+        (lambda nodes, gpus: f"#SBATCH --nodes={nodes}", "nobody asks for a GPU", "`--gpus-per-node`"),
+    ],
+    hints={"'NoneType'": "Return the lines, as one text."},
+)  # fmt: skip
+
+
+TOP = """#!/bin/bash
+set -eu
+first=gpu03
+gpus=$SLURM_GPUS_ON_NODE
+port=$((10000 + SLURM_JOB_ID % 20000))
+"""
+
+
+def _started(start: Callable[[], str], nodes: int, gpus: int, job: int) -> list[str]:
+    """Where bash, with a play srun, starts this command, and what torchrun's own parser reads in it."""
+    with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
+        Path(folder, "job.sbatch").write_text(TOP + start() + "\n")
+        ran = sbatch(f"{folder}/job.sbatch", nodes=nodes, gpus=gpus, job=job, dry=True)
+    if lost := re.search(r"(--[\w-]+): command not found", ran.output):
+        return [f"bash takes {lost[1]} for a command"]
+    if unset := re.search(r"(\w+): unbound variable", ran.output):
+        return [f"nobody has set {unset[1]}"]
+    if not ran.asked:
+        return ["on one node" if ran.status == 0 and "torchrun" in start() else "nowhere"]
+    words = ran.asked[0]
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as refusal:
+            read = get_args_parser().parse_args(words[words.index("torchrun") + 1 :])
+    except ValueError:
+        return ["it is no torchrun"]
+    except SystemExit:
+        return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+    host = re.sub(rf"^({re.escape(socket.gethostname())}):", "gpu03:", read.rdzv_endpoint)  # the script runs there
+    return ["on every node", read.nnodes, read.nproc_per_node, f"{read.rdzv_backend} {host}"]
+
+
+def _start(
+    srun: str = "srun ",
+    nodes: str = "$SLURM_NNODES",
+    gpus: str = "$gpus",
+    kind: str = "--rdzv-backend c10d ",
+    at: str = '"$first:$port"',
+    cut: str = "\\\n",
+) -> str:
+    return f"{srun}torchrun --nnodes {nodes} --nproc-per-node {gpus} {cut}    {kind}--rdzv-endpoint {at} train.py"
+
+
+turn(
+    "5.3.b",
+    "One agent on every node",
+    _start,
+    {"2 nodes of 4 GPUs, job 4242": lambda: (2, 4, 4242), "3 nodes of 8 GPUs, job 4243": lambda: (3, 8, 4243)},
+    call=_started,
+    heads=("starts", "nodes", "ranks on each", "meeting"),
+    mistakes=[
+        (partial(_start, srun=""), "the script runs on the first node only, and so does what it starts itself",
+         "Who starts a command on every node?"),
+        (partial(_start, nodes="2", gpus="4"), "the numbers are right for one job only", "Slurm knows them."),
+        (partial(_start, gpus="$((SLURM_NNODES * gpus))"), "each node starts the ranks of all", "Of each node."),
+        (partial(_start, kind=""), "without a kind the meeting is a static one, in which each needs a number",
+         "`--rdzv-backend`"),
+        (partial(_start, at="'$first:$port'"), "between single quotes bash fills nothing in", "Double quotes."),
+        (partial(_start, at='"localhost:$port"'), "localhost is another machine on each node", "`$first`"),
+        (partial(_start, at='"$first:29500"'), "two jobs on one node meet at one port", "`$port`"),
+        (partial(_start, at="first:port"), "bash fills in what begins with `$`", "`$first` is the variable's value."),
+        (partial(_start, cut="\n"), "the line ends too early",
+         "A line goes on in the next one when its very last character is a backslash, `\\\\` between Python's quotes."),
+    ],
+    hints={"expected str": "Return the command, as a text.", "concatenate str": "Return the command, as a text."},
+)  # fmt: skip
+
+
+RUNS = {"job 4242": {"SLURM_JOB_ID": "4242"}, "job 4242, again": {"SLURM_JOB_ID": "4242", "SLURM_RESTART_COUNT": "1"},
+        "job 4243": {"SLURM_JOB_ID": "4243"}}  # fmt: skip
+
+
+def _named(names: Callable[[], str], run: str) -> list[str]:
+    """Whose name and whose checkpoint a run has: its own, or that of a run before it."""
+    seen: dict[str, list[str]] = {}
+    for it in RUNS:
+        env = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")} | RUNS[it]
+        bash = ["bash", "-euc", f"printf '%s\\n' {names()}"]
+        said = subprocess.run(bash, env=env, capture_output=True, text=True, timeout=10)
+        if said.returncode:
+            raise RuntimeError(said.stderr.strip().rpartition("line 1: ")[2] or "bash cannot read it")
+        words = [part for word in said.stdout.splitlines() for part in word.split("=", 1)]
+        seen[it] = [words[words.index(option) + 1] for option in ("--rdzv-id", "--checkpoint")]
+    before = list(RUNS)[: list(RUNS).index(run)]
+    return [next((f"that of {it}" for it in before if seen[it][n] == seen[run][n]), "its own") for n in (0, 1)]
+
+
+def _names(id: str = '"$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"', checkpoint: str = '"$SLURM_JOB_ID.pt"') -> str:
+    return f"--rdzv-id {id} --checkpoint {checkpoint}"
+
+
+turn(
+    "5.3.c",
+    "What stays, and what changes",
+    _names,
+    {run: lambda run=run: (run,) for run in RUNS},
+    call=_named,
+    heads=("name of the meeting", "checkpoint"),
+    mistakes=[
+        (partial(_names, id='"$SLURM_JOB_ID"'), "a late agent of the first run walks into the second",
+         "What differs between two runs of one job?"),
+        (partial(_names, checkpoint='"$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.pt"'),
+         "the second run looks for a checkpoint of its own, and begins anew", "What stays the same from run to run?"),
+        (partial(_names, id='"$SLURM_JOB_ID.$SLURM_RESTART_COUNT"'), "in a first run nobody has set that variable",
+         "`${NAME:-0}` is 0 where NAME is not set."),
+        (partial(_names, id="7", checkpoint="train.pt"), "all jobs share one name and one checkpoint",
+         "What differs from job to job?"),
+        (partial(_names, checkpoint="train.pt"), "another job goes on from this one's checkpoint",
+         "What differs from job to job?"),
+        (partial(_names, id="'$SLURM_JOB_ID.$SLURM_RESTART_COUNT'"),
+         "between single quotes bash fills nothing in, so all runs have one name", "Double quotes."),
+        (partial(_names, checkpoint='"${SLURM_RESTART_COUNT:-0}.pt"'), "jobs share a checkpoint, and runs do not",
+         "The number of restarts is the one thing that changes from run to run."),
+    ],
+    hints={"is not in list": "Two options: `--rdzv-id`, and `--checkpoint`."},
+)  # fmt: skip

@@ -1,6 +1,7 @@
 """Checks of lesson 5.4, checkpoints."""
 
 import contextlib
+import copy
 import itertools
 import os
 import shutil
@@ -8,15 +9,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, needs_function, numbers, on_ranks
+from ddplab.checks.common import Number, kind, needs_function, numbers, off
+from ddplab.checks.turns import turn
+from ddplab.course.digits_job import make, train
+from ddplab.launcher import launch
+from ddplab.run import RankError, RankTimeoutError
 
 # 100 batches an epoch, saved after each 30th, killed in epoch 3 during batch 70, four ranks.
 numbers(
@@ -52,191 +59,7 @@ numbers(
 )
 
 
-class Killed(BaseException):
-    """Not an Exception, so that `except Exception` in an answer does not survive it."""
-
-
-@exercise("5.4.2", "A save that survives")
-def survives(save: Callable[[Any, str], Any]) -> None:
-    """`save(state, path)`, killed at every stage: the old checkpoint or the new one must be there, whole."""
-    needs_function("save", save)
-    folder = tempfile.mkdtemp(prefix="ddplab-check-")
-    path, old, new = f"{folder}/last.pt", {"w": torch.zeros(500)}, {"w": torch.ones(500)}
-    try:
-        torch.save(old, path)
-        with _watched(path, kill=False) as seen:
-            save(new, path)
-        _good_save(folder, path, new, seen)
-        torch.save(old, path)
-        with contextlib.suppress(Killed), _watched(path, kill=True):
-            save(new, path)
-        _whole_after_the_kill(path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _watched(path: str, kill: bool) -> Iterator[dict[str, Any]]:
-    """See how files are saved, renamed and copied; with `kill`, die when half of the bytes are written."""
-    real = {"save": torch.save, "replace": os.replace, "rename": os.rename, "copyfile": shutil.copyfile}
-    seen: dict[str, Any] = {"saved": 0, "renamed from": [], "gone": False, "copied": False}
-
-    def cut(name: Any) -> None:
-        whole = Path(name).read_bytes()
-        Path(name).write_bytes(whole[: len(whole) // 2])
-        raise Killed
-
-    def watched_save(state: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        seen["saved"] += 1
-        real["save"](state, f, *args, **kwargs)
-        if kill:
-            name = f if isinstance(f, str | os.PathLike) else getattr(f, "name", None)
-            if name is None:
-                raise Killed  # into memory: nothing has reached the disk
-            if not isinstance(f, str | os.PathLike):
-                f.flush()
-            cut(name)
-
-    def renaming(how: str) -> Callable[..., None]:
-        def rename(src: Any, dst: Any, **kwargs: Any) -> None:
-            if os.path.abspath(dst) == path:
-                seen["renamed from"].append(os.path.abspath(src))
-                seen["gone"] = seen["gone"] or not os.path.exists(path)
-            real[how](src, dst, **kwargs)
-
-        return rename
-
-    def copyfile(src: Any, dst: Any, **kwargs: Any) -> Any:
-        seen["copied"] = seen["copied"] or os.path.abspath(dst) == path
-        return real["copyfile"](src, dst, **kwargs)
-
-    torch.save, shutil.copyfile = watched_save, copyfile
-    os.replace, os.rename = renaming("replace"), renaming("rename")
-    try:
-        yield seen
-    finally:
-        torch.save, shutil.copyfile = real["save"], real["copyfile"]
-        os.replace, os.rename = real["replace"], real["rename"]
-
-
-def _good_save(folder: str, path: str, new: Any, seen: dict[str, Any]) -> None:
-    """After a save that nobody disturbed."""
-    if not os.path.exists(path):
-        hint = "os.replace(from, to): the new file's name comes first, `path` second."
-        raise NotYet("after your save there is no file at `path`", hint)
-    if not _is(path, new):
-        hint = "Save under another name, then rename it: os.replace(new_name, path)."
-        raise NotYet("after your save the file at `path` still holds the old state", hint)
-    if seen["copied"]:
-        hint = "Rename, do not copy: os.replace(new_name, path)."
-        raise NotYet("you copy the new file over the old one; killed in the middle of the copy, both are lost", hint)
-    if not seen["renamed from"]:
-        hint = "Save under another name, such as `path` with an ending, and rename when it is complete."
-        raise NotYet("you write to `path` itself; killed in the middle, the old checkpoint is lost", hint)
-    if seen["gone"]:
-        raise NotYet(
-            "you remove the old checkpoint before the new one has its name; killed in between, there is none",
-            "os.replace puts the new file in the old one's place. Nothing has to be removed.",
-        )
-    if any(os.path.dirname(src) != folder for src in seen["renamed from"]):
-        hint = "Put the new file beside the old one: `path` with an ending."
-        raise NotYet("the new file is written in another folder; on another disk it cannot be renamed into place", hint)
-    if left := sorted(set(os.listdir(folder)) - {os.path.basename(path)}):
-        raise NotYet(f"after your save {len(left)} file(s) too many lie in the folder: {left[0]}", "Tidy up.")
-
-
-def _whole_after_the_kill(path: str) -> None:
-    if not os.path.exists(path):
-        raise NotYet("killed in the middle of torch.save, no checkpoint is left", "Leave the old one alone.")
-    if not _is(path, None):
-        hint = "Rename only when torch.save has returned, not in a `finally`."
-        raise NotYet("killed in the middle of torch.save, the file at `path` cannot be read any more", hint)
-
-
-def _is(path: str, state: Any) -> bool:
-    """Whether the file can be read and, unless state is None, holds this state."""
-    try:
-        found = torch.load(path)
-        return state is None or torch.equal(found["w"], state["w"])
-    except Exception:
-        return False
-
-
-@exercise("5.4.3", "Nobody too early")
-def nobody_too_early(save_then_load: Callable[[Any, str], Any]) -> None:
-    """On 2 ranks with a slow disk: rank 0 writes, every rank returns what it read from the file."""
-    needs_function("save_then_load", save_then_load)
-    folder = tempfile.mkdtemp(prefix="ddplab-check-")
-    too_early = "Rank 0's disk is slow here. Nobody may open the file before rank 0 has written it."
-    hints = dict.fromkeys(("No such file", "PytorchStreamReader", "EOF"), too_early)
-    try:
-        ranks = on_ranks(_on_a_slow_disk, save_then_load, f"{folder}/last.pt", size=2, hints=hints, timeout=8)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    writers = [rank for rank, it in enumerate(ranks) if it["wrote"]]
-    if not writers:
-        raise NotYet("no rank writes the file", "torch.save(state, path), on rank 0.")
-    if writers == [0, 1]:
-        raise NotYet("both ranks write the file", "Only the rank whose dist.get_rank() is 0 saves.")
-    if writers != [0]:
-        raise NotYet("rank 1 writes the file, and rank 0 does not", "Rank 0 holds the state that counts here.")
-    for rank, it in enumerate(ranks):
-        if it["returned"] is None:
-            raise NotYet(f"rank {rank} returns nothing", "Every rank loads, and returns what it has loaded.")
-        if it["returned"] != 0 or not it["read"]:
-            hint = "return torch.load(path, …), on every rank. `state` is each rank's own."
-            raise NotYet(f"rank {rank} does not return what is in the file", hint)
-    if not ranks[1]["waited"]:
-        raise NotYet(
-            "rank 1 does not wait for rank 0: it sleeps, or tries until there is a file, be it yesterday's",
-            "Which line does no rank cross before all have reached it?",
-        )
-    if not all(it["mapped"] for it in ranks):
-        raise NotYet(
-            "it loads each tensor onto the GPU on which rank 0 had it, and here there may be no such GPU",
-            "torch.load has an argument that says where tensors go: map_location.",
-        )
-
-
-def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dict[str, Any]:
-    """Call the answer on this rank; the state holds the rank's number, so that rank 0's can be told."""
-    real_save, real_load = torch.save, torch.load
-    seen = {"wrote": False, "read": False, "mapped": True, "waited": False}
-    me, done = threading.get_ident(), threading.Event()
-
-    def watch() -> (
-        None
-    ):  # whether this rank, when it waits, waits in torch.distributed; the style of import plays no part
-        while not done.wait(0.02) and not seen["waited"]:
-            frame = sys._current_frames().get(me)
-            while frame is not None and not seen["waited"]:
-                seen["waited"] = f"torch{os.sep}distributed{os.sep}" in frame.f_code.co_filename
-                frame = frame.f_back
-
-    def slow_save(*args: Any, **kwargs: Any) -> None:
-        seen["wrote"] = True
-        time.sleep(0.5)
-        real_save(*args, **kwargs)
-
-    def watched_load(*args: Any, **kwargs: Any) -> Any:
-        seen["read"] = True
-        seen["mapped"] = len(args) > 1 or kwargs.get("map_location") is not None
-        return real_load(*args, **kwargs)
-
-    torch.save, torch.load = slow_save, watched_load  # this process ends with the check
-    dist.barrier()
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        found = save_then_load({"rank": torch.tensor(dist.get_rank())}, path)
-    finally:
-        done.set()
-        watcher.join()
-    returned = int(found["rank"]) if isinstance(found, dict) and "rank" in found else found
-    return {**seen, "returned": returned if returned is None or isinstance(returned, int) else -1}
-
-
-@exercise("5.4.4", "The rest of the job")
+@exercise("5.4.2", "The rest of the job")
 def rest_of_the_job(remaining: Callable[..., Any]) -> None:
     """`remaining(position, epochs, batches)` gives (epoch, batch, data) from a position to the end of the job."""
     needs_function("remaining", remaining)
@@ -296,3 +119,301 @@ def _why_not(position: tuple[int, int], got: list[Any], wanted: list[Any]) -> tu
         f"{where}: it gives {len(places)} batches, and {len(wanted)} are left",
         "Which places come twice or too early?",
     )
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _trained(*_: int) -> tuple[dict[str, Any]]:
+    job = make()
+    train(job, range(2))
+    return (job,)
+
+
+def _end(snapshot: Any, job: dict[str, Any]) -> list[str]:
+    """How far a job that is made anew from the snapshot ends from one that was left in peace."""
+    if not isinstance(snapshot, Mapping):
+        return [f"{kind(snapshot)} came back"]
+    random = torch.cuda if torch.cuda.is_initialized() else torch
+    drawn, saved = random.get_rng_state(), copy.deepcopy(dict(snapshot))
+    calm = train(job, range(2, 4))
+    random.set_rng_state(drawn)
+    job = make()
+    for name, it in saved.items():
+        if isinstance(it, torch.Tensor):
+            random.set_rng_state(it)
+        else:
+            _load(job[name], it)
+    far = off(train(job, range(2, 4)), calm)
+    return ["as left in peace" if far < 1e-4 else f"{far:.1%} off"]
+
+
+def _load(part: Any, state: Any) -> None:
+    if isinstance(part, DDP) and not next(iter(state)).startswith("module."):
+        part = part.module
+    part.load_state_dict(state)
+
+
+def _snapshot(job: dict[str, Any], without: str = "", random: bool = True) -> dict[str, Any]:
+    states = {name: part.state_dict() for name, part in job.items() if name != without}
+    drawn = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.get_rng_state()
+    return states | ({"random state": drawn} if random else {})
+
+
+turn(
+    "5.4.a",
+    "All that changes",
+    _snapshot,
+    _trained,
+    ranks=(2,),
+    look=_end,
+    heads=("weights at the end",),
+    mistakes=[
+        (partial(_snapshot, random=False), "all of `job` is there, and dropout draws other numbers",
+         "What decides which number is drawn next? `torch.get_rng_state()`, on a GPU `torch.cuda.get_rng_state()`."),
+        (partial(_snapshot, without="scheduler"), "the learning rate begins its cosine anew", "Who lets it fall?"),
+        (partial(_snapshot, without="optimizer"), "Adam has lost its running means and its rate", "Whose are they?"),
+        (partial(_snapshot, without="model"), "the weights begin anew", "`model` has a state too."),
+        (lambda job: {"model": job["model"].state_dict()}, "weights alone are good for predicting, not for going on",
+         "All of `job` changes while it runs, and something else does."),
+        (lambda job: dict(job), "that is the job itself, and not its state", "Each part has a `state_dict()`."),
+    ],
+    hints={"KeyError": "Each state has the name that its part has in `job`.",
+           "RNG state": "On a GPU it is `torch.cuda.get_rng_state()`."},
+)  # fmt: skip
+
+
+class Killed(BaseException):
+    """Not an Exception, so that `except Exception` in an answer does not survive it."""
+
+
+@contextlib.contextmanager
+def _killed(when: str) -> Iterator[list[str]]:
+    """Die when half of the bytes are written, or at the first line that renames, moves or copies; then all is undone.
+
+    Yields the list of what was renamed or copied. What lies in another folder is played to lie on another disk.
+    """
+    real = {(module, name): getattr(module, name)
+            for module, name in ((torch, "save"), (os, "replace"), (os, "rename"), (shutil, "copyfile"))}  # fmt: skip
+    moved: list[str] = []
+
+    def save(state: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        real[torch, "save"](state, f, *args, **kwargs)
+        if when == "writes":
+            if hasattr(f, "flush"):
+                f.flush()
+            _halve(f if isinstance(f, str | os.PathLike) else getattr(f, "name", None))
+
+    def then(key: tuple[Any, str], src: Any, dst: Any, **kwargs: Any) -> Any:
+        moved.append(src)
+        if key[0] is os and os.path.dirname(os.path.abspath(src)) != os.path.dirname(os.path.abspath(dst)):
+            raise OSError(18, "Invalid cross-device link")
+        if when == "renames":
+            if key[0] is os:
+                raise Killed
+            real[key](src, dst, **kwargs)
+            _halve(dst)
+        return real[key](src, dst, **kwargs)
+
+    try:
+        torch.save = save
+        for key in list(real)[1:]:
+            setattr(*key, partial(then, key))
+        yield moved
+    finally:
+        for (module, name), function in real.items():
+            setattr(module, name, function)
+
+
+def _halve(name: Any) -> None:
+    if name is not None:
+        whole = Path(name).read_bytes()
+        Path(name).write_bytes(whole[: len(whole) // 2])
+    raise Killed
+
+
+def _left(save: Callable[[Any, str], Any], when: str) -> list[str]:
+    """What lies at the path afterwards, and what else in the folder."""
+    with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
+        path = f"{folder}/last.pt"
+        torch.save({"w": torch.zeros(500)}, path)
+        with contextlib.suppress(Killed), _killed(when) as moved:
+            save({"w": torch.ones(500)}, path)
+        others = sorted(set(os.listdir(folder)) - {"last.pt"})
+        try:
+            found = "the new one" if torch.load(path)["w"][0] else "the old one"
+        except FileNotFoundError:
+            found = "nothing"
+        except Exception:
+            found = "half a file, renamed" if moved else "half a file"
+    if when == "never":
+        return [found, ", ".join(others) or "nothing else"]
+    return ["a whole one" if found in ("the new one", "the old one") else found, "whatever"]
+
+
+def _save(state: Any, path: str) -> None:
+    torch.save(state, f"{path}.new")
+    os.replace(f"{path}.new", path)
+
+
+def _copied(state: Any, path: str) -> None:
+    torch.save(state, f"{path}.new")
+    shutil.copyfile(f"{path}.new", path)
+    os.remove(f"{path}.new")
+
+
+def _removed_first(state: Any, path: str) -> None:
+    torch.save(state, f"{path}.new")
+    os.remove(path)
+    os.rename(f"{path}.new", path)
+
+
+def _whatever_happens(state: Any, path: str) -> None:
+    try:
+        torch.save(state, f"{path}.new")
+    finally:
+        os.replace(f"{path}.new", path)
+
+
+def _backup(state: Any, path: str) -> None:
+    shutil.copyfile(path, f"{path}.old")
+    torch.save(state, path)
+
+
+def _elsewhere(state: Any, path: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(state, f"{folder}/new.pt")
+        os.replace(f"{folder}/new.pt", path)
+
+
+turn(
+    "5.4.c",
+    "A save that survives",
+    _save,
+    {
+        "left in peace": lambda: ("never",),
+        "killed while it writes": lambda: ("writes",),
+        "killed when it renames": lambda: ("renames",),
+    },
+    call=_left,
+    heads=("at the path", "beside it"),
+    mistakes=[
+        (lambda state, path: torch.save(state, path), "the old checkpoint is emptied before the new one is there",
+         "Write under another name, and rename when all of it is there."),
+        (_copied, "to copy is to write: killed half-way, the old one is lost", "Rename, do not copy."),
+        (_removed_first, "between the removal and the new name there is no checkpoint",
+         "`os.replace` takes the old one's place by itself."),
+        (lambda state, path: torch.save(state, f"{path}.new"), "the new one never gets its name", "`os.replace`"),
+        (_whatever_happens, "half a file is given the good name", "Rename only when `torch.save` has returned."),
+        (_backup, "the old one is safe, under a name where nobody looks", "Let `path` be good at every moment."),
+        (_elsewhere, "from another disk no file can be renamed",
+         "Put the new one into the same folder: `path` and an ending."),
+        (lambda state, path: (torch.save(state, f"{path}.new"), os.replace(path, f"{path}.new")),
+         "renamed the wrong way round", "`os.replace(from, to)`"),
+    ],
+    hints={"Invalid cross-device link": "Put the new one into the same folder: `path` and an ending."},
+)  # fmt: skip
+
+
+def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
+    """Who writes, what each rank loads, whether rank 1 waits for rank 0, and where the tensors go."""
+    with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
+        try:
+            ranks = launch(
+                _on_a_slow_disk, save_then_load, f"{folder}/last.pt", nproc_per_node=size, quiet=True, timeout=4
+            ).results
+        except RankTimeoutError as error:
+            return [str(error).splitlines()[0]]
+        except RankError as error:
+            if "PytorchStreamReader" in error.reason or error.type_name in ("EOFError", "FileNotFoundError"):
+                return [f"rank {error.rank} comes too early"]
+            raise
+    writers = " and ".join(f"rank {rank}" for rank, it in enumerate(ranks) if it["wrote"])
+    loaded = ["nothing" if it["returned"] is None else f"rank {it['returned']}'s" for it in ranks]
+    loaded = [words if it["read"] else "nothing read" for words, it in zip(loaded, ranks, strict=True)]
+    if writers != "rank 0":
+        return [writers or "nobody"]
+    maps = "anywhere" if all(it["mapped"] for it in ranks) else "where they were"
+    return [writers, *loaded, "yes" if ranks[1]["waited"] else "no", maps]
+
+
+def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dict[str, Any]:
+    """Call the answer on this rank; the state holds the rank's number, so that rank 0's can be told."""
+    real_save, real_load = torch.save, torch.load
+    seen = {"wrote": False, "read": False, "mapped": True, "waited": False}
+    me, done = threading.get_ident(), threading.Event()
+
+    def watch() -> None:  # whether this rank, when it waits, waits in torch.distributed, however that is imported
+        while not done.wait(0.02) and not seen["waited"]:
+            frame = sys._current_frames().get(me)
+            while frame is not None and not seen["waited"]:
+                seen["waited"] = f"torch{os.sep}distributed{os.sep}" in frame.f_code.co_filename
+                frame = frame.f_back
+
+    def slow_save(*args: Any, **kwargs: Any) -> None:
+        seen["wrote"] = True
+        time.sleep(0.5)
+        real_save(*args, **kwargs)
+
+    def watched_load(*args: Any, **kwargs: Any) -> Any:
+        seen["read"] = True
+        seen["mapped"] = len(args) > 1 or kwargs.get("map_location") is not None
+        return real_load(*args, **kwargs)
+
+    torch.save, torch.load = slow_save, watched_load  # this process ends with the check
+    dist.barrier()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        found = save_then_load({"rank": torch.tensor(dist.get_rank())}, path)
+    finally:
+        done.set()
+        watcher.join()
+    returned = int(found["rank"]) if isinstance(found, dict) and "rank" in found else found
+    return {**seen, "returned": returned if returned is None or isinstance(returned, int) else -1}
+
+
+def _meet(state: Any, path: str, writer: int = 0, meet: bool = True, **load: Any) -> Any:
+    """Rank -1 writes: every rank does. load: arguments of torch.load."""
+    rank = dist.get_rank()
+    if writer in (rank, -1):
+        torch.save(state, path if writer != -1 else f"{path}{rank}")
+    if meet:
+        dist.barrier()
+    return torch.load(path if writer != -1 else f"{path}0", **({"map_location": "cpu"} | load))
+
+
+def _alone(state: Any, path: str) -> Any:
+    loaded = _meet(state, path)
+    return loaded if dist.get_rank() == 0 else None
+
+
+def _sleeps(state: Any, path: str) -> Any:
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    time.sleep(1.5)
+    return torch.load(path, map_location="cpu")
+
+
+turn(
+    "5.4.b",
+    "Nobody too early",
+    _meet,
+    {"2 ranks": lambda: (2,)},
+    call=_both,
+    heads=("written by", "rank 0 loads", "rank 1 loads", "rank 1 waits", "loads to"),
+    mistakes=[
+        (partial(_meet, meet=False),
+         "a rank loads what is not written yet",
+         "Which line does no rank cross before all have reached it? It comes between the two."),
+        (partial(_meet, writer=-1), "both ranks write", "Only the one whose `dist.get_rank()` is 0."),
+        (partial(_meet, writer=1), "rank 1 writes", "Rank 0 holds the state that counts."),
+        (_alone, "rank 1 returns nothing", "Every rank loads."),
+        (lambda state, path: (_meet(state, path), state)[1], "rank 1 returns its own state, and not the file's",
+         "Return what you have loaded."),
+        (_sleeps, "a rank waits for a time, and not for rank 0", "Nobody knows how slow a disk can be."),
+        (partial(_meet, map_location=None), "tensors go to the GPU on which rank 0 had them",
+         "`torch.load` has an argument that says where they go."),
+        (lambda state, path: dist.barrier(), "nobody writes", "Rank 0: `torch.save(state, path)`."),
+    ],
+)  # fmt: skip

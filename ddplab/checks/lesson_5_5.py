@@ -1,6 +1,14 @@
 """Checks of lesson 5.5, restarts."""
 
+import contextlib
+import io
+import logging
+import os
+import shlex
+import tempfile
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, flat, kind, multiple, needs_function, numbers, off, on_ranks
+from ddplab.checks.turns import turn
 
 NODES = ("that counts nodes", "Each node starts 8 processes.")
 GONE = "Which server was it that went?"
@@ -85,3 +94,167 @@ def _compare(results: list[Any], size: int) -> None:
         f"{ranks}, with {', '.join(map(str, seen))} images, DDP's gradient is not that of the whole batch",
         "A mean over a small share makes its images count for more. Begin with reduction='sum'.",
     )
+
+
+# ------------------------------------------------------------------ your turn
+
+SWITCH = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
+
+def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
+    """What torchrun makes of a command line: processes, restarts, script, and whether its agent lends the store."""
+    from torch.distributed import run
+    from torch.distributed.elastic.rendezvous import RendezvousParameters
+    from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+    line = command(restarts)
+    words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
+    if "torchrun" not in words:
+        return ["starts no torchrun"]
+    at, seen, real = words.index("torchrun"), [], run.elastic_launch
+    refusal, before, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
+    logging.disable()
+    try:
+        # torchrun itself, up to the point where it would start something
+        run.elastic_launch = lambda config, entrypoint: lambda *_: seen.append(config)
+        with contextlib.redirect_stderr(refusal):
+            read = run.get_args_parser().parse_args(words[at + 1 :])
+            run.run(read)
+        os.environ[SWITCH] = "1" if f"{SWITCH}=1" in [word.rstrip(";") for word in words[:at]] else "0"
+        kind = seen[0].rdzv_backend
+        endpoint = "localhost:0" if kind == "c10d" else "localhost:29500"
+        lends = get_rendezvous_handler(RendezvousParameters(kind, endpoint, "job", 1, 1, rank=0)).use_agent_store
+    except SystemExit:
+        return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+    finally:
+        run.elastic_launch = real
+        logging.disable(told)
+        os.environ.clear()
+        os.environ.update(before)  # torchrun sets OMP_NUM_THREADS
+    given = f"{seen[0].nproc_per_node}", f"{seen[0].max_restarts}", read.training_script
+    return [*given, f"{kind}, lent" if lends else f"{kind}, not lent"]
+
+
+def _command(restarts: int, switch: str = f"{SWITCH}=1 ", more: str = "") -> str:
+    return f"{switch}torchrun --nproc-per-node 2 --max-restarts {restarts} {more}train.py"
+
+
+turn(
+    "5.5.a",
+    "A job that may restart",
+    _command,
+    {"1 restart": lambda: (1,), "3 restarts": lambda: (3,)},
+    call=_asked,
+    heads=("processes", "restarts", "script", "the agent's store"),
+    mistakes=[
+        (partial(_command, switch=""), "each attempt finds the addresses of the one before",
+         "The switch is a variable: it stands before `torchrun`, and is 1."),
+        (partial(_command, more="--master-port 29500 "), "a named port makes a static meeting, which lends its store",
+         "Leave the port out: the system picks one."),
+        (lambda restarts: f"torchrun --nproc-per-node 2 train.py --max-restarts {restarts}",
+         "torchrun allows no restart, and the script is told how many you wanted",
+         "What stands behind the script's name is the script's."),
+        (lambda restarts: f"{SWITCH}=1 torchrun --nproc-per-node 2 train.py", "by default nobody is started again",
+         "`--max-restarts`"),
+        (lambda restarts: _command(1), "that is right for one restart only", "The number is given."),
+        (lambda restarts: f"{SWITCH}=1 torchrun --max-restarts {restarts} train.py", "one process is not two",
+         "`--nproc-per-node`"),
+        (lambda restarts: _command(restarts, "", f"--{SWITCH} 1 "), "torchrun has no such option",
+         "It is a variable of the environment: `NAME=1` before the command."),
+    ],
+)  # fmt: skip
+
+
+def _log(go_on: Callable[[str, int], Any], done: int, start: int) -> list[Any]:
+    """Let an attempt log `done` steps and die, and the next begin at `start`. Lines, steps there twice, and never."""
+    with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
+        path = Path(folder, "losses.txt")
+        if done:
+            path.write_text("".join(f"{step} {1 / (step + 1):.3f}\n" for step in range(done)))
+        go_on(str(path), start)
+        with open(path, "a") as file:
+            file.writelines(f"{step} 0.100\n" for step in range(start, 40))
+        steps = [line.split()[0] for line in path.read_text().splitlines()]
+    never = [step for step in range(40) if str(step) not in steps]
+    return [len(steps), len(steps) - len(set(steps)), f"{never[0]} to {never[-1]}" if never else "none"]
+
+
+def _go_on(path: str, start: int, upto: int = 0, check: bool = True, end: str = "\n") -> None:
+    if check and not os.path.exists(path):
+        return
+    lines = Path(path).read_text().splitlines()
+    kept = [line for line in lines if int(line.split()[0]) < start + upto]
+    Path(path).write_text("".join(line + end for line in kept))
+
+
+turn(
+    "5.5.b",
+    "Each step once",
+    _go_on,
+    {
+        "the first attempt": lambda: (0, 0),
+        "32 steps done, 30 saved": lambda: (32, 30),
+        "7 steps done, 6 saved": lambda: (7, 6),
+        "9 steps done, none saved": lambda: (9, 0),
+    },
+    call=_log,
+    heads=("lines", "twice", "never"),
+    mistakes=[
+        (lambda path, start: None, "steps that are trained again stand there twice",
+         "Take them out before they come again."),
+        (lambda path, start: os.path.exists(path) and os.remove(path), "what is behind you is lost too",
+         "Keep the lines of the steps before `start`."),
+        (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
+        (partial(_go_on, upto=-1), "one line too few is kept", "All steps before `start` were saved."),
+        (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
+        (partial(_go_on, end=""), "the lines run into each other", "Each line ends with `\\n`."),
+        (lambda path, start: os.path.exists(path) and Path(path).write_text(
+            "".join(line + "\n" for line in Path(path).read_text().splitlines() if line.split()[0] < str(start))),
+         "texts are compared letter by letter: `'7' < '30'` is false", "`int(…)`"),
+    ],
+)  # fmt: skip
+
+
+def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
+    """Of a step on `size` ranks: images of all, those that two have, and whether one rank alone takes the same."""
+
+    def numbers_of(step: int, rank: int, of: int) -> list[int]:
+        torch.manual_seed(17 * of + rank + 1)  # nobody has seeded the ranks alike
+        return [int(it) for it in my_images(step, 1000, rank, of)]
+
+    mine = [numbers_of(5, rank, size) for rank in range(size)]
+    every = [number for share in mine for number in share]
+    same = set(every) == set(numbers_of(5, 0, 1))
+    other = set(every) != {number for rank in range(size) for number in numbers_of(6, rank, size)}
+    return [len(every), len(every) - len(set(every)), "yes" if same else "no", "others" if other else "the same"]
+
+
+def _my_images(step: int, n: int, rank: int, size: int, seed: Any = None, batch: int = 64, rest: bool = True) -> Any:
+    order = torch.Generator().manual_seed(step if seed is None else seed(step, rank, size))
+    images = torch.randperm(n, generator=order)[:batch]
+    return images[rank::size] if rest else images[rank * (batch // size) : (rank + 1) * (batch // size)]
+
+
+turn(
+    "5.5.c",
+    "A batch that does not notice",
+    _my_images,
+    {f"{size} rank{'s' * (size > 1)}": lambda size=size: (size,) for size in (1, 2, 3)},
+    call=_dealt,
+    heads=("images", "twice", "as one rank alone", "the next step's"),
+    mistakes=[
+        (partial(_my_images, seed=lambda step, rank, size: 100 * step + rank), "each rank draws a batch of its own",
+         "All draw the same 64, and then share."),
+        (partial(_my_images, seed=lambda step, rank, size: 100 * step + size), "more ranks, another batch",
+         "What may decide which 64? The step alone."),
+        (lambda step, n, rank, size: torch.randperm(n)[:64][rank::size], "without a seed each rank draws for itself",
+         "A generator seeded with `step`."),
+        (partial(_my_images, seed=lambda *_: 0), "every step takes the same images", "Seed with `step`."),
+        (lambda step, n, rank, size: _my_images(step, n, 0, 1), "each rank takes all 64",
+         "Every `size`-th, from `rank` on."),
+        (lambda step, n, rank, size: _my_images(step, n, rank, size, batch=64 * size), "the batch grows with the ranks",
+         "64 of all ranks together."),
+        (partial(_my_images, rest=False), "of 64 among three, one is left out", "`images[rank::size]` leaves none."),
+        (lambda step, n, rank, size: _my_images(step, n, 0, size), "all ranks take rank 0's share", "From `rank` on."),
+    ],
+)  # fmt: skip

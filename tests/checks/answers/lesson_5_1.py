@@ -1,5 +1,6 @@
 """Answers to the exercises of lesson 5.1: the right one, the blank, and mistakes that people make."""
 
+import os
 import random
 import socket
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ def first_of_node(env):
 
 
 def said(checkpoint=first_of_job, data=first_of_node, world_size=4, nnodes=2, error=None):
-    """What comes back from the script of 5.1.2, with the two expressions evaluated for each rank."""
+    """What comes back from the script of 5.1.1, with the two expressions evaluated for each rank."""
     output = {}
     for rank in range(world_size):
         env = {"RANK": str(rank), "LOCAL_RANK": str(rank % 2), "GROUP_RANK": str(rank // 2)}
@@ -82,13 +83,43 @@ def no_address(*numbers):
     return {name: text for name, text in environment(*numbers).items() if name != "MASTER_ADDR"}
 
 
+def by_update(rank, size, port):
+    os.environ |= {"RANK": f"{rank}", "WORLD_SIZE": f"{size}", "MASTER_ADDR": "localhost", "MASTER_PORT": f"{port}"}
+
+
+def all_seven(rank, size, port):
+    os.environ.update(environment(0, rank, 1, size, port))
+
+
+def of_this_process_alone(rank, size, port):
+    for name, value in environment(0, rank, 1, size, port).items():
+        os.putenv(name, value)  # which os.environ does not notice
+
+
+def by_remainder(env, gpus):
+    return f"cuda:{int(env['RANK']) % gpus}" if gpus else "cpu"
+
+
 ANSWERS = {
-    "5.1.1": {
-        "correct": (32, 19, 3, 256),
-        "accepted": [(32.0, 19, torch.tensor(3), 256)],
-        "wrong": [((32, 19, "cuda:3", 256), ["`gpu` is 'cuda:3', not a whole number"])],
+    "5.1.a": {
+        "accepted": [by_update, all_seven],
+        "wrong": [(of_this_process_alone, ["no process knows its number"])],
     },
-    "5.1.2": {
+    "5.1.c": {
+        "accepted": [by_remainder, lambda env, gpus: f"cuda:{env['LOCAL_RANK']}" if gpus > 0 else torch.device("cpu")],
+        "wrong": [
+            (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number is to be"]),
+            (lambda env, gpus: env["local_rank"], ["KeyError"]),
+        ],
+    },
+    "5.1.b": {
+        "accepted": [
+            lambda n, epochs: f"python -m torch.distributed.run --nproc_per_node={n} train.py --epochs={epochs}",
+            lambda n, epochs: f"!torchrun --standalone --nproc-per-node {n} train.py --epochs {epochs}",
+        ],
+        "wrong": [(lambda n, epochs: print(n), ["starts nothing"])],
+    },
+    "5.1.1": {
         "correct": said(),
         "blank": said(lambda env: ..., lambda env: ...),
         "wrong": [
@@ -108,7 +139,7 @@ ANSWERS = {
             ([True, False], ["not a run"]),
         ],
     },
-    "5.1.3": {
+    "5.1.2": {
         "correct": free_port,
         "wrong": [
             (lambda: 29511, ["29511 again", "another program holds"]),
@@ -123,7 +154,7 @@ ANSWERS = {
             (29511, ["not a function"]),
         ],
     },
-    "5.1.4": {
+    "5.1.3": {
         "correct": environment,
         "wrong": [
             (numbers, ["RANK is 0, of type int", "are text"]),

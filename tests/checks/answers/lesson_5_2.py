@@ -1,12 +1,42 @@
-"""Answers to the exercises of lesson 5.2: the right one, the blank, and mistakes that people make."""
+"""Answers to the turns of lesson 5.2: other right ones, and mistakes that people make."""
+
+import json
+
+
+def by_sorting(logs):
+    told = [json.loads(path.read_text())["message"] for path in logs.glob("*/*/*/error.json")]
+    return sorted(told, key=lambda error: int(error["extraInfo"]["timestamp"]))[0]["message"]
+
+
+def in_a_loop(logs):
+    first, words = float("inf"), ""
+    for path in logs.rglob("*.json"):
+        with open(path) as file:
+            message = json.load(file)["message"]
+        if float(message["extraInfo"]["timestamp"]) < first:
+            first, words = float(message["extraInfo"]["timestamp"]), message["message"]
+    return words
+
 
 ANSWERS = {
-    "5.2.1": {
-        "correct": (31, "gpu03", 21, 0),
-        "accepted": [(31.0, "gpu03:29400", 21, 0)],
+    "5.2.a": {
+        "accepted": [
+            lambda server, host, port: f"--rdzv_id=7 --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint={host}:{port}",
+            lambda server, host, port: (
+                f"torchrun --node-rank 1 --nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint {host}:{port}"
+            ),
+        ],
         "wrong": [
-            ((31, "gpu01", 21, 0), ["`store` is 'gpu01'", "does not hold it"]),
-            ((31, 3, 21, 0), ["`store` is 3", "not a name"]),
+            (lambda server, host, port: f"--nnodes 2 --master-addr {host} --master-port {port}", ["static"]),
+            (lambda server, host, port: f"--nodes 2 --rdzv-endpoint {host}:{port}", ["torchrun refuses"]),
         ],
     },
+    "5.2.b": {
+        "accepted": [
+            lambda rank, each: (rank // each, rank % each),
+            lambda rank, each: [rank // each, f"{rank - rank // each * each}"],
+        ],
+        "wrong": [(lambda rank, each: rank % each, ["TypeError"])],
+    },
+    "5.2.c": {"accepted": [by_sorting, in_a_loop], "wrong": [(lambda logs: None, ["None as culprit"])]},
 }

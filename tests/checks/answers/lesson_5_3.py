@@ -22,7 +22,47 @@ def but(*changes):
     return text
 
 
+def from_the_host():
+    return r"""
+srun --kill-on-bad-exit=1 \
+  torchrun --nproc-per-node="$SLURM_GPUS_ON_NODE" --nnodes="$SLURM_JOB_NUM_NODES" --rdzv-id "$SLURM_JOB_ID" \
+    --rdzv-backend=c10d --rdzv-endpoint="$(hostname):$port" train.py --epochs 3 &
+wait
+"""
+
+
 ANSWERS = {
+    "5.3.a": {
+        "accepted": [
+            lambda nodes, gpus: f"#!/bin/bash\n#SBATCH -N {nodes}  # nodes\n\n#SBATCH --gres=gpu:a100:{gpus}",
+            lambda nodes, gpus: f"#SBATCH -N{nodes} -n {nodes} --gpus {nodes * gpus}\nset -eu",
+        ],
+        "wrong": [(lambda nodes, gpus: None, ["AttributeError"])],
+    },
+    "5.3.b": {
+        "accepted": [
+            from_the_host,
+            lambda: (
+                "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $gpus "
+                "--rdzv-backend c10d --rdzv-endpoint $first:$port train.py"
+            ),
+        ],
+        "wrong": [
+            (lambda: "srun torchrun --nnodes $NODES train.py", ["nobody has set NODES"]),
+            (lambda: "srun python train.py", ["it is no torchrun"]),
+            (lambda: "torchrnu train.py", ["nowhere"]),
+        ],
+    },
+    "5.3.c": {
+        "accepted": [
+            lambda: "--checkpoint=/shared/$SLURM_JOB_ID/last.pt --rdzv-id=$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-first}",
+            lambda: (
+                '--rdzv-id "$SLURM_JOB_ID${SLURM_RESTART_COUNT:+.again$SLURM_RESTART_COUNT}" '
+                '--checkpoint "train-${SLURM_JOB_ID}.pt"'
+            ),
+        ],
+        "wrong": [(lambda: '--rdzv-id "$SLURM_JOB_ID"', ["ValueError"])],
+    },
     "5.3.1": {
         "correct": MENDED,
         "accepted": [

@@ -1,98 +1,70 @@
 """Answers to the exercises of lesson 5.4: the right ones, the blanks, and mistakes that people make."""
 
+import copy
 import os
 import shutil
-import tempfile
 import time
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.distributed import broadcast
 
-# 5.4.2: a save that survives
+from ddplab import device
+
+# your turn
 
 
-def save(state, path):
-    torch.save(state, f"{path}.new")
-    os.replace(f"{path}.new", path)
+def by_the_model_inside(job):
+    states = {name: getattr(part, "module", part).state_dict() for name, part in job.items()}
+    return {"drawn": (torch.cuda if torch.cuda.is_initialized() else torch).get_rng_state(), **states}
+
+
+def copied(job):
+    return copy.deepcopy(by_the_model_inside(job))
 
 
 def through_a_file(state, path):
-    with open(path, "wb") as file:
+    with open(f"{path}.part", "wb") as file:
         torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(f"{path}.part", path)
 
 
-def copied(state, path):
-    torch.save(state, f"{path}.new")
-    shutil.copy(f"{path}.new", path)
-    os.remove(f"{path}.new")
-
-
-def removed_first(state, path):
-    torch.save(state, f"{path}.new")
-    os.remove(path)
-    os.rename(f"{path}.new", path)
-
-
-def elsewhere(state, path):
-    new = f"{tempfile.gettempdir()}/ddplab-answer-{os.getpid()}.pt"
+def by_pathlib(state, path):
+    new = Path(path).with_suffix(".tmp")
     torch.save(state, new)
-    os.replace(new, path)
-
-
-def wrong_way_round(state, path):
-    torch.save(state, f"{path}.new")
-    os.replace(path, f"{path}.new")
-
-
-def whatever_happens(state, path):
-    try:
-        torch.save(state, f"{path}.new")
-    finally:
-        os.replace(f"{path}.new", path)
+    new.replace(path)
 
 
 def backup_left(state, path):
     shutil.copy(path, f"{path}.old")
-    save(state, path)
+    through_a_file(state, path)
 
 
-# 5.4.3: nobody too early
-
-
-def save_then_load(state, path, *, writer=0, before=False, barrier=(0, 1), load=(0, 1), where="cpu"):
-    """before, barrier: where the barrier stands, and who meets there; load: who loads."""
-    rank = dist.get_rank()
-    if before:
-        dist.barrier()
-    if rank == writer:
-        torch.save(state, path)
-    if rank in barrier and not before:
-        dist.barrier()
-    return torch.load(path, map_location=where) if rank in load else None
-
-
-def both_write(state, path):
-    torch.save(state, f"{path}{dist.get_rank()}")
-    dist.barrier()
-    return torch.load(f"{path}0")
-
-
-def its_own_state(state, path):
-    save_then_load(state, path)
-    return state
-
-
-def nobody_writes(state, path):
-    dist.barrier()
-    return state
-
-
-def sleeps(state, path):
+def by_a_message(state, path):
     if dist.get_rank() == 0:
         torch.save(state, path)
-    time.sleep(3)
+    written = torch.zeros(1, device=device())
+    broadcast(written, src=0)
+    return torch.load(path, map_location="cpu")
+
+
+def others_first(state, path):
+    if dist.get_rank() != 0:
+        dist.barrier()
+        return torch.load(path, map_location=lambda storage, place: storage)
+    torch.save(state, path)
+    dist.barrier()
+    return torch.load(path, "cpu")
+
+
+def met_before(state, path):
+    dist.barrier()
+    if dist.get_rank() == 0:
+        torch.save(state, path)
     return torch.load(path, map_location="cpu")
 
 
@@ -105,25 +77,7 @@ def polls(state, path):
     return torch.load(path, map_location="cpu")
 
 
-def retries(state, path):
-    if dist.get_rank() == 0:
-        torch.save(state, path)
-    while True:
-        try:
-            return torch.load(path, map_location="cpu")
-        except (OSError, RuntimeError, EOFError):
-            time.sleep(0.1)
-
-
-def by_a_message(state, path):
-    if dist.get_rank() == 0:
-        torch.save(state, path)
-    written = torch.zeros(1)
-    broadcast(written, src=0)
-    return torch.load(path, map_location="cpu")
-
-
-# 5.4.4: the rest of the job
+# 5.4.2: the rest of the job
 
 
 def remaining(position, epochs, batches):
@@ -178,41 +132,16 @@ def without_end(position, epochs, batches):
 
 ANSWERS = {
     "5.4.1": {"correct": (3, 60, 10, 4)},
+    "5.4.a": {"accepted": [by_the_model_inside, copied], "wrong": [(lambda job: None, ["nothing came back"])]},
+    "5.4.c": {"accepted": [through_a_file, by_pathlib], "wrong": [(backup_left, ["last.pt.old as beside it"])]},
+    "5.4.b": {
+        "accepted": [by_a_message, others_first],
+        "wrong": [
+            (met_before, ["a rank loads what is not written yet"]),
+            (polls, ["a rank waits for a time, and not for rank 0"]),
+        ],
+    },
     "5.4.2": {
-        "correct": save,
-        "wrong": [
-            (lambda state, path: torch.save(state, path), ["write to `path` itself"]),
-            (through_a_file, ["write to `path` itself"]),
-            (copied, ["copy the new file over the old one"]),
-            (removed_first, ["remove the old checkpoint", "there is none"]),
-            (elsewhere, ["in another folder"]),
-            (lambda state, path: torch.save(state, f"{path}.new"), ["still holds the old state"]),
-            (wrong_way_round, ["there is no file at `path`"]),
-            (whatever_happens, ["cannot be read any more"]),
-            (backup_left, ["last.pt.old"]),
-            (lambda state, path: torch.save(state), ["TypeError", "'f'"]),
-            ("save", ["not a function"]),
-        ],
-    },
-    "5.4.3": {
-        "correct": save_then_load,
-        "accepted": [by_a_message],
-        "wrong": [
-            (partial(save_then_load, barrier=()), ["rank 1", "FileNotFoundError"]),
-            (partial(save_then_load, before=True), ["rank 1", "FileNotFoundError"]),
-            (partial(save_then_load, barrier=(0,)), ["rank 1", "FileNotFoundError"]),
-            (both_write, ["both ranks write"]),
-            (partial(save_then_load, writer=1), ["rank 1 writes the file, and rank 0 does not"]),
-            (partial(save_then_load, load=(0,)), ["rank 1 returns nothing"]),
-            (its_own_state, ["rank 1 does not return what is in the file"]),
-            (nobody_writes, ["no rank writes"]),
-            (sleeps, ["rank 1 does not wait for rank 0"]),
-            (polls, ["rank 1 does not wait for rank 0"]),
-            (retries, ["rank 1 does not wait for rank 0"]),
-            (partial(save_then_load, where=None), ["the GPU on which rank 0 had it"]),
-        ],
-    },
-    "5.4.4": {
         "correct": remaining,
         "accepted": [lambda *given: list(remaining(*given))],
         "wrong": [

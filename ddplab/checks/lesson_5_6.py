@@ -1,0 +1,157 @@
+"""Checks of lesson 5.6, a script to keep."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddplab.checks.turns import turn
+
+CASES = {
+    "nothing, on 4 ranks": lambda: ([], 4),
+    "--batch 1024 --epochs 3, on 8": lambda: (["--batch", "1024", "--epochs", "3"], 8),
+    "--batch 100, on 8": lambda: (["--batch", "100"], 8),
+}
+
+
+def _understood(asked: Callable[..., Any], words: list[str], size: int) -> list[Any]:
+    """Epochs, and images of one rank in a step; or that the answer refuses, which it may do with any error."""
+    try:
+        return list(asked(list(words), size))
+    except SystemExit:
+        return ["refused"]
+    except Exception:
+        if words == ["--batch", "100"]:
+            return ["refused"]
+        raise
+
+
+def _asked(
+    words: list[str], size: int, divide: Any = None, whole: bool = True, kind: Any = int, epochs: int = 10
+) -> Any:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=kind, default=epochs)
+    parser.add_argument("--batch", type=kind, default=64)
+    asked = parser.parse_args(words)
+    if whole and asked.batch % size:
+        raise ValueError(f"--batch {asked.batch} cannot be shared out among {size} ranks")
+    return asked.epochs, divide(asked.batch, size) if divide else asked.batch // size
+
+
+turn(
+    "5.6.a",
+    "What the command line asks for",
+    _asked,
+    CASES,
+    call=_understood,
+    heads=("epochs", "images of a rank"),
+    mistakes=[
+        (partial(_asked, divide=lambda batch, size: batch), "each rank takes the whole batch", "It is shared out."),
+        (partial(_asked, whole=False), "8 ranks take 12 each, so the batch is one of 96, and nobody hears of it",
+         "An error is better than another batch than was asked for."),
+        (partial(_asked, whole=False, divide=lambda batch, size: batch / size), "a rank cannot take half an image",
+         "Raise an error where there is a rest: `%`."),
+        (partial(_asked, kind=str), "what is typed is text, until somebody makes numbers of it",
+         "`add_argument` has an argument `type`."),
+        (partial(_asked, epochs=1), "without a word on it there are 10 epochs", "`default=`"),
+        (lambda words, size: _asked(sys.argv[1:], size), "that reads the command line of this notebook",
+         "The words are given: `parser.parse_args(words)`."),
+        (lambda words, size: _asked([], size), "what is typed is not read", "`parser.parse_args(words)`"),
+    ],
+    hints={"unsupported operand": "`add_argument` has an argument `type`.",
+           "not all arguments converted": "`add_argument` has an argument `type`.",
+           "'NoneType'": "Return two numbers."},
+)  # fmt: skip
+
+
+def _drawn(seed: Callable[[int, int, int], int]) -> list[Any]:
+    """Whether torch takes the seeds, and who draws alike: two ranks, two epochs, a rank and another's other epoch."""
+    numbers = [[int(seed(0, epoch, rank)) for rank in range(64)] for epoch in range(200)]
+    for number in (numbers[0][0], numbers[-1][-1], int(seed(9, 999, 63))):
+        torch.manual_seed(number)
+    again = seed(0, 7, 1) == seed(0, 7, 1)
+    ranks = any(len(set(row)) < 64 for row in numbers)
+    epochs = any(len(set(column)) < 200 for column in zip(*numbers, strict=True))
+    crossed = len({number for row in numbers for number in row}) < 200 * 64
+    runs = seed(0, 7, 1) == seed(1, 7, 1)
+    return ["yes" if it else "no" for it in (again, ranks, epochs, crossed, runs)]
+
+
+turn(
+    "5.6.b",
+    "The same numbers again",
+    lambda run, epoch, rank: (run * 1000 + epoch) * 10000 + rank,
+    {"200 epochs, 64 ranks": lambda: ()},
+    call=_drawn,
+    heads=("begun again", "two ranks", "two epochs", "across", "two runs"),
+    mistakes=[
+        (lambda run, epoch, rank: run * 1000 + rank, "every epoch drops the same units", "The epoch plays a part too."),
+        (lambda run, epoch, rank: run * 1000 + epoch, "all ranks draw the same", "The rank plays a part too."),
+        (lambda run, epoch, rank: run * 1000 + epoch + rank,
+         "one rank draws in one epoch what another draws in another",
+         "A sum forgets what it was made of. Leave room for each."),
+        (lambda run, epoch, rank: epoch * 10000 + rank, "the run's own number plays no part",
+         "Which of the three is missing?"),
+        (lambda run, epoch, rank: int(torch.randint(2**40, ())), "an epoch that is begun again draws other numbers",
+         "The seed has to follow from the three numbers."),
+        (lambda run, epoch, rank: run, "all ranks draw the same in all epochs", "Epoch and rank play a part too."),
+    ],
+    hints={"'NoneType'": "Return a whole number.", "out of range": "Torch takes seeds below 2 to the 64."},
+)  # fmt: skip
+
+
+def _tried(agreed: Callable[[int], int], found: int) -> str:
+    try:
+        return f"epoch {agreed(found)}"
+    except (RuntimeError, ValueError, AssertionError, OSError):
+        return "refused"
+
+
+def _both(agreed: Callable[[int], int], rank: int) -> list[str]:
+    return [_tried(agreed, 3), _tried(agreed, 3 if rank < 2 else 0)]
+
+
+def _all(found: int) -> list[int]:
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, found)
+    return everyone
+
+
+def _agreed(found: int, who: Any = None, choose: Any = None) -> int:
+    everyone = _all(found)
+    if choose:
+        return choose(everyone)
+    if len(set(everyone)) > 1 and (who is None or who(everyone, found)):
+        raise RuntimeError(f"the ranks would go on with epochs {everyone}: do all nodes share one disk?")
+    return found
+
+
+turn(
+    "5.6.c",
+    "Do all of us go on at the same place?",
+    _agreed,
+    lambda rank, size: (rank,),
+    ranks=(3,),
+    call=_both,
+    heads=("all found epoch 3", "rank 2 found none"),
+    mistakes=[
+        (lambda found: found, "each rank goes on where it likes, and the ranks wait for each other for ever",
+         "Ask the others: `dist.all_gather_object`."),
+        (partial(_agreed, choose=max), "rank 2 goes on at epoch 3 with the weights of a beginning",
+         "Nobody can mend that here: raise an error."),
+        (partial(_agreed, choose=min), "all begin anew, and nobody hears of it",
+         "Somebody wants to know that the disks are not shared: raise an error."),
+        (partial(_agreed, who=lambda *_: dist.get_rank() == 0), "one rank refuses, and the others go on without it",
+         "All ranks have the same list: each can raise by itself."),
+        (partial(_agreed, who=lambda everyone, found: found != everyone[0]),
+         "only the rank that differs refuses, and the others go on without it",
+         "Is there any difference in the whole list?"),
+        (lambda found: _all(found), "that is a list, and not an epoch",
+         "Return `found`, if all found the same."),
+    ],
+    hints={"'NoneType'": "Return the epoch."},
+)  # fmt: skip

@@ -1,0 +1,55 @@
+"""Answers to the turns of lesson 5.6: other right ones, and mistakes that people make."""
+
+from argparse import ArgumentParser
+
+import torch
+import torch.distributed as dist
+
+from ddplab import device
+
+
+def asserted(words, size):
+    parser = ArgumentParser()
+    parser.add_argument("--epochs", default=10, type=int)
+    parser.add_argument("--batch", default=64, type=int)
+    asked = parser.parse_args(words)
+    assert asked.batch % size == 0
+    return [asked.epochs, int(asked.batch / size)]
+
+
+def by_hand(words, size):
+    given = {"--epochs": 10, "--batch": 64} | dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    share, rest = divmod(given["--batch"], size)
+    if rest:
+        exit(f"{rest} images are left over")
+    return given["--epochs"], share
+
+
+def by_text(run, epoch, rank):
+    return int(f"{run + 1}{epoch:05}{rank:05}")
+
+
+def by_two_reductions(found):
+    least, most = (torch.tensor(found, device=device()) for _ in "ab")
+    dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    if least != most:
+        raise ValueError("not the same")
+    return int(least)
+
+
+def compared_with_a_list(found):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, found)
+    assert everyone == [found] * len(everyone)
+    return found
+
+
+ANSWERS = {
+    "5.6.a": {"accepted": [asserted, by_hand], "wrong": [(lambda words, size: None, ["TypeError"])]},
+    "5.6.b": {
+        "accepted": [by_text, lambda run, epoch, rank: rank + 1000 * epoch + 10**8 * run],
+        "wrong": [(lambda run, epoch, rank: None, ["TypeError"])],
+    },
+    "5.6.c": {"accepted": [by_two_reductions, compared_with_a_list]},
+}
