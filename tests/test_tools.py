@@ -302,5 +302,5 @@ def test_a_lesson_with_its_turns_filled_in_has_our_way_and_the_files_beside_it(t
     load("run_tests").fill(tmp_path / "lessons")
     folder = tmp_path / "lessons with turns filled in" / "1_part"
     assert (folder / "beside.py").read_text() == "NUMBER = 1\n"
-    [cell] = nbformat.read(folder / "1.1_test.ipynb", as_version=4).cells
+    cell, _ = nbformat.read(folder / "1.1_test.ipynb", as_version=4).cells
     assert cell.source.startswith(way.source) and 'verdict.state == "correct"' in cell.source
