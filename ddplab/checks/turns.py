@@ -30,6 +30,7 @@ from ddplab.tables import HTML, brief, html_table, marked
 
 PATIENCE = 3.0  # seconds without progress after which a turn's ranks count as waiting for ever
 WRONG, WAITS = "✗", "…"
+WAITING = r"^rank (\d+) (?:waits in|called) (.+?)(?: of shape .*?)?(?: at .*?(line \d+).*)?$"  # as `launch` says it
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
 
@@ -247,7 +248,7 @@ def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable
             raise NotFilledIn from error
         rows = {name: it[0] if it else [] for name, it in zip(names, error.run.results, strict=True)}
         if isinstance(error, RankTimeoutError):
-            waits = re.findall(r"^rank (\d+) waits in (.+?)(?: at .*?(line \d+).*)?$", str(error), re.MULTILINE)
+            waits = re.findall(WAITING, str(error), re.MULTILINE)
             fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
             fate |= {name: "never came" for name in names if name not in fate and not rows[name]}
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))

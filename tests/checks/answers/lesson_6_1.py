@@ -5,35 +5,41 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-# 6.1.2: sums that cannot cross
+# 6.1.2: sums of what not every rank has
 
 
-def add_up(metrics, *, ranks=None):
-    names = sorted(metrics)
-    sums = torch.tensor([float(metrics[name]) for name in names])
+def add_up(metrics):
+    everybodys, sums = [None] * dist.get_world_size(), {}
+    dist.all_gather_object(everybodys, metrics)
+    for theirs in everybodys:
+        sums |= {name: sums.get(name, 0) + value for name, value in theirs.items()}
+    return sums
+
+
+def names_first(metrics, *, ranks=None, all_names=True, in_order=sorted):
+    everybodys = [None] * dist.get_world_size()
+    dist.all_gather_object(everybodys, list(metrics))
+    names = in_order({name for theirs in everybodys for name in theirs}) if all_names else everybodys[0]
+    sums = torch.tensor([float(metrics.get(name, 0)) for name in names])
     if ranks is None or dist.get_rank() in ranks:
         dist.all_reduce(sums)
     return dict(zip(names, sums.tolist(), strict=True))
 
 
-def crossed(metrics):
-    sums = {name: torch.tensor(float(value)) for name, value in metrics.items()}
-    for number in sums.values():
-        dist.all_reduce(number)
-    return sums
+def own_names(metrics):
+    everybodys = [None] * dist.get_world_size()
+    dist.all_gather_object(everybodys, metrics)
+    return {name: sum(theirs.get(name, 0) for theirs in everybodys) for name in metrics}
 
 
-def by_value(metrics, *, largest_first=False):
-    names = sorted(metrics, key=metrics.get, reverse=largest_first)
-    sums = torch.tensor([float(metrics[name]) for name in names])
-    dist.all_reduce(sums)
-    return dict(zip(names, sums.tolist(), strict=True))
+def asks_everybody_for_its_own_names(metrics):
+    everybodys = [None] * dist.get_world_size()
+    dist.all_gather_object(everybodys, metrics)
+    return {name: sum(theirs[name] for theirs in everybodys) for name in metrics}
 
 
-def by_objects(metrics):
-    every = [None] * dist.get_world_size()
-    dist.all_gather_object(every, metrics)
-    return {name: sum(other[name] for other in every) for name in metrics}
+def each_in_its_order(metrics):
+    return names_first(metrics, in_order=lambda names: sorted(names, reverse=dist.get_rank() % 2 == 1))
 
 
 def its_own(metrics):
@@ -43,10 +49,6 @@ def its_own(metrics):
 
 def the_mean(metrics):
     return {name: value / dist.get_world_size() for name, value in add_up(metrics).items()}
-
-
-def for_loss_only(metrics):
-    return add_up({"loss": metrics["loss"]})
 
 
 # 6.1.3: stop together
@@ -103,6 +105,51 @@ def asks_after_the_step(batches, step):
     return taken
 
 
+# your turn
+
+
+def line_by_line(stacks):
+    missing = set(stacks)
+    for rank, stack in stacks.items():
+        if any("distributed_c10d" in line for line in stack.splitlines()):
+            missing.discard(rank)
+    return missing
+
+
+def of_the_top_frame(stacks):
+    return tuple(rank for rank, stack in stacks.items() if "(torch/distributed/" not in stack.splitlines()[3])
+
+
+def told_as_an_object(loss, target):
+    dist.all_reduce(loss, op=dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM)
+    loss /= dist.get_world_size()
+    told = [loss.item() <= target if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(told, src=0)
+    return loss.item(), told[0]
+
+
+def the_target_first(loss, target):
+    target = torch.tensor([target or 0.0])
+    dist.broadcast(target, 0)
+    losses = [torch.empty_like(loss) for _ in range(dist.get_world_size())]
+    dist.all_gather(losses, loss)
+    mean = sum(losses) / len(losses)
+    return mean, (mean <= target).item()
+
+
+def two_calls_in_a_fixed_order(sums):
+    for name in ("images", "loss"):
+        dist.all_reduce(sums[name])
+    return (sums["loss"] / sums["images"]).item()
+
+
+def sorted_names(sums):
+    both = torch.stack([sums[name] for name in sorted(sums)])
+    dist.all_reduce(both)
+    images, loss = both
+    return loss / images
+
+
 ANSWERS = {
     "6.1.1": {
         "correct": {1: "c", 2: "d", 3: "b", 4: "a"},
@@ -118,16 +165,16 @@ ANSWERS = {
     },
     "6.1.2": {
         "correct": add_up,
-        "accepted": [by_objects],
+        "accepted": [names_first],
         "wrong": [
-            (crossed, ["on 2 ranks, rank 0, 'loss' is 80 instead of 68"]),
-            (by_value, ["on 2 ranks, rank 0 gets sums in the order of the values"]),
-            (partial(by_value, largest_first=True), ["gets sums in the order of the values"]),
+            (partial(names_first, all_names=False), ["gets the names"]),
+            (own_names, ["on 2 ranks, rank 1 gets the names that it had itself"]),
+            (asks_everybody_for_its_own_names, ["raised KeyError"]),
+            (each_in_its_order, ["instead of"]),
             (its_own, ["rank 0 gets its own numbers back"]),
             (the_mean, ["the mean, not the sum"]),
-            (partial(add_up, ranks=[0]), ["never finished", "rank 0 waits in all_reduce for rank 1"]),
+            (partial(names_first, ranks=[0]), ["never finished", "rank 0 waits in all_reduce for rank 1"]),
             (lambda metrics: torch.tensor(list(add_up(metrics).values())), ["gets a Tensor, not a dictionary"]),
-            (for_loss_only, ["gets the names loss"]),
             ("add_up", ["`add_up` is 'add_up', not a function"]),
         ],
     },
@@ -143,4 +190,10 @@ ANSWERS = {
             (asks_after_the_step, ["`step` was given None"]),
         ],
     },
+    "6.1.a": {
+        "accepted": [line_by_line, of_the_top_frame],
+        "wrong": [(lambda stacks: max(stacks), ["raised TypeError"])],
+    },
+    "6.1.b": {"accepted": [told_as_an_object, the_target_first]},
+    "6.1.c": {"accepted": [two_calls_in_a_fixed_order, sorted_names]},
 }
