@@ -1,13 +1,18 @@
 """Checks of lesson 6.2, When a rank is late."""
 
+import datetime
 import time
 from collections.abc import Callable
+from functools import partial
+from statistics import mean, median
 from typing import Any
 
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, needs_function, numbers, on_cpu
+from ddplab.checks.turns import turn
 
 # Three lines from logs, a number for each.
 numbers(
@@ -70,3 +75,161 @@ def a_roll_call(missing: Callable[..., Any]) -> None:
         if seconds > 3 * LIMIT:
             hint = "Hand `seconds` on: `timeout=datetime.timedelta(seconds=seconds)`."
             raise NotYet(f"{who}, `missing({LIMIT})` took {seconds:.1f} seconds", hint)
+
+
+# ------------------------------------------------------------------ your turn
+
+
+def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], float]:
+    """All calls of the group have half a second, and preparing takes longer."""
+    c10d._set_pg_timeout(datetime.timedelta(seconds=0.5), dist.group.WORLD)
+
+    def prepare() -> None:
+        prepare.calls += 1
+        time.sleep(0.8)
+        c10d._get_default_store().set("prepared", "yes")
+
+    prepare.calls = 0
+    return prepare, 1.6
+
+
+def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
+    there = c10d._get_default_store().check(["prepared"])
+    return ["yes" if prepare.calls else "no", "yes" if there else "no"]
+
+
+def _wait_for_rank_0(
+    prepare: Any, seconds: float, who: tuple[int, ...] = (0,), waits: tuple[int, ...] = (0, 1)
+) -> None:
+    patient = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
+    if dist.get_rank() in who:
+        prepare()
+    if dist.get_rank() in waits:
+        dist.barrier(patient)
+
+
+def _impatient(prepare: Any, seconds: float) -> None:
+    if dist.get_rank() == 0:
+        prepare()
+    dist.barrier()
+
+
+def _a_group_for_one(prepare: Any, seconds: float) -> None:
+    if dist.get_rank() == 0:
+        prepare()
+    else:
+        _wait_for_rank_0(prepare, seconds)
+
+
+turn(
+    "6.2.a",
+    "A long wait, once",
+    _wait_for_rank_0,
+    _prepare_and_seconds,
+    ranks=(2,),
+    device="cpu",
+    look=_there,
+    heads=("has called prepare()", "it was done when the rank went on"),
+    mistakes=[
+        (partial(_wait_for_rank_0, waits=()), "rank 1 goes on before the data are there", "What does rank 1 wait in?"),
+        (partial(_wait_for_rank_0, who=(0, 1)), "every rank prepares", "Rank 0 alone: `dist.get_rank()`."),
+        (partial(_wait_for_rank_0, who=(1,)), "rank 1 prepares, and not rank 0", "0 counts as False in an `if`."),
+        (partial(_wait_for_rank_0, who=()), "nobody prepares", "Rank 0 calls `prepare()`."),
+        (_impatient, "the barrier has the limit of all other calls, and that is over",
+         "Make a group with a limit of its own, and pass it to the barrier: `group=`."),
+        (partial(_wait_for_rank_0, waits=(1,)), "rank 0 does not come to the barrier",
+         "A barrier is for all ranks: it stands outside of the `if`."),
+        (_a_group_for_one, "rank 1 makes a group, and rank 0 does not",
+         "All ranks call `new_group`: it stands outside of the `if`."),
+    ],
+    otherwise="A group with a limit of its own; rank 0 prepares; then all ranks meet in that group's barrier.",
+)  # fmt: skip
+
+
+# For each job, what each rank computes in each step, in milliseconds.
+STEPS = {
+    "two ranks": [[20, 20, 20], [60, 60, 60]],
+    "rank 0 is slow": [[50, 70, 60], [20, 20, 30], [60, 30, 20]],
+    "a long first step": [[20, 20, 20, 20, 20], [900, 20, 20, 20, 20], [20, 60, 60, 60, 60], [20, 20, 20, 20, 20]],
+    "a pause at the end": [[20, 20, 20, 20], [60, 60, 60, 20], [20, 20, 20, 300]],
+}
+
+
+def _rows(ranks: list[list[int]]) -> list[dict[str, float]]:
+    """As `log` leaves them. An all-reduce takes two milliseconds, and the last rank is the last to have the sum."""
+    return [
+        {"rank": rank, "step": step, "computed": mine / 1000, "waited": (max(all_) - mine + 2 + 0.1 * rank) / 1000}
+        for step, all_ in enumerate(zip(*ranks, strict=True))
+        for rank, mine in enumerate(all_)
+    ]
+
+
+def _straggler(rows: Any, value: Any = lambda row: row["waited"], of: Any = median, pick: Any = min) -> int:
+    ranks = sorted({row["rank"] for row in rows})
+    return pick(ranks, key=lambda rank: of([value(row) for row in rows if row["rank"] == rank]))
+
+
+turn(
+    "6.2.b",
+    "Who makes all others wait",
+    _straggler,
+    {name: lambda ranks=ranks: (_rows(ranks),) for name, ranks in STEPS.items()},
+    look=lambda rank, _: int(rank),
+    heads=("rank",),
+    mistakes=[
+        (partial(_straggler, pick=max), "who waits longest waits for somebody else", "How long does the latest wait?"),
+        (partial(_straggler, value=lambda row: row["waited"] + row["computed"], pick=max),
+         "whole steps take equally long on all ranks", "Look at one part of the step."),
+        (partial(_straggler, of=sum), "a single long step decides", "In most steps: count steps, or take a median."),
+        (partial(_straggler, of=mean), "a single long step decides", "In most steps: count steps, or take a median."),
+        (partial(_straggler, of=min), "one short wait decides", "In most steps: count steps, or take a median."),
+        (partial(_straggler, of=lambda waits: waits[-1]), "that is the last step alone", "Look at all steps."),
+        (partial(_straggler, of=lambda waits: waits[0]), "that is the first step alone", "Look at all steps."),
+    ],
+    hints={"must be a string, a bytes-like object or a real number": "Return the number of a rank."},
+    otherwise="Who comes last to the all-reduce: how long does that rank wait?",
+)  # fmt: skip
+
+
+def _store(here: set[int], size: int) -> tuple[Any, int]:
+    store = dist.HashStore()
+    store.set_timeout(datetime.timedelta(seconds=0.1))
+    for rank in here:
+        store.set(f"here/{rank}", "yes")
+    return store, size
+
+
+HERE = {
+    "rank 1 of 2": ({0}, 2),
+    "rank 0 of 3": ({1, 2}, 3),
+    "two of 4": ({0, 2}, 4),
+    "all are there": ({0, 1, 2}, 3),
+    "4 of 12": ({0, 1, 3, 4, 6, 8, 9, 11}, 12),
+}
+
+
+def _not_here(store: Any, size: int, first: int = 0, here: bool = False, of: int | None = None) -> list[int]:
+    return [rank for rank in range(first, size) if store.check([f"here/{rank}"]) == here][:of]
+
+
+turn(
+    "6.2.c",
+    "Who is not here",
+    _not_here,
+    {name: lambda case=case: _store(*case) for name, case in HERE.items()},
+    look=lambda ranks, *_: ", ".join(map(str, sorted(ranks))) or "nobody",
+    heads=("not here",),
+    mistakes=[
+        (partial(_not_here, here=True), "those are the ranks that are here", "Turn the question round."),
+        (partial(_not_here, of=1), "one of several is left out", "All that are missing: do not stop at the first."),
+        (partial(_not_here, first=1), "rank 0 may be missing too", "Ranks count from 0."),
+        (lambda store, size: _not_here(store, size + 1), "there is no such rank",
+         "`size` ranks, from 0 on: the last one is `size - 1`."),
+        (lambda store, size: [n for n in range(size) if not store.get(f"here/{n}")],
+         "rank 1 of 2 raised DistStoreError: Wait timeout", "`store.get` waits for a key. Which call only looks?"),
+        (lambda store, size: list(range(store.num_keys(), size)), "you count the keys, and do not ask whose they are",
+         "Ask for each rank's key."),
+    ],
+    hints={"incompatible function arguments": "`store.check` takes a list of keys."},
+    otherwise="Ask for the key of each rank: `here/0`, `here/1` and so on.",
+)  # fmt: skip

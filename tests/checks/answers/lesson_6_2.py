@@ -2,7 +2,10 @@
 
 import datetime
 import re
+import statistics
+from collections import Counter, defaultdict
 
+import torch
 import torch.distributed as dist
 
 # 6.2.2: a roll call
@@ -46,6 +49,58 @@ def a_plain_barrier(seconds):
     return []
 
 
+# your turn
+
+
+def a_monitored_barrier(prepare, seconds):
+    if dist.get_rank() == 0:
+        prepare()
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=seconds))
+
+
+def a_group_after_the_work(prepare, seconds):
+    if not dist.get_rank():
+        prepare()
+    group = dist.new_group([0, 1], timeout=datetime.timedelta(0, seconds))
+    dist.all_reduce(torch.zeros(1), group=group)
+
+
+def a_group_that_nobody_uses(prepare, seconds):
+    dist.new_group(timeout=datetime.timedelta(seconds=seconds))
+    if dist.get_rank() == 0:
+        prepare()
+    dist.barrier()
+
+
+def counts_the_steps(rows):
+    latest = {}
+    for row in rows:
+        if row["step"] not in latest or row["waited"] < latest[row["step"]]["waited"]:
+            latest[row["step"]] = row
+    return Counter(row["rank"] for row in latest.values()).most_common(1)[0][0]
+
+
+def by_what_they_compute(rows):
+    computed = defaultdict(list)
+    for row in rows:
+        computed[row["rank"]].append(row["computed"])
+    return max(computed, key=lambda rank: statistics.median(computed[rank]))
+
+
+def as_a_set(store, size):
+    return set(range(size)) - {rank for rank in range(size) if store.check([f"here/{rank}"])}
+
+
+def by_waiting(store, size):
+    missing = []
+    for rank in range(size):
+        try:
+            store.wait([f"here/{rank}"], datetime.timedelta(seconds=0.01))
+        except dist.DistStoreError:
+            missing.append(rank)
+    return missing
+
+
 ANSWERS = {
     "6.2.1": {"correct": (5, 16, 30)},
     "6.2.2": {
@@ -58,6 +113,23 @@ ANSWERS = {
             (a_plain_barrier, ["never finished", "wait in barrier for rank 2"]),
             (lambda seconds: called(seconds) or [], ["not a list of numbers"]),
             (lambda seconds: missing(seconds) or None, ["when nobody is late, `missing` returns nothing"]),
+        ],
+    },
+    "6.2.a": {
+        "accepted": [a_monitored_barrier, a_group_after_the_work],
+        "wrong": [(a_group_that_nobody_uses, ["the limit of all other calls"])],
+    },
+    "6.2.b": {
+        "accepted": [counts_the_steps, by_what_they_compute],
+        "wrong": [(lambda rows: min(rows, key=lambda row: row["waited"]), ["raised TypeError"])],
+    },
+    "6.2.c": {
+        "accepted": [as_a_set, by_waiting],
+        "wrong": [
+            (
+                lambda store, size: [rank for rank in range(size) if not store.check(f"here/{rank}")],
+                ["raised TypeError"],
+            )
         ],
     },
 }
