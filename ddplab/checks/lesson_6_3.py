@@ -1,12 +1,18 @@
 """Checks of lesson 6.3, When a rank dies."""
 
+import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, needs_function, numbers, on_cpu
+from ddplab.checks.common import Number, listed, needs_function, numbers, on_cpu
+from ddplab.checks.turns import turn
+from ddplab.course.models import MLP
+from ddplab.vgpu import active, virtual_gpus
 
 VICTIM = ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?")
 
@@ -40,37 +46,258 @@ numbers(
 
 # ------------------------------------------------------------------ 6.3.2
 
-WORKS = ([3, 4], [0, 7], [5, ValueError("a bad row")], [KeyError("label"), 1, 2], [OSError("disk"), OSError("disk")])
+STEPS = 4
+BAD = ([[], []], [[], [2]], [[0], []], [[1], [3]], [[2], [2], []])  # for each rank, the batches that it cannot read
 
 
-def _work_together(everybody: Callable[..., Any], works: list[Any]) -> Any:
-    mine = works[dist.get_rank()]
+def _train_together(train: Callable[..., Any], bad: list[list[int]]) -> tuple[Any, list[int]]:
+    mine, seen = bad[dist.get_rank()], []
 
-    def work() -> Any:
-        if isinstance(mine, Exception):
-            raise mine
-        return mine
+    def read(n: int) -> int:
+        if n in mine:
+            raise ValueError(f"batch {n} has a bad row")
+        return 10 * n
 
-    return everybody(work)
+    def step(batch: int) -> None:
+        seen.append(batch // 10)
+        dist.all_reduce(torch.ones(3))
+
+    return train(read, step, STEPS), seen
 
 
-@exercise("6.3.2", "One fails, all know")
-def one_fails_all_know(everybody: Callable[..., Any]) -> None:
-    """`everybody(work)` on ranks where nobody, somebody or everybody raises."""
-    needs_function("everybody", everybody)
-    for works in WORKS:
-        raised = [rank for rank, mine in enumerate(works) if isinstance(mine, Exception)]
-        where = f"when rank {raised[0]} of {len(works)} raises" if len(raised) == 1 else "when all ranks raise"
-        where = where if raised else f"when the ranks return {works[0]} and {works[1]}"
-        got = on_cpu(_work_together, everybody, works, size=len(works))
-        right = [None] * len(works) if raised else works
-        for rank, (answer, wanted) in enumerate(zip(got, right, strict=True)):
-            if answer == wanted and (answer is None) == (wanted is None):
-                continue
-            if not raised and answer is None:
-                hint = "0 is a number too: ask `is None`." if works[rank] == 0 or 0 in works else "Is there a `return`?"
-                raise NotYet(f"{where}, rank {rank} gets None", hint)
-            if raised:
-                hint = "Each rank has to learn how it went on the others, with a collective that all of them call."
-                raise NotYet(f"{where}, rank {rank} gets {answer!r} instead of None", hint)
-            raise NotYet(f"{where}, rank {rank} gets {answer!r}", "Each rank gets its own number.")
+@exercise("6.3.2", "A bad batch, skipped by all")
+def a_bad_batch(train: Callable[..., Any]) -> None:
+    """`train(read, step, steps)` on ranks of which nobody, one or several cannot read a batch."""
+    needs_function("train", train)
+    for bad in BAD:
+        wanted = sorted({n for mine in bad for n in mine})
+        cannot = [f"rank {rank} cannot read {listed(mine)}" for rank, mine in enumerate(bad) if mine]
+        where = f"where {', '.join(cannot)}" if cannot else "where all can be read"
+        for rank, (skipped, seen) in enumerate(on_cpu(_train_together, train, bad, size=len(bad))):
+            trained = [n for n in range(STEPS) if n not in wanted]
+            if seen != trained:
+                hint = "Who learns that another rank could not read its batch? And the next one is good again."
+                raise NotYet(f"{where}, rank {rank} trains on {seen} instead of {trained}", hint)
+            if skipped is None:
+                raise NotYet(f"{where}, `train` returns nothing on rank {rank}", "The list of what was skipped.")
+            if list(skipped) != wanted:
+                hint = "What any rank could not read, all have skipped."
+                raise NotYet(f"{where}, rank {rank} returns {skipped} instead of {wanted}", hint)
+
+
+# ------------------------------------------------------------------ your turn
+
+PEER = "RuntimeError: Connection closed by peer [10.0.0.7]:33698"
+RESET = "RuntimeError: Connection reset by peer [10.0.0.7]:33698"
+WRECKS = {  # rank, at, exit, said
+    "a bad row": [(2, 8.2, 1, PEER), (1, 8.1, 1, "ValueError: could not convert string"), (0, 8.3, 1, RESET)],
+    "a clock behind": [(3, 7.9, 1, RESET), (0, 8.4, 1, "KeyError: 'label'"), (2, 8.5, 1, PEER)],
+    "without a word": [(0, 5.1, 1, PEER), (2, 5.0, -9, ""), (1, 5.2, 1, PEER)],
+    "torchrun ends the rest": [(0, 5.9, -15, ""), (3, 6.0, 1, "RuntimeError: no memory"), (1, 6.2, 1, PEER)],
+    "three of their own": [
+        (1, 6.0, 1, "KeyError: 'label'"),
+        (2, 3.1, 1, PEER),
+        (3, 3.0, -11, ""),
+        (0, 9.1, 1, "OSError"),
+    ],
+}
+
+
+def _first_cause(
+    deaths: Any, peers: bool = False, ended: bool = False, silent: bool = True, by: Any = lambda it: it["at"]
+) -> int:
+    own = [it for it in deaths if (peers or "by peer" not in it["said"]) and (ended or it["exit"] != -15)]
+    return min([it for it in own if silent or it["said"]], key=by)["rank"]
+
+
+def _deaths(wreck: list[tuple[Any, ...]]) -> tuple[list[dict[str, Any]]]:
+    return ([dict(zip(("rank", "at", "exit", "said"), it, strict=True)) for it in wreck],)
+
+
+turn(
+    "6.3.a",
+    "Who died first",
+    _first_cause,
+    {name: lambda wreck=wreck: _deaths(wreck) for name, wreck in WRECKS.items()},
+    look=lambda rank, _: int(rank),
+    heads=("rank",),
+    mistakes=[
+        (partial(_first_cause, peers=True), "a victim's clock was behind, and it seems to have died first",
+         "What do victims say?"),
+        (partial(_first_cause, ended=True), "torchrun has ended that one: it died of nothing of its own",
+         "With which exit code do those end that torchrun has ended?"),
+        (partial(_first_cause, peers=True, ended=True), "the earliest death may be a victim's", "What do victims say?"),
+        (partial(_first_cause, silent=False), "without a word raised ValueError: min() arg is an empty sequence",
+         "A rank that was killed says nothing, and is to blame all the same."),
+        (partial(_first_cause, by=lambda it: 0), "the log is not in the order of the deaths", "`at` says when."),
+        (partial(_first_cause, by=lambda it: -it["at"]), "that is the last one to die of its own", "The first."),
+        (lambda deaths: deaths[0]["rank"], "that is the first in the log", "A log has them in any order."),
+    ],
+    hints={"must be a string, a bytes-like object or a real number": "Return the rank's number."},
+    otherwise="Leave out who was taken along: `by peer`, and exit code -15. Of the rest, the earliest.",
+)  # fmt: skip
+
+
+def _work(rank: int, size: int) -> tuple[Callable[[], int]]:
+    def work() -> int:
+        if size == 3 and rank == 1:
+            raise ValueError("a bad row")
+        return 10 * rank
+
+    return (work,)
+
+
+def _everybody(work: Any, went: Any = lambda value: value is not None, flag: bool = False) -> Any:
+    value = _for_itself(work)
+    failed = torch.tensor(0 if went(value) else 1)
+    dist.all_reduce(failed)
+    return not failed if flag else None if failed else value
+
+
+def _for_itself(work: Any) -> Any:
+    try:
+        return work()
+    except Exception:
+        return None
+
+
+def _not_caught(work: Any) -> Any:
+    value = work()
+    dist.all_reduce(torch.zeros(1))
+    return value
+
+
+def _told_in_try(work: Any) -> Any:
+    try:
+        value = work()
+        dist.all_reduce(torch.zeros(1))
+        return value
+    except Exception:
+        return None
+
+
+def _raised_again(work: Any) -> Any:
+    if (value := _everybody(work)) is None:
+        raise RuntimeError("somebody failed")
+    return value
+
+
+turn(
+    "6.3.b",
+    "One fails, all know",
+    _everybody,
+    _work,
+    ranks=(3, 2),
+    device="cpu",
+    look=lambda returned, _: str(returned),
+    heads=("returns",),
+    mistakes=[
+        (_for_itself, "each rank knows of itself alone", "How does a rank learn how it went on the others?"),
+        (partial(_everybody, flag=True), "you return whether it went well", "The number, where it did."),
+        (partial(_everybody, went=bool), "all went well, and nobody gets a number", "Is 0 a failure?"),
+        (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
+        (_raised_again, "rank 0 raised RuntimeError: somebody failed", "Raise nowhere: return None on all ranks."),
+        (_told_in_try, "rank 0 waits in all_reduce, and rank 1 is past it",
+         "Where `work` raises, the rest of the `try` is skipped, and with it the collective. Where must that stand?"),
+    ],
+    otherwise="Catch it; then let all ranks add up who failed, outside of `try` and `if`.",
+)  # fmt: skip
+
+
+def _model_and_file(rank: int, size: int) -> tuple[Any, Any]:
+    pair, file = virtual_gpus(2).on(), io.BytesIO()
+    torch.save({name: torch.full_like(it, 7) for name, it in MLP().to(pair[0]).state_dict().items()}, file)
+    model = MLP().to(pair[rank])
+    file.seek(0)
+    pair.meter.reset()
+    return model, file
+
+
+def _given_bytes(_: Any, model: Any, file: Any) -> list[Any]:
+    pair, weight, rank = active(), next(model.parameters()), dist.get_rank()
+    given = [pair.meter.bytes(target=gpu) for gpu in (pair[rank], pair[1 - rank])]
+    return [*given, "in the model" if bool((weight == 7).all()) else "elsewhere", str(weight.device)]
+
+
+def _load_weights(model: Any, file: Any, to: Any = None, into: bool = True, **how: Any) -> None:
+    mine = next(model.parameters()).device
+    weights = torch.load(file, map_location=mine if to is None else to)
+    if into:
+        model.load_state_dict(weights, **how)
+
+
+turn(
+    "6.3.c",
+    "Weights on one's own GPU",
+    _load_weights,
+    _model_and_file,
+    ranks=(2,),
+    device="cpu",
+    look=_given_bytes,
+    heads=("its GPU gets", "the other GPU gets", "the weights are", "the model is on"),
+    mistakes=[
+        (partial(_load_weights, to={}), "rank 1's copy goes through GPU 0", "Where shall `torch.load` put it?"),
+        (partial(_load_weights, to="vgpu:1"), "rank 0's copy goes through GPU 1", "Which GPU is the model on?"),
+        (partial(_load_weights, into=False), "what was loaded is not in the model", "`load_state_dict`."),
+        (partial(_load_weights, to="cpu", into=False), "what was loaded is on the CPU, and not in the model",
+         "`load_state_dict`."),
+        (partial(_load_weights, to="cpu", assign=True), "the model is on the CPU now", "Without `assign`."),
+        (lambda model, file: _load_weights(model, file) if dist.get_rank() == 0 else None, "only rank 0 loads",
+         "Every rank has a model of its own."),
+    ],
+    otherwise="`map_location` says where `torch.load` puts what it reads; then `load_state_dict`.",
+)  # fmt: skip
+
+
+class _Heads(torch.nn.Module):
+    """A body, a head that is trained, and a spare one."""
+
+    def __init__(self, used: str = "head", frozen: str = "", zero: bool = False) -> None:
+        super().__init__()
+        self.body, self.head, self.spare = (torch.nn.Linear(2, 2) for _ in range(3))
+        self.used = used
+        if frozen:
+            getattr(self, frozen).requires_grad_(False)
+        if zero:
+            torch.nn.init.zeros_(self.head.weight)  # so no gradient but 0 comes to the body
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return getattr(self, self.used)(self.body(x))
+
+
+MODELS = {
+    "a spare head": {},
+    "the head is spare": {"used": "spare"},
+    "the body is frozen": {"frozen": "body"},
+    "the spare is frozen": {"frozen": "spare"},
+    "gradients of zero": {"zero": True},
+}
+
+
+def _unused(model: Any, x: Any, backward: bool = True, of: Any = lambda p: p.requires_grad and p.grad is None) -> Any:
+    loss = model(x).sum()
+    if backward:
+        loss.backward()
+    return [name for name, p in model.named_parameters() if of(p)]
+
+
+turn(
+    "6.3.d",
+    "What no loss reaches",
+    _unused,
+    {name: lambda how=how: (_Heads(**how), torch.ones(4, 2)) for name, how in MODELS.items()},
+    look=lambda names, *_: ", ".join(map(str, names)) or "none",
+    heads=("unused",),
+    mistakes=[
+        (partial(_unused, backward=False), "nobody has a gradient yet", "Who brings the gradients? `backward`."),
+        (partial(_unused, of=lambda p: p.grad is None), "what is frozen wants no gradient", "`requires_grad`."),
+        (partial(_unused, of=lambda p: p.grad is not None), "those are the ones that got a gradient", "The others."),
+        (partial(_unused, of=lambda p: p.requires_grad and (p.grad is None or not p.grad.any())),
+         "a gradient of zero has come, too", "Is there one: `is None`."),
+        (partial(_unused, of=lambda p: not p.requires_grad), "those are the frozen ones", "Which get no gradient?"),
+        (lambda model, x: [n for n, p in enumerate(model.parameters()) if p.requires_grad and p.grad is None]
+         if model(x).sum().backward() is None else None, "those are numbers", "`model.named_parameters()`."),
+    ],
+    hints={"Boolean value of Tensor": "Ask whether there is a gradient: `is None`."},
+    otherwise="After `backward`, who wants a gradient (`requires_grad`) and has none (`is None`)?",
+)  # fmt: skip
