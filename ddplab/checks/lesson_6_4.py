@@ -1,0 +1,182 @@
+"""Checks of lesson 6.4, Where they fell out of step."""
+
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddplab.checks.turns import turn
+
+TORCH = "/usr/lib/python3/site-packages/torch/nn/"
+LIGHTNING = "/usr/lib/python3/site-packages/lightning/"
+STACKS = {  # the innermost call first: name, file, line
+    "a training step": [
+        ("_sync_buffers", TORCH + "parallel/distributed.py", 2425),
+        ("_call_impl", TORCH + "modules/module.py", 1789),
+        ("<module>", "/home/me/train.py", 29),
+    ],
+    "an evaluation": [
+        ("_sync_buffers", TORCH + "parallel/distributed.py", 2425),
+        ("evaluate", "/home/me/train.py", 11),
+        ("<module>", "/home/me/train.py", 31),
+    ],
+    "a call of one's own": [("<module>", "/home/me/train.py", 40)],
+    "in a folder torch_jobs": [
+        ("backward", "/usr/lib/python3/site-packages/torch/_tensor.py", 623),
+        ("step", "/home/me/torch_jobs/steps.py", 7),
+        ("main", "/home/me/torch_jobs/train.py", 52),
+    ],
+    "called by a library": [
+        ("all_reduce", "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py", 3252),
+        ("sync", LIGHTNING + "strategy.py", 64),
+        ("on_epoch_end", "/home/me/model.py", 18),
+        ("fit", LIGHTNING + "trainer.py", 580),
+        ("main", "/home/me/train.py", 12),
+        ("<module>", LIGHTNING + "cli.py", 3),
+    ],
+}
+
+
+def _frames(stack: list[tuple[str, str, int]]) -> tuple[list[dict[str, Any]]]:
+    return ([dict(zip(("name", "filename", "line"), it, strict=True)) for it in stack],)
+
+
+def _own_frame(frames: Any, library: str = "site-packages", way: int = 1) -> Any:
+    return next(frame for frame in frames[::way] if library not in frame["filename"])
+
+
+turn(
+    "6.4.a",
+    "Where your code made the call",
+    _own_frame,
+    {name: lambda stack=stack: _frames(stack) for name, stack in STACKS.items()},
+    look=lambda frame, _: [frame["filename"].split("/")[-1], frame["line"], frame["name"]],
+    heads=("file", "line", "name"),
+    mistakes=[
+        (lambda frames: frames[-1], "that is where the script begins", "Which end of the list is the innermost?"),
+        (partial(_own_frame, way=-1), "that is the outermost line of yours", "Which end of the list is the innermost?"),
+        (lambda frames: frames[0], "that is the innermost line of all, often torch's", "Leave the libraries out."),
+        (partial(_own_frame, library="torch"), "torch_jobs is no library, and torch not the only one",
+         "In which folder do all libraries lie?"),
+        (partial(_own_frame, library="/torch/"), "torch is not the only library", "Where do all libraries lie?"),
+        (lambda frames: next(frame for frame in frames if frame["name"] == "<module>"),
+         "not every call comes from `<module>`", "Look at the file, not the name."),
+    ],
+    hints={"indices must be integers": "Return one frame, the dictionary."},
+    otherwise="From the innermost on: the first frame whose `filename` is in no `site-packages`.",
+)  # fmt: skip
+
+
+def _lists(*ranks: str, first: int = 1) -> list[list[dict[str, Any]]]:
+    """Each rank in short: "b29 r29" is a broadcast in line 29, then an all-reduce there."""
+    names = {"b": "broadcast", "r": "all_reduce", "g": "all_gather"}
+    return [
+        [{"number": n, "call": names[it[0]], "line": int(it[1:])} for n, it in enumerate(rank.split(), first)]
+        for rank in ranks
+    ]
+
+
+RECORDS = {
+    "call": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "call"),
+    "line, in the same job": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "line"),
+    "call, on three ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 r7", "r5 g8 b6 r7"), "call"),
+    "line, from 2001 on": (_lists("r5 b6 r5 b7", "r5 b6 r9 b8", first=2001), "line"),
+    "call, and one ends sooner": (_lists("r5 b6 r5", "r5 b6"), "call"),
+    "line, all in step": (_lists("r5 b6", "r5 b6"), "line"),
+}
+
+
+def _first_apart(
+    lists: Any, what: str, to_end: Any = zip_longest, number: bool = True, of: int | None = None, way: int = 1
+) -> int | None:
+    for place, those in list(enumerate(to_end(*lists[:of])))[::way]:
+        if None in those or len({it[what] for it in those}) > 1:
+            return next(it["number"] for it in those if it) if number else place
+    return None
+
+
+turn(
+    "6.4.b",
+    "The first number that differs",
+    _first_apart,
+    {name: lambda case=case: case for name, case in RECORDS.items()},
+    look=lambda number, *_: "nowhere" if number is None else str(number),
+    heads=("first at",),
+    mistakes=[
+        (partial(_first_apart, number=False), "that is the place in the list, counted from 0", "Return its `number`."),
+        (partial(_first_apart, to_end=zip), "a rank whose list ends sooner goes unnoticed",
+         "`zip` ends with the shortest list. What does `itertools` have?"),
+        (partial(_first_apart, of=2), "only two ranks are compared", "How many different ones have all ranks?"),
+        (partial(_first_apart, way=-1), "that is the last difference", "The first: from the beginning on."),
+        (lambda lists, what: _first_apart(lists, "call"), "you always compare the calls", "`it[what]`."),
+        (lambda lists, what: _first_apart(lists, "line"), "you always compare the lines", "`it[what]`."),
+    ],
+    otherwise="Go through the lists side by side, and stop where not all ranks have the same.",
+)  # fmt: skip
+
+
+def _model_and_x(rank: int, size: int) -> tuple[Any, Any]:
+    """A model of one BatchNorm, which subtracts 10 in evaluation mode, and the batch's mean, 12, when it trains."""
+    net = torch.nn.BatchNorm1d(1)
+    net.running_mean.fill_(10.0)
+    model = DDP(net)
+    model.calls = 0
+
+    def count(*_: Any) -> None:
+        model.calls += 1
+
+    model.register_forward_pre_hook(count)
+    return model, torch.tensor([[11.0], [13.0]])
+
+
+def _after(predictions: Any, model: Any, _: Any) -> list[Any]:
+    held = ["nothing", "nothing"] if predictions is None else torch.as_tensor(predictions).flatten().tolist()
+    mode = "training" if model.training and model.module.training else "evaluation"
+    graph = "yes" if getattr(predictions, "requires_grad", False) else "no"
+    return [*(round(it, 2) if isinstance(it, float) else it for it in held), graph, model.calls, mode]
+
+
+def _evaluate(
+    model: Any,
+    x: Any,
+    inside: bool = True,
+    eval: bool = True,
+    back: bool = True,
+    grad: bool = False,
+    alone: bool = True,
+) -> Any:
+    if alone and dist.get_rank() > 0:
+        return None
+    net = model.module if inside else model
+    net.train(not eval)
+    with torch.set_grad_enabled(grad):
+        predictions = net(x)
+    net.train(back)
+    return predictions
+
+
+turn(
+    "6.4.c",
+    "An evaluation that nobody hears of",
+    _evaluate,
+    _model_and_x,
+    ranks=(2,),
+    device="cpu",
+    look=_after,
+    heads=("predictions", "", "a graph", "calls of DDP", "the model is in"),
+    mistakes=[
+        (partial(_evaluate, inside=False), "the call goes through DDP, and is a collective", "What is inside DDP?"),
+        (partial(_evaluate, inside=False, grad=True), "the call goes through DDP, and is a collective",
+         "What is inside DDP?"),
+        (partial(_evaluate, eval=False), "the model was in training mode", "`eval()` before, `train()` after."),
+        (partial(_evaluate, back=False), "rank 0 goes on in evaluation mode", "Back to `train()` afterwards."),
+        (partial(_evaluate, grad=True), "a graph is kept", "`torch.no_grad()`."),
+        (partial(_evaluate, alone=False), "all ranks evaluate", "Rank 0 alone: `dist.get_rank()`."),
+        (partial(_evaluate, eval=False, grad=True), "the model was in training mode, and a graph is kept",
+         "`eval()`, and `torch.no_grad()`."),
+    ],
+    otherwise="On rank 0: `model.module`, in evaluation mode, under `torch.no_grad()`; then back to training.",
+)  # fmt: skip
