@@ -67,7 +67,7 @@ class Exercise:
     blank: Callable[[], Any] | None = None
 
 
-@dataclass
+@dataclass(repr=False)
 class Verdict:
     """What a check found. `str()` of it is the block that the notebook shows; a picture is shown below its words."""
 
@@ -80,6 +80,8 @@ class Verdict:
 
     def __str__(self) -> str:
         return f"{self.words}\n{self.picture}" if self.picture else self.words
+
+    __repr__ = __str__
 
     @property
     def words(self) -> str:
