@@ -124,7 +124,7 @@ def test_a_hang_in_a_script_is_told(script):
                 time.sleep(1000)
             dist.barrier()
             """),
-            nproc_per_node=2, quiet=True, timeout=12,
+            nproc_per_node=2, quiet=True, timeout=20,
         )  # fmt: skip
     assert "rank 0 waits in barrier for rank 1, which never came" in str(caught.value)
     assert "at job.py, line 8" in str(caught.value) and not ranks_alive()
