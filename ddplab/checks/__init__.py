@@ -86,7 +86,7 @@ class Verdict:
     @property
     def words(self) -> str:
         """The verdict without its picture."""
-        kind = "your turn" if self.id[-1:].isalpha() else "exercise"
+        kind = "your turn" if re.fullmatch(r"\d\.\d+\.[a-z]", self.id) else "exercise"
         name = f"{kind} {self.id}, {self.title}" if self.title else f"{kind} {self.id}"
         first = f"{name}: {self.state}: {self.message}" if self.message else f"{name}: {self.state}"
         return f"{first}\n  hint: {self.hint}" if self.hint else first
@@ -299,6 +299,8 @@ def _limits() -> Iterator[None]:
 
     def ring(*_: object) -> None:
         rung.set()
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a shell has started in the background
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     on_main = threading.current_thread() is threading.main_thread()  # only there can a signal be handled

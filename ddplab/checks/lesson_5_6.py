@@ -60,7 +60,6 @@ turn(
         (partial(_asked, epochs=1), "without a word on it there are 10 epochs", "`default=`"),
         (lambda words, size: _asked(sys.argv[1:], size), "that reads the command line of this notebook",
          "The words are given: `parser.parse_args(words)`."),
-        (lambda words, size: _asked([], size), "what is typed is not read", "`parser.parse_args(words)`"),
     ],
     hints={"unsupported operand": "`add_argument` has an argument `type`.",
            "not all arguments converted": "`add_argument` has an argument `type`.",

@@ -310,8 +310,12 @@ def test_an_interrupt_passes(made):
         made(judged)(1)
 
 
+@pytest.mark.parametrize("interrupt", [signal.default_int_handler, signal.SIG_IGN], ids=["heard", "ignored"])
 @pytest.mark.parametrize("on", ["the notebook", "ranks"])
-def test_an_answer_that_does_not_end_is_stopped_and_told(made, monkeypatch, on):
+def test_an_answer_that_does_not_end_is_stopped_and_told(made, monkeypatch, request, on, interrupt):
+    before = signal.signal(signal.SIGINT, interrupt)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+
     def endless():
         while True:
             time.sleep(0.1)
