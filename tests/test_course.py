@@ -193,13 +193,8 @@ def test_the_lessons_have_a_fifth_fewer_code_cells_than_at_first():
 # Your turn
 
 
-TAKING_TURNS = [
-    path for path in LESSONS if any("your-turn" in cell.metadata.get("tags", []) for cell in notebook(path).cells)
-]
-
-
-@pytest.mark.parametrize("path", TAKING_TURNS, ids=name)
-def test_each_turn_is_blank_is_checked_and_is_followed_by_one_way_to_write_it(path):
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_every_lesson_has_three_turns_or_more_and_each_is_blank_checked_and_followed_by_one_way(path):
     """What CI runs with the turns filled in, `filled` makes of these two cells."""
     cells, ids = code_cells(notebook(path)), []
     for cell, after in pairwise(cells):

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import nbformat
-import pytest
 import torch
 
 from ddplab import launch
@@ -64,8 +63,8 @@ def test_killed_and_restarted_it_ends_with_the_same_bits(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["calm.pt", "killed.pt", "killed.py"]
 
 
-@pytest.mark.parametrize("name", ["checkpointing.py"])
-def test_a_file_for_use_is_what_the_lesson_writes(name):
+def test_the_file_for_checkpoints_is_what_the_lesson_writes():
+    name = "checkpointing.py"
     cells = [cell for path in FOLDER.glob("5.*.ipynb") for cell in nbformat.read(path, as_version=4).cells]
     [source] = [cell.source for cell in cells if cell.source.startswith(f"%%writefile {name}\n")]
     assert source.split("\n", 1)[1].strip() == (FOLDER / name).read_text().strip()

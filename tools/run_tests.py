@@ -57,11 +57,12 @@ def main(which: str = "test") -> int:
     began, failed = time.monotonic(), []
     for name, command in STAGES[which].items():
         print(f"\n=== {name}", flush=True)
-        with copied(*(ROOT / folder for folder in NOTEBOOKS)) as copies:
-            folder = str(copies[0].parent)
-            fill(copies[0])
-            command = [sys.executable, *(folder if word == COPIES else word for word in command)]
-            if subprocess.run(command, env=ENV, cwd=ROOT).returncode != 0:
+        notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
+        with copied(*notebooks) as copies:
+            if copies:
+                fill(copies[0])
+                command = [str(copies[0].parent) if word == COPIES else word for word in command]
+            if subprocess.run([sys.executable, *command], env=ENV, cwd=ROOT).returncode != 0:
                 failed.append(name)
     minutes = (time.monotonic() - began) / 60
     print(f"\n{'all green' if not failed else 'failed: ' + '; '.join(failed)} after {minutes:.1f} minutes")

@@ -95,7 +95,8 @@ class Verdict:
         hint = f"<div>hint: {marked(self.hint)}</div>" if self.hint else ""
         sign = {CORRECT: "✓", NOT_YET: "✗"}.get(self.state, "…")
         words = marked(self.words.splitlines()[0])
-        return f'<div role="note" style="line-height:1.5"><b>{sign} {words}</b>{hint}</div>{self.picture._repr_html_()}'
+        picture = self.picture._repr_html_() if self.picture else ""
+        return f'<div role="note" style="line-height:1.5"><b>{sign} {words}</b>{hint}</div>{picture}'
 
 
 EXERCISES: dict[str, Exercise] = {}

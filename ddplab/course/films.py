@@ -114,9 +114,10 @@ def play(films: Mapping[str, Sequence[Frame]], first: str) -> None:
     """
     from IPython.display import display
 
-    show(Strip(films[first]), lambda: _player({first: films[first], **films})) if live() else display(
-        Strip(films[first])
-    )
+    if live():
+        show(Strip(films[first]), lambda: _player({first: films[first], **films}))
+    else:
+        display(Strip(films[first]))
 
 
 def _player(films: Mapping[str, Sequence[Frame]]) -> Any:

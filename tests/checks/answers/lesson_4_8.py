@@ -138,8 +138,8 @@ def to_the_left(x, chunks):
 
 
 def past_the_last(x, chunks):
-    rank = dist.get_rank()
-    chunks[rank + 1] += pass_on(chunks[rank], rank, rank)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    chunks[rank + 1] += pass_on(chunks[rank], (rank + 1) % size, (rank - 1) % size)
 
 
 ANSWERS = {
