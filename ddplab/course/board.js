@@ -1,22 +1,17 @@
 // The board of claims: search and filter them, or guess each verdict before it is shown. All of it runs in the browser.
+const CELL =
+  "text-align: left; vertical-align: top; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--jp-border-color2); white-space: normal";
 const SIGNS = { true: "✓", "true if": "◐", misleading: "≈", false: "✗", "not settled": "?" };
 
 function render({ model, el }) {
   const claims = model.get("claims"); // [row, text, verdict, because, measured, where, link], texts as HTML
-  const view = document.createElement("div");
-  view.style.cssText = "color: var(--jp-ui-font-color1); line-height: 1.5; max-width: 62em";
-  const bar = document.createElement("div");
-  bar.style.cssText = "display: flex; flex-wrap: wrap; gap: 8px 20px; align-items: center; margin-bottom: 8px";
-  const search = control(bar, "Search", Object.assign(document.createElement("input"), { type: "search" }));
-  const verdict = control(bar, "Verdict", list(["all", ...Object.keys(SIGNS)]));
-  const quiz = control(bar, "Quiz: guess before you see", Object.assign(document.createElement("input"), { type: "checkbox" }));
-  const status = document.createElement("div");
-  status.setAttribute("role", "status");
-  const table = document.createElement("table");
-  table.setAttribute("aria-label", "claims");
-  table.style.cssText = "border-collapse: collapse; width: 100%";
-  view.append(bar, status, table);
-  el.replaceChildren(view);
+  const { bar, status, stage } = page(el);
+  const search = control(bar, "Search", "input", { type: "search" });
+  const verdict = control(bar, "Verdict", "select");
+  for (const name of ["all", ...Object.keys(SIGNS)]) verdict.add(new Option(name));
+  const quiz = control(bar, "Quiz: guess before you see", "input", { type: "checkbox" });
+  const table = node("table", { "aria-label": "claims", style: "border-collapse: collapse; width: 100%; max-width: 62em" });
+  stage.append(table);
   const guesses = new Map(); // row's place → the verdict that was guessed
 
   function draw() {
@@ -37,7 +32,7 @@ function render({ model, el }) {
 
   function row(claim, place) {
     const [number, text, answer, because, measured, where, link] = claim;
-    const line = document.createElement("tr");
+    const line = node("tr");
     const cells = [number ?? "", text];
     const hidden = quiz.checked && !guesses.has(place);
     if (!hidden) {
@@ -49,7 +44,10 @@ function render({ model, el }) {
     if (hidden) {
       const buttons = box("td", "");
       buttons.colSpan = 3;
-      for (const [name, sign] of Object.entries(SIGNS)) buttons.append(button(`${sign} ${name}`, text, () => guessed(line, claim, place, name)));
+      for (const [name, sign] of Object.entries(SIGNS)) {
+        const guess = button(buttons, `${sign} ${name}`, () => guessed(line, claim, place, name));
+        guess.setAttribute("aria-label", `${sign} ${name}: ${plain(text)}`);
+      }
       line.append(buttons);
     }
     return line;
@@ -68,32 +66,8 @@ function render({ model, el }) {
   draw();
 }
 
-function control(bar, name, element) {
-  const label = document.createElement("label");
-  element.dataset.lmSuppressShortcuts = "true"; // JupyterLab would take keys for itself
-  element.style.cssText = "margin-left: 8px; color: var(--jp-ui-font-color1); background: var(--jp-layout-color1)";
-  label.append(name, element);
-  bar.append(label);
-  return element;
-}
-
-function list(options) {
-  const element = document.createElement("select");
-  for (const option of options) element.add(new Option(option));
-  return element;
-}
-
-function button(name, about, press) {
-  const element = Object.assign(document.createElement("button"), { textContent: name });
-  element.setAttribute("aria-label", `${name}: ${plain(about)}`);
-  element.dataset.lmSuppressShortcuts = "true";
-  element.style.cssText = "margin: 2px 4px 2px 0; color: var(--jp-ui-font-color1); background: var(--jp-layout-color2); border: 1px solid var(--jp-border-color1)";
-  element.addEventListener("click", press);
-  return element;
-}
-
 function head() {
-  const line = document.createElement("tr");
+  const line = node("tr");
   for (const name of ["no.", "claim", "verdict", "measured", "settled in"]) {
     const cell = box("th", name);
     cell.scope = "col";
@@ -103,9 +77,8 @@ function head() {
 }
 
 function box(kind, html) {
-  const cell = document.createElement(kind);
+  const cell = node(kind, { style: CELL });
   cell.innerHTML = html; // escaped in Python
-  cell.style.cssText = "text-align: left; vertical-align: top; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--jp-border-color2); white-space: normal";
   return cell;
 }
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from ddplab.course.controls import widget
 from ddplab.plots import COLOURS, SHAPES
 from ddplab.screen import live, show
 from ddplab.tables import HTML, brief, html_table
@@ -121,13 +121,5 @@ def play(films: Mapping[str, Sequence[Frame]], first: str) -> None:
 
 
 def _player(films: Mapping[str, Sequence[Frame]]) -> Any:
-    import anywidget
-    import traitlets
-
-    class Player(anywidget.AnyWidget):
-        _esm = Path(__file__).parent / "film.js"
-        films = traitlets.Dict().tag(sync=True)
-        looks = traitlets.List().tag(sync=True)
-
     frames = {name: [frame._asdict() for frame in film] for name, film in films.items()}
-    return Player(films=frames, looks=list(zip(SHAPES, COLOURS, strict=True)))
+    return widget("film", films=frames, looks=list(zip(SHAPES, COLOURS, strict=True)))

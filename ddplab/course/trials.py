@@ -148,10 +148,8 @@ class SideBySide:
         import ipywidgets
 
         first = self.settings[0] if self.settings else (32, 0.1)
-        lists = choices(
-            {"batch": BATCHES, "rate": RATES, "seeds": (1, 2, 3)},
-            {"batch": _nearest(first[0], BATCHES), "rate": _nearest(first[1], RATES), "seeds": self.seeds},
-        )
+        chosen = {"batch": _nearest(first[0], BATCHES), "rate": _nearest(first[1], RATES), "seeds": self.seeds}
+        lists = choices({"batch": BATCHES, "rate": RATES, "seeds": (1, 2, 3)}, chosen, chosen.update)
         go, clear = ipywidgets.Button(description="Train"), ipywidgets.Button(description="Clear")
         go.tooltip, clear.tooltip = "Train with these, beside what is there", "Take every chart away"
         page = ipywidgets.HTML()
@@ -161,9 +159,9 @@ class SideBySide:
         def redraw() -> None:
             page.value = self._page(at_work.locked())
 
-        def work(*chosen: Any) -> None:
+        def work(*setting: Any) -> None:
             try:
-                self.train(*chosen, redraw)
+                self.train(*setting, redraw)
             except Exception as error:  # a thread has no cell to raise in
                 page.value = f"<pre>{html.escape(f'{type(error).__name__}: {error}')}</pre>"
                 at_work.release()
@@ -174,7 +172,7 @@ class SideBySide:
         def train(_button: Any) -> None:
             if at_work.acquire(blocking=False):
                 # The page stays alive, and so does the kernel.
-                threading.Thread(target=work, args=tuple(lists.values.values()), daemon=True).start()
+                threading.Thread(target=work, args=tuple(chosen.values()), daemon=True).start()
 
         def take_away(_button: Any) -> None:
             if not at_work.locked():

@@ -32,12 +32,16 @@ def test_the_lists_change_the_table(monkeypatch):
     found = planner()
     box = found._widget()
     lists, page = box.children
+
+    def pick(name, text):
+        lists.chosen = {**lists.chosen, name: lists.options[name].index(text)}
+
     assert len(lists.options) == len(CHOICES) and "→ 64" in page.value and "1.3 B" in page.value
-    lists.values = {**lists.values, "GPUs": 256}
+    pick("GPUs", "256")
     assert "→ 256" in page.value and found.gpus == 256
-    lists.values = {**lists.values, "model": "13 B"}
+    pick("model", "13 B")
     assert "<td>no</td>" in page.value
-    lists.values = {**lists.values, "machine": "8 A100, PCIe, 10 Gb Ethernet"}
+    pick("machine", "8 A100, PCIe, 10 Gb Ethernet")
     assert "10 Gb Ethernet" in page.value and found.plan().efficiency < 0.5
     assert "<td>do not know</td>" in page.value and "do not know: the network decides" in page.value
 

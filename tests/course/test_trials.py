@@ -54,6 +54,9 @@ def test_a_picture_and_a_table_where_nobody_can_press(displayed):
     assert len(runs.trials) == 2  # shown again, not trained again
 
 
+FIRST = {"batch": "64", "rate": "0.1", "seeds": "1"}
+
+
 def test_lists_and_buttons(live, displayed):
     runs = side_by_side((64, 0.1), seeds=1, epochs=1)
     runs._ipython_display_()
@@ -63,8 +66,9 @@ def test_lists_and_buttons(live, displayed):
     assert first[view] == last[view]
     lists, buttons, page = runs._widget().children
     go, clear = buttons.children
-    assert lists.values == {"batch": 64, "rate": 0.1, "seeds": 1} and "batch 64, rate 0.1" in page.value
-    lists.values = {"batch": 1024, "rate": 3.0, "seeds": 2}
+    assert {name: lists.options[name][n] for name, n in lists.chosen.items()} == FIRST
+    assert "batch 64, rate 0.1" in page.value
+    lists.chosen = {name: len(lists.options[name]) - 1 for name in ("batch", "rate")} | {"seeds": 1}
     go.click()
     go.click()  # while it trains this does nothing
     assert soon(lambda: "Trained." in page.value and "rate 3" in page.value, 60)
