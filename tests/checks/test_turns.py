@@ -1,0 +1,176 @@
+"""Your turn: what counts as blank, what is drawn, and what is said to an answer that nobody expected."""
+
+import importlib
+
+import cloudpickle
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddplab import checks
+from ddplab.checks import judge, turns
+from ddplab.checks.turns import says_nothing, turn
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Register a turn that ends with the test: each rank is to hold everybody's mean, and 7."""
+    monkeypatch.setattr(checks, "EXERCISES", dict(checks.EXERCISES))
+    monkeypatch.setattr(turns, "TURNS", dict(turns.TURNS))
+    cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
+
+    def register(right=mean, ranks=(2,), given=lambda rank, size: (torch.tensor([float(rank), 7.0]),), **options):
+        mistakes = [(total, "every rank holds the sum", "What makes a mean of a sum?"),
+                    (only_rank_0, "rank 0 waits for the others", "A collective needs all.")]  # fmt: skip
+        turn("9.9.a", "A mean", right, given, mistakes, ranks=ranks, heads=("mean", "seven"), **options)
+        return lambda answer: judge("9.9.a", answer)
+
+    return register
+
+
+def total(x):
+    dist.all_reduce(x[:1])
+
+
+def mean(x):
+    total(x)
+    x[0] /= dist.get_world_size()
+
+
+def only_rank_0(x):
+    if dist.get_rank() == 0:
+        total(x)
+
+
+def eight(x):
+    mean(x)
+    x[1] = 8
+
+
+def other_place(x):
+    raise KeyError("weight")
+
+
+# What the holes of the lessons look like
+
+
+def blank(x):
+    # your turn: 1 line. Make it a mean
+    ...
+
+
+def blank_before_a_return(x):
+    y = x + 1
+    # your turn: 1 line. Make it a mean
+    ...
+    return y
+
+
+def blank_after_a_docstring(x):
+    """Make it a mean."""
+    ...
+
+
+def on_one_line(x): ...
+
+
+class WithABlankMethod:
+    def __init__(self):
+        self.n = 1
+
+    def step(self, x):
+        # your turn: 1 line
+        ...
+
+
+def written_above(x):
+    mean(x)
+    ...
+
+
+def written_below(x):
+    # your turn: 1 line. Make it a mean
+    ...
+    mean(x)
+
+
+def an_ellipsis_for_an_index(x):
+    return x[..., 0]
+
+
+def written(x):
+    mean(x)
+
+
+BLANK = [blank, blank_before_a_return, blank_after_a_docstring, on_one_line, WithABlankMethod]
+
+
+@pytest.mark.parametrize("answer", BLANK, ids=lambda it: it.__name__)
+def test_an_untouched_hole_is_blank(answer):
+    assert says_nothing(answer)
+
+
+@pytest.mark.parametrize("answer", [written, written_above, written_below, an_ellipsis_for_an_index, len])
+def test_a_written_line_is_an_answer_wherever_the_ellipsis_was_left(answer):
+    assert not says_nothing(answer)
+
+
+def test_a_blank_draws_what_is_wanted(made):
+    verdict = made()(blank)
+    assert verdict.state == checks.BLANK
+    assert str(verdict.picture).splitlines() == [
+        "  wanted",
+        "            mean  seven",
+        "    rank 0  0.5   7",
+        "    rank 1  0.5   7",
+    ]
+
+
+def test_what_was_left_stands_beside_what_is_wanted_and_the_first_wrong_cell_is_marked(made):
+    verdict = made()(total)
+    assert (verdict.message, verdict.hint) == ("every rank holds the sum", "What makes a mean of a sum?")
+    assert str(verdict.picture).splitlines()[4:] == [
+        "  yours",
+        "            mean  seven",
+        "    rank 0  ✗ 1   7",
+        "    rank 1  1     7",
+    ]
+    assert verdict.picture._repr_html_().count("<b style=") == 1 and "✗ 1</b>" in verdict.picture._repr_html_()
+
+
+def test_an_unexpected_answer_is_told_by_its_first_wrong_cell(made):
+    verdict = made(otherwise="Look at the second number.")(eight)
+    assert verdict.message == "rank 0 has 8 as seven, and 7 is wanted" and verdict.hint == "Look at the second number."
+
+
+def test_a_rank_that_waits_is_drawn_with_the_line_where_it_waits(made):
+    verdict = made()(only_rank_0)
+    line = total.__code__.co_firstlineno + 1
+    assert verdict.message == "rank 0 waits for the others"
+    assert verdict.picture.yours.fate == {"rank 0": f"waits in all_reduce, line {line}"}
+    assert f"… waits in all_reduce, line {line}" in str(verdict.picture)
+
+
+def test_what_was_raised_is_drawn_and_its_hint_is_found(made):
+    verdict = made(hints={"weight": "There is no such name."})(other_place)
+    assert verdict.message == "rank 0 raised KeyError: 'weight'" and verdict.hint == "There is no such name."
+
+
+def test_the_number_of_ranks_is_said_where_there_are_several(made):
+    def halved(x):
+        total(x)
+        x[0] /= 2
+
+    assert made(ranks=(2, 3))(halved).message.startswith("on 3 ranks, rank 0 has 1.5 as mean, and 1 is wanted")
+    assert made(ranks=(2, 3))(mean).state == checks.CORRECT
+
+
+def test_where_our_own_way_does_not_work_nobody_is_blamed(made):
+    verdict = made(right=other_place)(mean)
+    assert verdict.state == checks.CANNOT_CHECK and "our own way" in verdict.message and "KeyError" in verdict.message
+
+
+def test_a_function_of_the_notebook_is_tried_on_each_case(made):
+    asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,), "two": lambda: (2,)})
+    assert asked(lambda x: x + x).state == checks.CORRECT
+    assert asked(lambda x: x + 1).message == "two has 3 as mean, and 4 is wanted"
