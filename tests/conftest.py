@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,13 +31,14 @@ from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E40
 def pytest_xdist_make_scheduler(config, log):
     """Say what has to stay together on one worker: a notebook's cells share a kernel, a file's tests their fixtures.
 
-    Only the longest file is dealt out test by test.
+    Only the longest file is dealt out in pieces: the answers to one exercise stay together.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if "test_checks.py" in nodeid else super()._split_scope(nodeid)
+            exercise = re.search(r"test_checks\.py::.*\[(\d\.\d\.\w+)", nodeid)
+            return exercise[1] if exercise else super()._split_scope(nodeid)
 
     return Scheduling(config, log)
 

@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -131,7 +131,20 @@ def _sign(row: str) -> str:
     return name_of(int(rank[1])) if rank else row
 
 
-TURNS: dict[str, tuple[Callable[..., Any], Sequence[Mistake]]] = {}  # id → the right function, and the mistakes
+class Turn(NamedTuple):
+    """A registered turn: the function that is right, the mistakes, and how what a function left is judged.
+
+    known: what a function leaves on so many ranks, `known(function, size)`, asked for once and kept.
+    judged: judges what is left on each number of ranks, `judged(lambda size: …)`. Returns the picture, raises NotYet.
+    """
+
+    right: Callable[..., Any]
+    mistakes: Sequence[Mistake]
+    known: Callable[[Callable[..., Any], int], Left]
+    judged: Callable[[Callable[[int], Left]], Beside]
+
+
+TURNS: dict[str, Turn] = {}
 
 
 def turn(
@@ -165,7 +178,6 @@ def turn(
         otherwise: the hint for an answer that nobody expected.
         device: "cpu" for what is said of gloo; as `launch` chooses, when left out.
     """
-    TURNS[id] = right, mistakes
     look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
 
     def tried(fn: Callable[..., Any], size: int) -> Left:
@@ -177,6 +189,9 @@ def turn(
         needs_function(title, answer)
         if says_nothing(answer):
             raise NotFilledIn
+        return judged(functools.partial(tried, answer))
+
+    def judged(left_on: Callable[[int], Left]) -> Beside:
         shown = None
         for size in ranks or (0,):
             wanted = known(right, size)
@@ -184,7 +199,7 @@ def turn(
                 known.cache_clear()  # it may be the moment: a machine that is very busy, say
                 row, fate = next(iter(wanted.fate.items()))
                 raise CannotCheck(f"our own way does not work on this machine either: {row} {fate}")
-            left = tried(answer, size)
+            left = left_on(size)
             picture = Beside(wanted, left, heads)
             if left.fate or left.first_off(wanted):
                 where = f"on {size} ranks, " if len(ranks) > 1 else ""
@@ -205,6 +220,7 @@ def turn(
         column = heads[place] if place < len(heads) else f"number {place + 1}"
         return f"{row} has {mine} as {column}, and {asked} is wanted", otherwise
 
+    TURNS[id] = Turn(right, mistakes, known, judged)
     judge.__module__ = f"ddplab.checks.lesson_{'_'.join(id.split('.')[:2])}"
     exercise(id, title, blank=lambda: Beside(known(right, next(iter(ranks), 0)), None, heads))(judge)
 

@@ -1,6 +1,7 @@
 """Exercise checks: the four states, what counts as blank, and every registered check against its answers."""
 
 import ast
+import functools
 import importlib
 import inspect
 import json
@@ -24,7 +25,7 @@ LESSONS = sorted(path.stem for path in Path(checks.__file__).parent.glob("lesson
 for name in LESSONS:
     importlib.import_module(f"ddplab.checks.{name}")
 REGISTERED = sorted(checks.EXERCISES)
-MISTAKES = [pytest.param(id, row, id=f"{id}-{row[1][:40]}") for id in sorted(TURNS) for row in TURNS[id][1]]
+MISTAKES = [pytest.param(id, row, id=f"{id}-{row[1][:40]}") for id in sorted(TURNS) for row in TURNS[id].mistakes]
 NUMBERS = [pytest.param(id, it, id=f"{id}-{it.name}") for id in sorted(ASKED) for it in ASKED[id]]
 ANSWERS_FILES = sorted(Path(__file__).parent.glob("answers/lesson_*.py"))
 
@@ -38,9 +39,8 @@ def answers_to(id):
     cloudpickle.register_pickle_by_value(module)  # as for a function defined in a cell
     if id not in module.ANSWERS:
         pytest.fail(f"exercise {id} has no entry in tests/checks/{name.replace('.', '/')}.py")
-    return (
-        {"correct": TURNS[id][0], "blank": unwritten_turn} | module.ANSWERS[id] if id in TURNS else module.ANSWERS[id]
-    )
+    ours = {"correct": TURNS[id].right, "blank": unwritten_turn} if id in TURNS else {}
+    return ours | module.ANSWERS[id]
 
 
 def verdict_on(id, answer):
@@ -75,7 +75,7 @@ def test_every_exercise_has_its_answers_and_three_mistakes(id):
     wrong = entry.get("wrong", [])
     rows = sum(len(it.mistakes) for it in ASKED.get(id, []))
     if id[-1].isalpha():
-        rows = len(TURNS[id][1]) if id in TURNS else 0
+        rows = len(TURNS[id].mistakes) if id in TURNS else 0
         assert len(entry.get("accepted", [])) >= 2, f"your turn {id} has fewer than two other right answers"
     assert len(wrong) + rows >= (5 if id[-1].isalpha() else 3), f"exercise {id} has too few wrong answers"
     for _, words in wrong:
@@ -126,10 +126,11 @@ def test_each_row_of_a_numbers_mistakes_is_told(id, asked):
 
 @pytest.mark.parametrize(("id", "row"), MISTAKES)
 def test_each_row_of_a_turns_mistakes_is_told(id, row):
-    """A row that another one stands before, or the right answer, would not be."""
+    """A row that another one stands before, or the right answer, would not be. Each function is run once."""
     wrong, what, hint = row
-    verdict = judge(id, wrong)
-    assert verdict.state == checks.NOT_YET and verdict.message.endswith(what) and verdict.hint == hint, str(verdict)
+    with pytest.raises(NotYet) as told:
+        TURNS[id].judged(functools.partial(TURNS[id].known, wrong))
+    assert str(told.value).endswith(what) and told.value.hint == hint
 
 
 @pytest.mark.parametrize("path", ANSWERS_FILES, ids=lambda path: path.stem)
