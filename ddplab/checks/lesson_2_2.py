@@ -449,6 +449,11 @@ turn(
             "the number of words is a Python number, which `gather` cannot put together",
             "Leave it a tensor.",
         ),
+        (
+            partial(_pieces, count=lambda targets: torch.tensor([int((targets != 0).sum())])),
+            "the count is on the CPU, and gather takes it from GPUs",
+            "Make the tensor where `scores` is.",
+        ),
     ],
     hints={
         "not iterable": "Two tensors. A Python number, as from `.item()`, cannot be gathered.",

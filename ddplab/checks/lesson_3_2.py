@@ -271,6 +271,8 @@ def _send_and_clear(x: Any, call: Any, wait: str = "after", begin: bool = True, 
         work.wait()
     if clear:
         x.zero_()
+    if wait == "too late":
+        work.wait()
 
 
 def _send_first(x: Any, call: Any) -> None:
@@ -280,6 +282,8 @@ def _send_first(x: Any, call: Any) -> None:
         dist.send(x, 1)
         call()
 
+
+GONE = "When is it gone? When `wait()` of what `isend` returns has returned."
 
 turn(
     "3.2.c",
@@ -291,8 +295,8 @@ turn(
     heads=("x", "", "begun before the call"),
     device="cpu",
     mistakes=[
-        (partial(_send_and_clear, wait="never"), "rank 1 gets zeros: `x` is cleared before it has gone",
-         "When is it gone? When `wait()` of what `isend` returns has returned."),
+        (partial(_send_and_clear, wait="too late"), "rank 1 gets zeros: `x` is cleared before it has gone", GONE),
+        (partial(_send_and_clear, wait="never"), "nobody waits until the message has gone, and it never arrives", GONE),
         (partial(_send_and_clear, clear=False), "`x` is not cleared", "`x.zero_()`, at the end."),
         (partial(_send_and_clear, begin=False), "the message begins after the call", "`isend` comes first."),
         (partial(_send_and_clear, wait="no call"), "rank 1 is not called, and `x` is cleared before it has gone",

@@ -267,10 +267,17 @@ def what_is_left(
     return Left(rows, fate, reason)
 
 
-def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any], device: str | None) -> Left:
+def _left_by_ranks(
+    fn: Callable[..., Any],
+    given: Any,
+    size: int,
+    look: Callable[..., Any],
+    device: str | None,
+    patience: float = PATIENCE,
+) -> Left:
     names = [f"rank {rank}" for rank in range(size)]
     try:
-        run = launch(_in_rank, fn, given, look, nproc_per_node=size, device=device, quiet=True, timeout=PATIENCE)
+        run = launch(_in_rank, fn, given, look, nproc_per_node=size, device=device, quiet=True, timeout=patience)
         held, told, ends = zip(*run.results, strict=True)
         return Left(dict(zip(names, held, strict=True)), film=frames(told, ends) if any(told) else ())
     except RankError as error:
@@ -279,6 +286,8 @@ def _left_by_ranks(fn: Callable[..., Any], given: Any, size: int, look: Callable
         rows = {name: it[0] if it else [] for name, it in zip(names, error.run.results, strict=True)}
         if isinstance(error, RankTimeoutError):
             waits = re.findall(WAITING, str(error), re.MULTILINE)
+            if not waits and patience == PATIENCE:  # nobody waits for anybody: they may be slow, on a busy machine
+                return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
             fate |= {name: "never came" for name in names if name not in fate and not rows[name]}
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))

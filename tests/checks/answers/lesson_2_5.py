@@ -76,6 +76,7 @@ ANSWERS = {
             lambda x: x.sum(dim=1) / x.count_nonzero(dim=1),
             lambda x: torch.where(x == 0, float("nan"), x).nanmean(1),
             lambda x: x.mean(1) * x.shape[1] / x.ne(0).float().sum(1),
+            lambda x: torch.masked.mean(x, dim=1, mask=x != 0),
         ],
     },
 }

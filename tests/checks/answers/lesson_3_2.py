@@ -214,6 +214,16 @@ def by_keyword(x, call_rank_1):
     x *= 0
 
 
+def clears_before_the_call(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+        return
+    work = dist.isend(x, 1)
+    x.zero_()
+    call_rank_1()
+    work.wait()
+
+
 ANSWERS = {
     "3.2.1": {
         "correct": go_around,
@@ -252,5 +262,5 @@ ANSWERS = {
         "accepted": [along_with_objects, along_by_gathering],
         "wrong": [(past_the_end, ["on 3 ranks", "there is no rank 3"])],
     },
-    "3.2.c": {"accepted": [batched, by_keyword]},
+    "3.2.c": {"accepted": [batched, by_keyword], "wrong": [(clears_before_the_call, ["cleared before it has gone"])]},
 }
