@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -83,3 +84,10 @@ def test_the_elastic_batch_script_differs_where_the_lesson_says():
         "--max-restarts",
         "train.py",
     }
+
+
+def test_the_elastic_batch_can_be_shared_out_by_as_many_nodes_as_may_come():
+    text = (FOLDER / "train_elastic.sbatch").read_text()
+    least, most = map(int, re.search(r"--nodes=(\d+)-(\d+)", text).groups())
+    gpus, batch = (int(re.search(rf"--{name}[= ](\d+)", text)[1]) for name in ("gpus-per-node", "batch"))
+    assert [nodes for nodes in range(least, most + 1) if batch % (nodes * gpus)] == []

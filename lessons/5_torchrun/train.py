@@ -1,7 +1,7 @@
-"""A training script to keep: data parallel, on CPUs or GPUs, one node or many, and it goes on after every kind of end.
+"""A training script to keep: data parallel, on CPUs or GPUs, one node or many, and it goes on after a kill.
 
-    torchrun --nproc-per-node 2 train.py --epochs 90 --batch 1024 --checkpoint /shared/run7.pt
-    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --nproc-per-node 8 --max-restarts 3 train.py  # ranks that die restart
+    torchrun --standalone --nproc-per-node 2 train.py --epochs 90 --batch 1024 --checkpoint /shared/run7.pt
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc-per-node 8 --max-restarts 3 train.py  # restarts
 
 Put your own data and model where it says YOURS. It needs torch and nothing else. Started again with the same
 --checkpoint it goes on after the last epoch that was finished; to train anew, delete that file.
