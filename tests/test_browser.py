@@ -41,7 +41,7 @@ CHECKLIST = """import torch
 from ddplab.course.checklist import dataparallel_checklist
 dataparallel_checklist(torch.nn.Linear(2, 2))"""
 PLANNER = "from ddplab.course.plan_explorer import planner\nplanner(gpus=64)"
-SIDE_BY_SIDE = "from ddplab.course.trials import side_by_side\nside_by_side(seeds=1, epochs=2)"
+SWITCHES = "from ddplab.course.switches import four_switches\nfour_switches((8, 1.0), epochs=1)"
 FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
 play({"two": frames, "one": frames[:2]}, first="two")"""
@@ -291,7 +291,7 @@ def test_everything_is_legible(notebook, lab, picture, theme):
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    shown = ["run = launch(train, 60, wait=False)", question, *claims, CHECKLIST, PLANNER, SIDE_BY_SIDE, FILM]
+    shown = ["run = launch(train, 60, wait=False)", question, *claims, CHECKLIST, PLANNER, SWITCHES, FILM]
     it = notebook(*shown, "run.stop()")
     it.command("apputils:change-theme", theme=f"JupyterLab {theme}")
     try:
@@ -332,7 +332,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
 
-    shown = ["guess = predict('Which?', 'one', 'another')", CHECKLIST, PLANNER, SIDE_BY_SIDE, FILM, "launch(lambda: 1)"]
+    shown = ["guess = predict('Which?', 'one', 'another')", CHECKLIST, PLANNER, SWITCHES, FILM, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):
         it.run(cell)
@@ -369,20 +369,26 @@ def test_the_planner_from_the_keyboard(notebook, lab, picture):
     picture(panel)
 
 
-def test_side_by_side_from_the_keyboard(notebook, lab, picture):
-    it = notebook(SIDE_BY_SIDE)
+def test_four_switches_from_the_keyboard(notebook, lab, picture):
+    it = notebook(SWITCHES)
     it.run(0)
     panel = it.output(0)
-    status = panel.get_by_role("status")
-    assert "Nothing trained yet" in status.inner_text()
-    tab_to(lab.page, panel.get_by_role("combobox", name="batch"))
-    lab.page.keyboard.press("ArrowDown")  # the next larger batch
-    tab_to(lab.page, panel.get_by_role("button", name="Train"))
+    status, quest = panel.get_by_role("status"), panel.get_by_role("list", name="to find")
+    assert "Nothing trained yet" in status.inner_text() and quest.inner_text().startswith("☐ make it fail: batch 8")
+    height = panel.bounding_box()["height"]
+    tab_to(lab.page, panel.get_by_role("combobox", name="batch on each rank"))
+    for _ in range(4):
+        lab.page.keyboard.press("ArrowDown")  # the next larger batch
+    tab_to(lab.page, panel.get_by_role("combobox", name="ranks", exact=True))
+    lab.page.keyboard.press("ArrowDown")
+    train = panel.get_by_role("button", name="Train")
+    tab_to(lab.page, train)
     lab.page.keyboard.press("Space")
     until(lambda: status.inner_text() == "Trained.", 30)
-    assert panel.get_by_role("button", name="Train").evaluate("it => it === document.activeElement")
-    assert panel.get_by_role("img", name="batch 64").count() == 1
+    assert train.evaluate("it => it === document.activeElement")
+    assert panel.get_by_role("img", name="batch 128, rate 1, 2 ranks: loss of seed 0").count() == 1
     picture(panel)
+    assert panel.bounding_box()["height"] == height, "the page jumped"
     tab_to(lab.page, panel.get_by_role("button", name="Clear"))
     lab.page.keyboard.press("Space")
     until(lambda: "Nothing trained yet" in status.inner_text(), 5)

@@ -264,5 +264,5 @@ def test_names_are_escaped(gpus, live):
 
 def test_importing_it_loads_no_widgets():
     heavy = "{'ipywidgets', 'matplotlib'}"
-    code = f"import sys, ddplab.course.checklist, ddplab.course.trials; assert not {heavy} & sys.modules.keys()"
+    code = f"import sys, ddplab.course.checklist, ddplab.course.switches; assert not {heavy} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,77 @@
+// Four switches, two buttons, a list of what is to be found, and a chart for each setting that the kernel has trained.
+const WIDE = 230, HIGH = 150, LEFT = 26; // a chart in its own units: its width, its height, where its axis stands
+
+function render({ model, el }) {
+  const { bar, status, stage } = page(el);
+  const lists = Object.entries(model.get("options")).map(([name, options], n) => {
+    const list = control(bar, name, "select");
+    for (const option of options) list.add(new Option(option, JSON.stringify(option)));
+    list.value = JSON.stringify(model.get("chosen")[n]);
+    return list;
+  });
+  const ask = (what) => {
+    model.set("asked", [(model.get("asked")[0] ?? 0) + 1, what, ...lists.map((list) => JSON.parse(list.value))]);
+    model.save_changes();
+  };
+  button(bar, "Train", () => ask("train")).title = "Train with these, beside what is there";
+  button(bar, "Clear", () => ask("clear")).title = "Take every chart away";
+
+  function draw() {
+    const { status: words, trials, found } = model.get("drawn");
+    if (status.textContent !== words) status.textContent = words; // said once to who cannot see it
+    const places = Array.from({ length: model.get("compared") }, (_, n) => trials[n]); // a place for each, from the start
+    const charts = node("div", { style: `display: grid; grid-template-columns: repeat(${places.length}, minmax(150px, 250px))` });
+    charts.append(...places.map((trial) => chart(trial, model.get("axes"), model.get("looks"))));
+    stage.replaceChildren(quest(found), charts, node("div", {}, legend(model)), table(model.get("heads"), places));
+  }
+
+  model.on("change:drawn", draw);
+  draw();
+}
+
+function quest(found) {
+  const list = node("ul", { "aria-label": "to find, each with all three seeds", style: "list-style: none; padding: 0; margin: 0 0 6px" });
+  for (const [done, words] of found) list.append(node("li", {}, `${done ? "✓" : "☐"} ${words}`));
+  return list;
+}
+
+function legend(model) {
+  const [, top] = model.get("axes");
+  return `Training loss against the epoch, a chart for each setting, a line for each seed. What is above ${top} is drawn at the top; who knows nothing has 2.3.`;
+}
+
+function chart(trial, [epochs, top], looks) {
+  const svg = shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, style: "width: 100%; font: 11px sans-serif" });
+  const frame = shape("path", { d: `M${LEFT} 20V${HIGH - 20}H${WIDE - 6}`, fill: "none" });
+  frame.style.stroke = "var(--jp-border-color1)";
+  svg.append(frame);
+  if (!trial) {
+    svg.setAttribute("aria-hidden", "true");
+    return svg;
+  }
+  const x = (epoch) => LEFT + ((WIDE - LEFT - 6) * epoch) / epochs;
+  const y = (loss) => HIGH - 20 - ((HIGH - 40) * loss) / top;
+  const last = trial.curves.map(([seed, points]) => `seed ${seed} ${points.length ? points.at(-1)[1].toFixed(2) : "…"}`);
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `${trial.name}: loss of ${last.join(", ")}`);
+  const bold = text(LEFT, 13, trial.name);
+  bold.style.fontWeight = "bold";
+  const end = { "text-anchor": "end" };
+  svg.append(bold, text(LEFT - 4, 27, top, end), text(LEFT - 4, HIGH - 18, 0, end), text(WIDE - 6, HIGH - 5, `epoch ${epochs}`, end));
+  for (const [seed, points] of trial.curves) {
+    const [colour, dashes] = looks[seed];
+    const line = { fill: "none", stroke: colour, "stroke-width": 2.6 - 0.4 * seed, "stroke-dasharray": dashes };
+    svg.append(shape("polyline", { ...line, points: points.map(([epoch, loss]) => `${x(epoch)},${y(loss)}`).join(" ") }));
+  }
+  return svg;
+}
+
+function table(heads, places) {
+  const cell = (kind, words) => node(kind, { style: "text-align: right; padding: 1px 10px 1px 0" }, words);
+  const made = node("table", { "aria-label": "what was trained", style: "border-collapse: collapse; margin-top: 6px" });
+  made.append(node("tr", {}, ...heads.map((name) => cell("th", name))));
+  for (const trial of places) made.append(node("tr", {}, ...heads.map((_, n) => cell("td", trial ? trial.facts[n] : "\u00a0"))));
+  return made;
+}
+
+export default { render };

@@ -1,0 +1,191 @@
+"""Four switches: batch, rate, ranks and seed of one small model, which a learner turns, trains and compares."""
+
+from __future__ import annotations
+
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from ddplab.course.controls import widget
+from ddplab.course.trials import HEADS, TOP, Trial, train_digits
+from ddplab.launcher import launch
+from ddplab.plots import COLOURS, DASHES, MARKERS, SVG_DASHES, tiles
+from ddplab.screen import live
+from ddplab.tables import text_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+RANKS = (1, 2, 4)
+SEEDS = {"0": (0,), "1": (1,), "2": (2,), "0 and 1": (0, 1), "all three": (0, 1, 2)}
+SWITCHES = {"batch on each rank": BATCHES, "rate": RATES, "ranks": RANKS, "seed": tuple(SEEDS)}
+COMPARED = 4  # settings that are shown; the oldest makes room
+WATCH = 0.1  # seconds between redraws
+LEARNED, FAILED = 0.8, 0.5  # test accuracy above which a run has learned, and below which it has failed
+
+
+class SideBySide:
+    """Runs of one small model on the digits, a chart for each setting. In a live notebook you choose the next."""
+
+    def __init__(self, settings: Sequence[tuple], seeds: Sequence[int], epochs: int, quest: bool = False):
+        self.settings, self.seeds, self.epochs, self.quest = settings, seeds, epochs, quest
+        self.trials: list[Trial] = []
+        self.accuracies: dict[tuple, dict[int, float]] = {}  # batch, rate, ranks → seed → test accuracy
+        self._redraw: Callable[[bool], None] = lambda busy: None  # until there is a page to draw on
+
+    def train(self, batch: int, rate: float, ranks: int = 1, seeds: Sequence[int] = (0,)) -> None:
+        """Try one setting in processes of its own, and redraw the page, if there is one, while it goes on."""
+        run = launch(train_digits, batch, rate, self.epochs, ranks, seeds, nproc_per_node=ranks * len(seeds),
+                     device="cpu", wait=False, quiet=True)  # fmt: skip
+        trial = Trial(batch, rate, ranks, seeds, run)
+        self.trials = [*self.trials, trial][-COMPARED:]
+        try:
+            while run.state == "running":
+                time.sleep(WATCH)
+                self._redraw(True)
+        finally:
+            run.stop()  # for whoever presses ■; of a run that has ended nothing is left to stop
+        run.wait()
+        self.accuracies.setdefault((batch, rate, ranks), {}).update(trial.accuracy())
+        self._redraw(False)
+
+    def found(self) -> list[tuple[bool, str]]:
+        """The quest: whether each thing to find is found, and its words. A cure not found yet has no name."""
+        broken = self._on_all_seeds(lambda accuracy: accuracy < FAILED)
+        well = self._on_all_seeds(lambda accuracy: accuracy > LEARNED)
+        cures = {
+            "a smaller rate": any(batch == 8 and rate < 1 and ranks == 1 for batch, rate, ranks in well),
+            "a larger batch": any(batch > 8 and rate == 1 and ranks == 1 for batch, rate, ranks in well),
+            "more ranks with 8 each": any(batch == 8 and rate == 1 and ranks > 1 for batch, rate, ranks in well),
+        }
+        names = [name for name, is_found in cures.items() if is_found]
+        rest = [(False, "a cure: turn one switch")] * (len(cures) - len(names))
+        fails = ((8, 1.0, 1) in broken, "make it fail: batch 8, rate 1, 1 rank")
+        return [fails, *((True, f"a cure: {name}") for name in names), *rest]
+
+    def _on_all_seeds(self, holds: Callable[[float], bool]) -> set[tuple]:
+        return {it for it, seeds in self.accuracies.items() if {0, 1, 2} <= {s for s, a in seeds.items() if holds(a)}}
+
+    def __str__(self) -> str:
+        if not self.trials:
+            return "Nothing trained yet."
+        return text_table(HEADS, [trial.facts() for trial in self.trials])
+
+    __repr__ = __str__
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        page, handle = (self._widget(), None) if live() else (None, None)
+        if page is not None:
+            handle = display({**page._repr_mimebundle_()[0], "text/plain": str(self)}, raw=True, display_id=True)
+        begin = not self.trials and not (page and self.quest)  # on a quest, the first to train is who is asked to
+        for setting in self.settings if begin else ():
+            self.train(*setting, seeds=self.seeds)
+        # Where the widget is gone (a saved file, a forge) the picture and the text stand in for it.
+        bundle = {"image/png": _png(self.figure()), "text/plain": str(self)} if self.trials else {}
+        if handle is not None and bundle:
+            handle.update({**page._repr_mimebundle_()[0], **bundle}, raw=True)
+        elif bundle:
+            display(bundle, raw=True)
+
+    def figure(self) -> Figure:
+        """Draw the loss against the epoch: a chart for each setting, a line for each seed."""
+        with tiles(len(self.trials), 3.2, 2.6) as axes:
+            for axis, trial in zip(axes, self.trials, strict=True):
+                for seed, points in trial.curves().items():
+                    look = {"linestyle": DASHES[seed % 4], "marker": MARKERS[seed % 8], "markersize": 3}
+                    axis.plot(*zip(*points, strict=True), **look, label=f"seed {seed}")
+                axis.set(xlabel="epoch", ylabel="training loss", ylim=(0, TOP), title=trial.name)
+            axes[0].legend()
+        return axes[0].figure
+
+    # -------------------------------------------------------------- live
+
+    def _widget(self) -> Any:
+        """Four switches (Tab reaches them, the arrow keys turn them), two buttons, and the charts: switches.js."""
+        first = (*(self.settings or [(32, 0.1)])[0], 1)[:3]
+        seeds = next(name for name, them in SEEDS.items() if them == self.seeds)
+        page = widget(
+            "switches",
+            options=SWITCHES,
+            chosen=[_nearest(first[0], BATCHES), _nearest(first[1], RATES), first[2], seeds],
+            looks=list(zip(COLOURS, SVG_DASHES * 2, strict=True)),
+            compared=COMPARED,
+            axes=[self.epochs, TOP],
+            heads=HEADS,
+            drawn={},
+            asked=[],
+        )
+        at_work = threading.Lock()
+
+        def redraw(busy: bool, error: str = "") -> None:
+            status = "Training …" if busy else "Trained." if self.trials else "Nothing trained yet: press Train."
+            shown = [{"name": it.name, "curves": list(it.curves().items()), "facts": it.facts()} for it in self.trials]
+            found = self.found() if self.quest else []
+            page.drawn = {"status": error or status, "trials": shown, "found": found}
+
+        def work(batch: int, rate: float, ranks: int, seeds: str) -> None:
+            with at_work:
+                try:
+                    self.train(batch, rate, ranks, SEEDS[seeds])
+                except Exception as error:  # a thread has no cell to raise in
+                    redraw(False, f"{type(error).__name__}: {error}")
+
+        def press(change: Any) -> None:
+            if at_work.locked():  # a button that is switched off meanwhile would lose the focus; it does nothing
+                return
+            _, what, *setting = change["new"]
+            if what == "clear":
+                self.trials = []
+                redraw(False)
+            else:  # the page stays alive, and so does the kernel
+                threading.Thread(target=work, args=setting, daemon=True).start()
+
+        page.observe(press, "asked")
+        self._redraw = redraw
+        redraw(False)
+        return page
+
+
+def side_by_side(*settings: tuple, seeds: int = 2, epochs: int = 10) -> SideBySide:
+    """Train one small model on the digits with several settings, and show the losses side by side.
+
+    settings: each a batch size, a learning rate and, if not 1, a number of ranks that share in each update with a
+        batch of that size each; at most 4, to begin with. seeds: runs of each, 1 to 3.
+
+    In a live notebook you then choose batch, rate, ranks and seed yourself and watch each run beside the others;
+    elsewhere the result is a picture and a table. Raises ValueError for what cannot be trained.
+    """
+    return SideBySide(*_checked(settings, seeds, epochs))
+
+
+def four_switches(*settings: tuple, epochs: int = 10) -> SideBySide:
+    """Show the same four switches as a quest: make batch 8 at rate 1 fail with three seeds, then find three cures.
+
+    settings: what is trained where nobody can press a button; see `side_by_side`.
+    """
+    return SideBySide(*_checked(settings, 3, epochs), quest=True)
+
+
+def _checked(settings: Sequence[tuple], seeds: int, epochs: int) -> tuple:
+    if len(settings) > COMPARED or seeds not in (1, 2, 3) or epochs < 1:
+        raise ValueError(f"at most {COMPARED} settings, 1 to 3 seeds and at least one epoch")
+    if any(batch < 1 or rate <= 0 or ranks not in ([], [1], [2], [4]) for batch, rate, *ranks in settings):
+        raise ValueError(f"a batch is at least 1, a rate above 0, and ranks are 1, 2 or 4, in each of {settings}")
+    return settings, tuple(range(seeds)), epochs
+
+
+def _nearest(value: float, options: Sequence[float]) -> float:
+    return min(options, key=lambda option: abs(option - value))
+
+
+def _png(figure: Figure) -> str:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=90)
+    return b64encode(buffer.getvalue()).decode()
