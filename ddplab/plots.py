@@ -107,25 +107,22 @@ def stroke(rank: int) -> str:
     )
 
 
-def charts(
-    drawn: Sequence[tuple[str, dict[int, list]]], what: str, each: int, unit: str = "step", box: tuple = ()
-) -> str:
+def charts(drawn: Sequence[tuple[str, dict[int, list]]], what: str, each: int) -> str:
     """Return charts as SVG, two beside each other where the page is wide enough, in the notebook theme's colours.
 
     Args:
         drawn: each chart's name and curves: rank → (x, y) points, of which at most `each` are drawn.
-        what: says it all to who cannot see it. unit: what x counts.
-        box: x from, x to, y from and y to, for charts that share their axes.
+        what: says it all to who cannot see it.
     """
-    svgs = "".join(_chart(name, ranks, each, unit, box) for name, ranks in drawn)
+    svgs = "".join(_chart(name, ranks, each) for name, ranks in drawn)
     return f'<div role="img" aria-label="{html.escape(what)}" style="max-width:620px">{svgs}</div>'
 
 
-def _chart(name: str, ranks: dict[int, list], each: int, unit: str, box: tuple) -> str:
+def _chart(name: str, ranks: dict[int, list], each: int) -> str:
     thinned = {rank: points[:: len(points) // each + 1] + points[-1:] for rank, points in ranks.items()}
     xs = [x for points in thinned.values() for x, _ in points]
     ys = [y for points in thinned.values() for _, y in points]
-    x0, x1, y0, y1 = box or (min(xs), max(xs), min(ys), max(ys))
+    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
     sx, sy = 230 / ((x1 - x0) or 1), 120 / ((y1 - y0) or 1)
     lines = "".join(
         f'<polyline {stroke(rank)} points="'
@@ -140,6 +137,6 @@ def _chart(name: str, ranks: dict[int, list], each: int, unit: str, box: tuple) 
         f'<text x="45" y="30" text-anchor="end" {ink}>{brief(y1)}</text>'
         f'<text x="45" y="147" text-anchor="end" {ink}>{brief(y0)}</text>'
         f'<text x="50" y="165" {ink}>{x0}</text>'
-        f'<text x="280" y="165" text-anchor="end" {ink}>{unit} {x1}</text>'
+        f'<text x="280" y="165" text-anchor="end" {ink}>step {x1}</text>'
         f'<path d="M50 22V148H282" fill="none" stroke="var(--jp-border-color1, #999)"/>{lines}</svg>'
     )

@@ -42,6 +42,11 @@ from ddplab.course.checklist import dataparallel_checklist
 dataparallel_checklist(torch.nn.Linear(2, 2))"""
 PLANNER = "from ddplab.course.plan_explorer import planner\nplanner(gpus=64)"
 SWITCHES = "from ddplab.course.switches import four_switches\nfour_switches((8, 1.0), epochs=1)"
+SENTENCES = """from ddplab.course.sentence_cut import across_the_cut, outcome, told
+sentences = [line.split() for line in ("a quick fox jumps over the dog", "the tea is ready", "sleep well", "hush")]
+for look, sizes in (("words", [1, 3]), ("unpacked", [1, 3]), ("loss", [1, 2, 1])):
+    print(told(outcome(sentences, sizes), look))"""
+CUT = "across_the_cut(sentences)"
 FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
 play({"two": frames, "one": frames[:2]}, first="two")"""
@@ -291,7 +296,8 @@ def test_everything_is_legible(notebook, lab, picture, theme):
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    shown = ["run = launch(train, 60, wait=False)", question, *claims, CHECKLIST, PLANNER, SWITCHES, FILM]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", FILM]
+    shown = ["run = launch(train, 60, wait=False)", question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
     it.command("apputils:change-theme", theme=f"JupyterLab {theme}")
     try:
@@ -332,7 +338,8 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
 
-    shown = ["guess = predict('Which?', 'one', 'another')", CHECKLIST, PLANNER, SWITCHES, FILM, "launch(lambda: 1)"]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", FILM]
+    shown = ["guess = predict('Which?', 'one', 'another')", *widgets, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):
         it.run(cell)
@@ -392,6 +399,34 @@ def test_four_switches_from_the_keyboard(notebook, lab, picture):
     tab_to(lab.page, panel.get_by_role("button", name="Clear"))
     lab.page.keyboard.press("Space")
     until(lambda: "Nothing trained yet" in status.inner_text(), 5)
+
+
+def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, picture):
+    it = notebook(SENTENCES, CUT)
+    it.run()
+    wanted = it.text(0).splitlines()
+    panel, press = it.output(1), lab.page.keyboard.press
+    panel.scroll_into_view_if_needed()
+    status, height = panel.get_by_role("status"), panel.bounding_box()["height"]
+    drawn = panel.locator("svg").first.bounding_box()
+    lab.page.mouse.move(drawn["x"] + 200, drawn["y"] + drawn["height"] / 2)
+    lab.page.mouse.down()
+    lab.page.mouse.move(drawn["x"] + 220, drawn["y"] + drawn["height"] / 4, steps=4)
+    lab.page.mouse.up()
+    assert status.inner_text() == wanted[0]
+    tab_to(lab.page, panel.get_by_role("combobox", name="show"))
+    press("ArrowDown")
+    assert status.inner_text() == wanted[1]
+    press("ArrowDown")
+    tab_to(lab.page, panel.get_by_role("combobox", name="GPUs"))
+    press("ArrowDown")
+    for name in ("cut 1", "cut 2"):  # from 2 + 2, with nothing for the third GPU, to 1 + 2 + 1
+        cut = panel.get_by_role("slider", name=name)
+        tab_to(lab.page, cut)
+        press("ArrowLeft")
+    assert status.inner_text() == wanted[2]
+    assert cut.evaluate("it => it === document.activeElement") and panel.bounding_box()["height"] == height
+    picture(panel)
 
 
 def test_a_film_from_the_keyboard(notebook, lab, picture):

@@ -1,0 +1,138 @@
+// A padded batch of sentences and where it is cut between GPUs. All the arithmetic is here; sentence_cut.py has the same.
+const ROW = 28, LEFT = 74, BOX = 66; // pixels: a sentence's height, where the words begin, a word's width
+const ORDERS = {
+  "longest first": (all) => all,
+  mixed: (all) => all.map((_, n) => all[n % 2 ? all.length - 1 - (n >> 1) : n >> 1]), // the longest, the shortest, …
+  "shortest first": (all) => [...all].reverse(),
+};
+const LOOKS = { words: "words and padding", unpacked: "packed and unpacked", loss: "the loss of each sentence" };
+
+function render({ model, el }) {
+  const given = model.get("sentences"), signs = model.get("looks");
+  const width = Math.max(...given.map((sentence) => sentence.length));
+  const { bar, status, stage } = page(el);
+  const look = control(bar, "show", "select");
+  for (const [name, words] of Object.entries(LOOKS)) look.add(new Option(words, name));
+  look.value = model.get("look");
+  const order = control(bar, "order", "select");
+  for (const name of Object.keys(ORDERS)) order.add(new Option(name));
+  const gpus = control(bar, "GPUs", "select");
+  for (const n of [2, 3, 4]) gpus.add(new Option(n));
+  button(bar, "As DataParallel cuts", reset);
+  const cuts = [1, 2, 3].map((n) => control(bar, `cut ${n}`, "input", { type: "range", min: 1, max: given.length }));
+  const hatch = `padding${Math.random()}`; // a name of this page's own
+
+  const used = () => cuts.slice(0, Number(gpus.value) - 1);
+
+  function reset() {
+    const most = Math.ceil(given.length / Number(gpus.value));
+    cuts.forEach((cut, n) => {
+      cut.parentElement.style.visibility = n < used().length ? "visible" : "hidden"; // the page does not jump
+      cut.value = most * (n + 1);
+    });
+    draw();
+  }
+
+  function move(n, to) {
+    const all = used();
+    all[n].value = Math.max(1, Math.min(given.length, to));
+    for (let i = n + 1; i < all.length; i++) all[i].value = Math.max(all[i].value, all[i - 1].value); // one pushes the next
+    for (let i = n - 1; i >= 0; i--) all[i].value = Math.min(all[i].value, all[i + 1].value);
+    draw();
+  }
+
+  let dragged = -1;
+  const over = (event) => Math.round((event.clientY - stage.firstChild.getBoundingClientRect().top) / ROW);
+  stage.addEventListener("pointerdown", (event) => {
+    dragged = used().findIndex((cut) => Number(cut.value) === over(event));
+    if (dragged >= 0) stage.setPointerCapture(event.pointerId);
+  });
+  stage.addEventListener("pointermove", (event) => dragged >= 0 && over(event) !== Number(cuts[dragged].value) && move(dragged, over(event)));
+  stage.addEventListener("pointerup", () => (dragged = -1));
+  stage.addEventListener("pointercancel", () => (dragged = -1));
+  cuts.forEach((cut, n) => cut.addEventListener("input", () => move(n, Number(cut.value))));
+  for (const list of [look, order]) list.addEventListener("change", draw);
+  gpus.addEventListener("change", reset);
+
+  function draw() {
+    const sentences = ORDERS[order.value](given);
+    const ends = [0, ...used().map((cut) => Number(cut.value)), sentences.length];
+    const parts = ends.slice(1).map((end, gpu) => ({ gpu, from: ends[gpu], end })).filter(({ from, end }) => end > from);
+    const found = outcome(sentences, parts, width);
+    status.textContent = told(found, parts, look.value);
+    const svg = shape("svg", { width: LEFT + BOX * width + 190, height: ROW * sentences.length + 4, role: "img" });
+    svg.setAttribute("aria-label", parts.map((p) => `GPU ${p.gpu}: ${sentences.slice(p.from, p.end).map((s) => s.join(" ")).join(". ")}`).join("; "));
+    svg.append(hatching(hatch));
+    parts.forEach((part, n) => {
+      const [sign, colour] = signs[part.gpu];
+      const middle = ((part.from + part.end) / 2) * ROW + 5;
+      svg.append(text(2, middle, sign, { fill: colour }), text(18, middle, `GPU ${part.gpu}`));
+      const shown = look.value === "unpacked" ? found.widths[n] : width;
+      for (let row = part.from; row < part.end; row++) for (let place = 0; place < shown; place++) svg.append(...box(row, place, sentences[row][place], hatch));
+      if (look.value !== "unpacked") return;
+      const side = shape("path", { d: `M${LEFT + BOX * shown} ${part.from * ROW + 4}V${part.end * ROW - 4}`, "stroke-dasharray": "8 4", "stroke-width": 4 });
+      side.style.stroke = "var(--jp-warn-color1)";
+      svg.append(side, text(LEFT + BOX * shown + 10, middle, `${shown} wide`));
+    });
+    if (look.value === "loss") sentences.forEach((_, row) => svg.append(text(LEFT + BOX * width + 10, row * ROW + 19, `counts ${percent(found.shares[row])}, fair ${percent(found.fair[row])}`)));
+    for (const end of ends.slice(1, -1).filter((end) => end < sentences.length)) {
+      const d = `M${LEFT - 8} ${end * ROW}H${LEFT + BOX * width + 8}`;
+      svg.append(shape("path", { d, "stroke-width": 5, style: `stroke: ${INK}` }));
+      svg.append(shape("path", { d, "stroke-width": ROW / 2, style: "stroke: transparent; cursor: row-resize; touch-action: none" })); // to take hold of
+    }
+    stage.replaceChildren(svg, node("div", {}, NOTES[look.value]));
+  }
+
+  reset();
+}
+
+const NOTES = {
+  words: "A row is a sentence, a box a word, hatched boxes are padding. The thick line is the cut: drag it, or move its slider with the arrow keys.",
+  unpacked: "Each GPU packs its part and unpacks it again. The dashed line is how wide the part comes back.",
+  loss: "Each GPU averages over its words, and the script over the GPUs. The error is that of the gradient of a model with two weights, which guesses a word's letters from its place.",
+};
+
+// parts: of each GPU that has a sentence, where its sentences begin and end.
+function outcome(sentences, parts, width) {
+  const lengths = sentences.map((sentence) => sentence.length);
+  const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
+  const own = parts.map(({ from, end }) => lengths.slice(from, end));
+  const words = own.map(sum), all = sum(lengths);
+  const shares = own.flatMap((part, n) => part.map((length) => length / words[n] / parts.length));
+  const fair = lengths.map((length) => length / all);
+  const means = sentences.map((sentence) => [0, 1].map((i) => sum(sentence.map((word, place) => -2 * word.length * (i ? place + 1 : 1))) / sentence.length));
+  const gradient = (weights) => [0, 1].map((i) => sum(means.map((mean, n) => weights[n] * mean[i])));
+  const byGpus = gradient(shares), byWords = gradient(fair);
+  const off = Math.hypot(byGpus[0] - byWords[0], byGpus[1] - byWords[1]) / Math.hypot(...byWords);
+  return { words, widths: own.map((part) => Math.max(...part)), padding: own.map((part, n) => part.length * width - words[n]), shares, fair, off };
+}
+
+function told(found, parts, look) {
+  const each = (say) => parts.map(({ gpu, from, end }, n) => say(gpu, n, end - from));
+  if (look === "words") return each((gpu, n, count) => `GPU ${gpu}: ${count} sentences, ${found.words[n]} words, ${found.padding[n]} padding`).join("; ");
+  if (look === "unpacked") {
+    const widths = each((gpu, n) => `GPU ${gpu}: ${found.widths[n]} wide`).join(", ");
+    return `${widths}: ${new Set(found.widths).size === 1 ? "✓ gather joins them" : "✗ gather refuses them"}`;
+  }
+  const fair = found.words.reduce((a, b) => a + b, 0) / parts.length;
+  const counts = each((gpu, n) => `${(fair / found.words[n]).toFixed(2)} on GPU ${gpu}`).join(", ");
+  return `A word counts ${counts}; 1.00 is fair. The gradient is ${percent(found.off)} off.`;
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(1)}%`;
+}
+
+function box(row, place, word, hatch) {
+  const frame = shape("rect", { x: LEFT + place * BOX, y: row * ROW, width: BOX, height: ROW, fill: word === undefined ? `url(#${hatch})` : "none" });
+  frame.style.stroke = "var(--jp-border-color1)";
+  return word === undefined ? [frame] : [frame, text(LEFT + place * BOX + BOX / 2, row * ROW + 19, word, { "text-anchor": "middle" })];
+}
+
+function hatching(id) {
+  const line = shape("path", { d: "M0 6L6 0", "stroke-width": 1 });
+  line.style.stroke = "var(--jp-ui-font-color3)";
+  return shape("defs", {}, shape("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, line));
+}
+
+export default { render };

@@ -1,0 +1,82 @@
+"""Sentences across the cut: what the page calculates is what torch does."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import scatter
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from ddplab import vgpu
+from ddplab.course.sentence_cut import across_the_cut, as_dataparallel, outcome, told
+
+SENTENCES = [line.split() for line in ("a fox jumps over the dog", "tea is ready", "sleep well", "hush")]
+
+
+class Letters(nn.Module):
+    """Guesses a word's letters from its place; returns the mean squared error of its part."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+
+    def forward(self, letters):
+        places = torch.arange(1, letters.size(1) + 1, device=letters.device)
+        errors = (self.weights[0] + self.weights[1] * places - letters) ** 2
+        return errors[letters > 0].mean().view(1)
+
+
+def gradient(model, *parts):
+    model.zero_grad()
+    torch.cat([model(part) for part in parts]).mean().backward()
+    return model.weights.grad.cpu().clone() if hasattr(model, "weights") else model.module.weights.grad.cpu().clone()
+
+
+@pytest.mark.parametrize("sentences", [SENTENCES, SENTENCES[::-1], SENTENCES[:2]])
+def test_as_dataparallel_does_it(sentences):
+    gpus = vgpu.gpus(2)
+    letters = [torch.tensor([len(word) for word in sentence], dtype=torch.float64) for sentence in sentences]
+    padded = pad_sequence(letters, batch_first=True).to(gpus[0])
+    found = outcome(sentences, as_dataparallel(len(sentences), 2))
+    assert found.sentences == [len(part) for part in scatter(padded, gpus)]
+    model = Letters().to(gpus[0])
+    one, two = gradient(model, padded), gradient(nn.DataParallel(model, device_ids=gpus), padded)
+    assert ((two - one).norm() / one.norm()).item() == pytest.approx(found.off, abs=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [[1, 3], [3, 1], [2, 1, 1], [1, 1, 1, 1], [4, 0]])
+def test_any_cut_as_torch_calculates_it(sizes):
+    letters = [torch.tensor([len(word) for word in sentence], dtype=torch.float64) for sentence in SENTENCES]
+    padded, lengths = pad_sequence(letters, batch_first=True), torch.tensor([len(it) for it in SENTENCES])
+    found, parts = outcome(SENTENCES, sizes), [part for part in padded.split(sizes) if len(part)]
+    unpacked = [
+        pad_packed_sequence(pack_padded_sequence(part, length, batch_first=True), batch_first=True)[0]
+        for part, length in zip(parts, [it for it in lengths.split(sizes) if len(it)], strict=True)
+    ]
+    assert found.widths == [it.size(1) for it in unpacked]
+    assert found.padding == [int((part == 0).sum()) for part in parts]
+    assert found.words == [int((part > 0).sum()) for part in parts]
+    one, several = gradient(Letters(), padded), gradient(Letters(), *parts)
+    assert ((several - one).norm() / one.norm()).item() == pytest.approx(found.off, abs=1e-12)
+    assert sum(found.shares) == pytest.approx(1) and sum(found.fair) == pytest.approx(1)
+    assert (found.off < 1e-12) == (found.shares == pytest.approx(found.fair))
+
+
+@pytest.mark.parametrize(("count", "gpus"), [(8, 3), (7, 3), (4, 3), (1, 2), (9, 4)])
+def test_the_cut_is_that_of_scatter(count, gpus):
+    parts = scatter(torch.zeros(count).to(vgpu.gpus(gpus)[0]), vgpu.gpus(gpus))
+    assert [size for size in as_dataparallel(count, gpus) if size] == [len(part) for part in parts]
+
+
+def test_in_words():
+    found = outcome(SENTENCES, [2, 2])
+    assert told(found, "words") == "GPU 0: 2 sentences, 9 words, 3 padding; GPU 1: 2 sentences, 3 words, 9 padding"
+    assert told(found, "unpacked") == "GPU 0: 6 wide, GPU 1: 2 wide: ✗ gather refuses them"
+    assert told(outcome([["a"], ["b"]], [1, 1]), "unpacked").endswith("✓ gather joins them")
+    assert told(found, "loss").startswith("A word counts 0.67 on GPU 0, 2.00 on GPU 1; 1.00 is fair. The gradient is ")
+
+
+def test_a_picture_and_words_where_nobody_can_press(capsys):
+    across_the_cut(SENTENCES, "unpacked")
+    assert "6 wide" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="words, unpacked, loss"):
+        across_the_cut(SENTENCES, "all")
