@@ -47,6 +47,7 @@ sentences = [line.split() for line in ("a quick fox jumps over the dog", "the te
 for look, sizes in (("words", [1, 3]), ("unpacked", [1, 3]), ("loss", [1, 2, 1])):
     print(told(outcome(sentences, sizes), look))"""
 CUT = "across_the_cut(sentences)"
+MEMORY = "from ddplab.course.memory_layers import memory_by_layer\nmemory_by_layer('CNN')"
 FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
 play({"two": frames, "one": frames[:2]}, first="two")"""
@@ -296,7 +297,7 @@ def test_everything_is_legible(notebook, lab, picture, theme):
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", FILM]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM]
     shown = ["run = launch(train, 60, wait=False)", question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
     it.command("apputils:change-theme", theme=f"JupyterLab {theme}")
@@ -338,7 +339,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
 
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", FILM]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM]
     shown = ["guess = predict('Which?', 'one', 'another')", *widgets, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):
@@ -426,6 +427,28 @@ def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, 
         press("ArrowLeft")
     assert status.inner_text() == wanted[2]
     assert cut.evaluate("it => it === document.activeElement") and panel.bounding_box()["height"] == height
+    picture(panel)
+
+
+def test_the_memory_of_a_step_from_the_keyboard_is_calculated_as_python_does(notebook, lab, picture):
+    wanted = """from ddplab.course.memory_layers import by_layer, total
+for asked in (("CNN", 64), ("CNN", 64, "Adam", "float32", True), ("CNN", 64, "Adam", "float32", True, 4, "state")):
+    print(f"{sum(total(by_layer(*asked)).values()):,.0f}")"""
+    it = notebook(wanted, MEMORY)
+    it.run()
+    panel = it.output(1)
+    status, table = panel.get_by_role("status"), panel.get_by_role("table", name="memory by layer")
+    height = panel.bounding_box()["height"]
+    turns = [["batch on each rank"], ["checkpointing"], ["ranks", "ranks", "they share out"]]
+    for together, names in zip(it.text(0).split(), turns, strict=True):
+        for name in names:
+            tab_to(lab.page, panel.get_by_role("combobox", name=name, exact=True))
+            lab.page.keyboard.press("ArrowDown")
+        assert status.inner_text().startswith(f"{together} bytes on a rank, ")
+    assert table.get_by_role("row", name="all 8").count() == 1
+    panel.get_by_role("combobox", name="model").select_option(label="CNN with BatchNorm")
+    assert table.get_by_role("row", name="BatchNorm2d, the second").count() == 1
+    assert panel.bounding_box()["height"] == height, "the page jumped"
     picture(panel)
 
 

@@ -61,8 +61,8 @@ def watch_buckets(net: nn.Module) -> Callable[[], int]:
 
 
 def activations(net: nn.Module, forward: Callable[[], Tensor]) -> int:
-    """Count the bytes that `forward()` leaves for `backward()`; the weights of `net`, kept as well, are left out."""
-    known, kept = {p.data_ptr() for p in net.parameters()}, {}
+    """Count the bytes that `forward()` leaves for `backward()`; weights and buffers of `net` are left out."""
+    known, kept = {t.data_ptr() for t in (*net.parameters(), *net.buffers())}, {}
 
     def note(tensor: Tensor) -> Tensor:
         if tensor.data_ptr() not in known:

@@ -121,3 +121,20 @@ def epochs_and_updates(metrics: Metrics, names: Sequence[Any]) -> Figure:
         axes[0].set(ylabel="loss, all training images")
         axes[0].legend(fontsize=8)
     return figure
+
+
+def layer_bars(held: Mapping[str, Mapping[str, float]]) -> Figure:
+    """Draw what each layer holds as a bar, the first layer on top, a stretch for each part, in kilobytes.
+
+    held: layer → part → bytes. Every layer has the same parts.
+    """
+    with drawing(9, 0.32 * len(held) + 1) as figure:
+        axis = figure.subplots()
+        left = [0.0] * len(held)
+        for part, hatch in zip(next(iter(held.values())), HATCHES, strict=False):
+            widths = [row[part] / 1000 for row in held.values()]
+            axis.barh(list(held), widths, left=left, hatch=hatch, edgecolor=ON_COLOUR, linewidth=0.6, label=part)
+            left = [start + width for start, width in zip(left, widths, strict=True)]
+        axis.set(xlabel="kilobytes", ylim=(len(held) - 0.4, -0.6))
+        axis.legend(fontsize=8)
+    return figure

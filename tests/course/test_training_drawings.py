@@ -8,6 +8,7 @@ from ddplab.course.training_drawings import (
     beside,
     epochs_and_updates,
     images,
+    layer_bars,
     memory_bars,
     root_line,
     sorted_losses,
@@ -46,6 +47,12 @@ def test_memory_is_stacked_and_hatched():
     axis = memory_bars({"a": {"weights": 1000, "rest": 2000}, "b": {"weights": 1000, "rest": 4000}}).axes[0]
     assert [(bar.get_y(), bar.get_height()) for bar in axis.patches] == [(0, 1), (0, 1), (1, 2), (1, 4)]
     assert axis.patches[0].get_hatch() != axis.patches[2].get_hatch() and labels(axis) == ["rest", "weights"]
+
+
+def test_layers_from_the_top_down_their_parts_from_left_to_right():
+    axis = layer_bars({"first": {"weights": 1000, "rest": 2000}, "second": {"weights": 3000, "rest": 0}}).axes[0]
+    assert [(bar.get_x(), bar.get_width()) for bar in axis.patches] == [(0, 1), (0, 3), (1, 2), (3, 0)]
+    assert axis.patches[0].get_hatch() != axis.patches[2].get_hatch() and axis.get_ylim()[0] > axis.get_ylim()[1]
 
 
 def test_runs_side_by_side_keep_to_the_chart():
