@@ -82,7 +82,7 @@ function render({ model, el }) {
 }
 
 const NOTE =
-  "Bytes when the forward pass has ended: a row for each layer, and all of them at the foot, where the bar has a measure of its own. Activations were measured here, the rest is counted. What ranks share out is calculated, as evenly shared; checkpointing computes a block's activations again, so in the backward pass one block's are there as well, for a moment.";
+  "Bytes when the forward pass has ended: a row for each layer, and all of them at the foot, where the bar has a measure of its own. Activations were measured here, the rest is counted. What ranks share out is calculated, as evenly shared, without DDP's buckets; checkpointing computes a block's activations again, so in the backward pass one block's are there as well, for a moment.";
 
 function cell(kind, ...children) {
   return node(kind, { style: "text-align: right; padding: 0 10px 0 0; height: 20px; white-space: nowrap" }, ...children);

@@ -22,7 +22,7 @@ function render({ model, el }) {
     const places = Array.from({ length: model.get("compared") }, (_, n) => trials[n]); // a place for each, from the start
     const charts = node("div", { style: `display: grid; grid-template-columns: repeat(${places.length}, minmax(150px, 250px))` });
     charts.append(...places.map((trial) => chart(trial, model.get("axes"), model.get("looks"))));
-    stage.replaceChildren(quest(found), charts, node("div", {}, legend(model)), table(model.get("heads"), places));
+    stage.replaceChildren(quest(found), charts, legend(model), table(model.get("heads"), places));
   }
 
   model.on("change:drawn", draw);
@@ -37,7 +37,17 @@ function quest(found) {
 
 function legend(model) {
   const [, top] = model.get("axes");
-  return `Training loss against the epoch, a chart for each setting, a line for each seed. What is above ${top} is drawn at the top; who knows nothing has 2.3.`;
+  const words = `Training loss against the epoch, a chart for each setting, a line for each seed. What is above ${top} is drawn at the top; who knows nothing has 2.3.`;
+  const samples = [0, 1, 2].map((seed) => {
+    const svg = shape("svg", { width: 40, height: 10, "aria-hidden": "true" }, shape("path", { d: "M10 6H38", ...stroke(model.get("looks"), seed) }));
+    return node("span", { style: "white-space: nowrap" }, svg, ` seed ${seed}`);
+  });
+  return node("div", {}, words, ...samples);
+}
+
+function stroke(looks, seed) {
+  const [colour, dashes] = looks[seed];
+  return { fill: "none", stroke: colour, "stroke-width": 2.6 - 0.4 * seed, "stroke-dasharray": dashes };
 }
 
 function chart(trial, [epochs, top], looks) {
@@ -59,9 +69,7 @@ function chart(trial, [epochs, top], looks) {
   const end = { "text-anchor": "end" };
   svg.append(bold, text(LEFT - 4, 27, top, end), text(LEFT - 4, HIGH - 18, 0, end), text(WIDE - 6, HIGH - 5, `epoch ${epochs}`, end));
   for (const [seed, points] of trial.curves) {
-    const [colour, dashes] = looks[seed];
-    const line = { fill: "none", stroke: colour, "stroke-width": 2.6 - 0.4 * seed, "stroke-dasharray": dashes };
-    svg.append(shape("polyline", { ...line, points: points.map(([epoch, loss]) => `${x(epoch)},${y(loss)}`).join(" ") }));
+    svg.append(shape("polyline", { ...stroke(looks, seed), points: points.map(([epoch, loss]) => `${x(epoch)},${y(loss)}`).join(" ") }));
   }
   return svg;
 }

@@ -19,7 +19,7 @@ from ddplab.tables import text_table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+BATCHES = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 RANKS = (1, 2, 4)
 SEEDS = {"0": (0,), "1": (1,), "2": (2,), "0 and 1": (0, 1), "all three": (0, 1, 2)}
