@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.parallel import scatter
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from ddplab import vgpu
 from ddplab.course.sentence_cut import across_the_cut, as_dataparallel, outcome, told
+from ddplab.vgpu import virtual_gpus
 
 SENTENCES = [line.split() for line in ("a fox jumps over the dog", "tea is ready", "sleep well", "hush")]
 
@@ -28,18 +28,19 @@ class Letters(nn.Module):
 def gradient(model, *parts):
     model.zero_grad()
     torch.cat([model(part) for part in parts]).mean().backward()
-    return model.weights.grad.cpu().clone() if hasattr(model, "weights") else model.module.weights.grad.cpu().clone()
+    [weights] = model.parameters()
+    return weights.grad.cpu().clone()
 
 
 @pytest.mark.parametrize("sentences", [SENTENCES, SENTENCES[::-1], SENTENCES[:2]])
 def test_as_dataparallel_does_it(sentences):
-    gpus = vgpu.gpus(2)
     letters = [torch.tensor([len(word) for word in sentence], dtype=torch.float64) for sentence in sentences]
-    padded = pad_sequence(letters, batch_first=True).to(gpus[0])
     found = outcome(sentences, as_dataparallel(len(sentences), 2))
-    assert found.sentences == [len(part) for part in scatter(padded, gpus)]
-    model = Letters().to(gpus[0])
-    one, two = gradient(model, padded), gradient(nn.DataParallel(model, device_ids=gpus), padded)
+    with virtual_gpus(2) as gpus:
+        padded = pad_sequence(letters, batch_first=True).to("vgpu:0")
+        assert found.sentences == [len(part) for part in scatter(padded, list(gpus))]
+        model = Letters().to("vgpu:0")
+        one, two = gradient(model, padded), gradient(nn.DataParallel(model), padded)
     assert ((two - one).norm() / one.norm()).item() == pytest.approx(found.off, abs=1e-12)
 
 
@@ -63,8 +64,9 @@ def test_any_cut_as_torch_calculates_it(sizes):
 
 @pytest.mark.parametrize(("count", "gpus"), [(8, 3), (7, 3), (4, 3), (1, 2), (9, 4)])
 def test_the_cut_is_that_of_scatter(count, gpus):
-    parts = scatter(torch.zeros(count).to(vgpu.gpus(gpus)[0]), vgpu.gpus(gpus))
-    assert [size for size in as_dataparallel(count, gpus) if size] == [len(part) for part in parts]
+    with virtual_gpus(gpus) as them:
+        parts = scatter(torch.zeros(count).to("vgpu:0"), list(them))
+        assert [size for size in as_dataparallel(count, gpus) if size] == [len(part) for part in parts]
 
 
 def test_in_words():
