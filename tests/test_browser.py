@@ -16,6 +16,7 @@ from leftovers import ranks_alive, run_folders
 from leftovers import until as soon
 from run_notebooks import code_cells, read
 
+from ddplab.course.step_explorer import StepModel
 from ddplab.plots import SHAPES
 
 pytestmark = pytest.mark.browser
@@ -51,6 +52,7 @@ MEMORY = "from ddplab.course.memory_layers import memory_by_layer\nmemory_by_lay
 FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
 play({"two": frames, "one": frames[:2]}, first="two")"""
+STEP = "from ddplab.course.step_explorer import explore_step\nexplore_step()"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -339,7 +341,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
 
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP]
     shown = ["guess = predict('Which?', 'one', 'another')", *widgets, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):
@@ -473,6 +475,56 @@ def test_a_film_from_the_keyboard(notebook, lab, picture):
     lab.page.keyboard.press("ArrowDown")
     until(lambda: status.inner_text() == "The start", 5)
     assert panel.bounding_box()["height"] == height, "the page jumped"
+
+
+def test_a_step_from_the_keyboard(notebook, lab, picture):
+    """The model in the page says what the one in Python says, at every moment of the step."""
+    it = notebook(STEP)
+    it.run(0)
+    panel = it.output(0)
+    status, height = panel.get_by_role("status"), panel.bounding_box()["height"]
+    assert played(lab.page, panel) == told(StepModel())
+    tab_to(lab.page, panel.get_by_role("slider", name="time"))
+    for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight"):
+        lab.page.keyboard.press(key)
+    assert status.inner_text() == "12.0 of 56.5 ms: no bucket travels"
+    assert "bucket 0 has left, and waits for rank 1" in panel.inner_text()
+    picture(panel)
+    for name, key in (("ranks", "ArrowDown"), ("bucket", "End"), ("overlap", "ArrowDown")):
+        tab_to(lab.page, panel.get_by_role("combobox", name=name, exact=True))
+        lab.page.keyboard.press(key)
+    until(lambda: "with overlap on it would take" in panel.inner_text(), 5)
+    assert played(lab.page, panel) == told(StepModel(ranks=8, bucket="default", overlap=False))
+    picture(panel, "_of_8")
+    assert panel.bounding_box()["height"] == height, "the page jumped"
+    time_axis = panel.get_by_role("img").bounding_box()
+    lab.page.mouse.move(time_axis["x"] + 500, time_axis["y"] + 60)
+    lab.page.mouse.down()
+    there = status.inner_text()
+    lab.page.mouse.move(time_axis["x"] + 200, time_axis["y"] + 60)
+    until(lambda: float(status.inner_text().split()[0]) < float(there.split()[0]), 5)
+    lab.page.mouse.up()
+
+
+def played(page, panel) -> tuple[dict[str, str], str]:
+    """What the model in the page says, moment by moment: when each bucket begins to travel; how long the step takes."""
+    step, status, trips = panel.get_by_role("button", name="Step"), panel.get_by_role("status"), {}
+    tab_to(page, step)
+    said = ""
+    while said != (now := status.inner_text()):
+        said, (at, of, what) = now, re.match(r"(\S+) of (\S+) ms: (.*)", now).groups()
+        trips.setdefault(what, at)
+        page.keyboard.press("Space")
+    return {what: at for what, at in trips.items() if what.startswith("bucket")}, of
+
+
+def told(step) -> tuple[dict[str, str], str]:
+    trips = zip(step.buckets(), step.travels(), strict=True)
+    words = {
+        f"bucket {number} travels, of layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}": f"{start:.1f}"
+        for number, (layers, (start, _)) in enumerate(trips)
+    }
+    return words, f"{step.seconds():.1f}"
 
 
 def tab_to(page, place) -> None:
