@@ -376,7 +376,20 @@ def test_the_planner_from_the_keyboard(notebook, lab, picture):
     tab_to(lab.page, panel.get_by_role("combobox", name="GPUs"))
     lab.page.keyboard.press("ArrowDown")
     until(lambda: chosen.inner_text().split()[:2] == ["→", "128"], 5)
+    step, drawn = panel.get_by_text("hidden and"), panel.get_by_role("img")
+    until(lambda: step.inner_text().startswith("128 GPUs: 5"), 5)
+    assert drawn.get_attribute("aria-label") == step.inner_text()
+    tab_to(lab.page, panel.get_by_role("combobox", name="the step on"))
+    lab.page.keyboard.press("Home")
+    until(lambda: step.inner_text().startswith("1 GPU: 512 ms: computes 512 ms, waits for the latest 0 ms"), 5)
     picture(panel)
+    height = panel.bounding_box()["height"]
+    tab_to(lab.page, panel.get_by_role("combobox", name="model"))
+    lab.page.keyboard.press("Home")
+    tab_to(lab.page, panel.get_by_role("combobox", name="batch"))
+    lab.page.keyboard.press("Home")
+    until(lambda: panel.get_by_text("6 ms a step may be Python starting kernels. So there is no timeline").count(), 5)
+    assert drawn.count() == 0 and panel.bounding_box()["height"] == height, "the page jumped"
 
 
 def test_four_switches_from_the_keyboard(notebook, lab, picture):

@@ -23,6 +23,15 @@ function text(x, y, words, attributes = {}) {
   return shape("text", { x, y, fill: INK, ...attributes }, String(words));
 }
 
+// The pattern of what waits, to be filled with: `fill: url(#id)`.
+function hatching(id) {
+  const pattern = shape("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse" });
+  const line = shape("path", { d: "M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2" });
+  line.style.cssText = `stroke: ${INK}; stroke-width: 1`;
+  pattern.append(line);
+  return shape("defs", {}, pattern);
+}
+
 // The frame of a widget: a bar for its controls, a line that says what is seen, and the stage.
 function page(el) {
   const bar = node("div", { style: BAR });

@@ -1,6 +1,7 @@
 """The planner as a widget: choose a model, a batch, GPUs and a machine, and see speed, memory and days.
 
-All the arithmetic is in `ddplab.course.plan`. Where nobody can press a key, the same table is printed.
+Beneath the table is the step of a row, as a timeline and as a formula. All the arithmetic is in `ddplab.course.plan`.
+Where nobody can press a key, the same table is printed, and the formula.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import html
 from dataclasses import dataclass
 from typing import Any
 
-from ddplab.course.controls import choices
+from ddplab.course.controls import choices, widget
 from ddplab.course.plan import MACHINES, PRECISION, STATE, Plan, plan_training, transformer_seconds
+from ddplab.course.plan_formula import Line, formula, in_time
+from ddplab.course.step_explorer import LOOKS
 from ddplab.screen import show
 from ddplab.tables import html_table, text_table
 
@@ -73,12 +76,19 @@ class Planner:
         held = [f"{found.memory.total / 1e9:,.1f}", "yes" if found.fits else "no"]
         return [f"{arrow}{gpus}", *speed, *held, days]
 
+    def formula(self, gpus: int | None = None) -> list[Line]:
+        """The step's formula with the numbers of a row filled in, the chosen one if none is given."""
+        return formula(self.plan(gpus), SIZES[self.model], 1e9 * self.tokens, SEQUENCE)
+
     def doubts(self) -> list[str]:
         """Why there is no speed in a row, once for all rows that have none."""
         return sorted({f"do not know: {why}" for n in {*SHOWN, self.gpus} if (why := self.plan(n).unknown)})
 
     def __str__(self) -> str:
-        return "\n".join([self._title(), text_table(HEADS, self.rows()), *self.doubts()])
+        lines = [self._title(), text_table(HEADS, self.rows()), *self.doubts()]
+        if self.plan().unknown is None:
+            lines += ["", f"→ {_gpus(self.gpus)}, with the numbers filled in:", *map(str, self.formula())]
+        return "\n".join(lines)
 
     __repr__ = __str__
 
@@ -92,28 +102,43 @@ class Planner:
         show(self, self._widget)
 
     def _widget(self) -> Any:
-        """Eight lists to choose from (Tab reaches them, the arrow keys choose) and the table."""
+        """Eight lists to choose from (Tab reaches them, the arrow keys choose), the table, and the step of a row."""
         import ipywidgets
 
         page = ipywidgets.HTML(self._page())
+        steps = widget("plan", shown=self._steps(), looks=LOOKS)
 
         def choose(values: dict[str, Any]) -> None:
             for field in CHOICES:
                 setattr(self, field, values[LABELS.get(field, field)])
             page.value = self._page()
+            steps.shown = self._steps()
 
         offered = {LABELS.get(field, field): options for field, options in CHOICES.items()}
         chosen = {LABELS.get(field, field): getattr(self, field) for field in CHOICES}
-        return ipywidgets.VBox([choices(offered, chosen, choose), page])
+        return ipywidgets.VBox([choices(offered, chosen, choose), page, steps])
+
+    def _chosen(self) -> int:
+        return sorted({*SHOWN, self.gpus}).index(self.gpus)
+
+    def _steps(self) -> dict[str, Any]:
+        """What `plan.js` draws: of each row its name, why it is not known or None, its parts in time, its formula."""
+        plans = [self.plan(n) for n in sorted({*SHOWN, self.gpus})]
+        rows = [[_gpus(it.gpus), it.unknown, in_time(it), list(map(list, self.formula(it.gpus)))] for it in plans]
+        return {"chosen": self._chosen(), "rows": rows}
 
     def _page(self) -> str:
-        rows = self.rows()
-        chosen = next(number for number, row in enumerate(rows) if row[0].startswith("→"))
-        return (
-            f'<div role="status">{html.escape(self._title())}.</div>{html_table(HEADS, rows, bold=chosen)}'
+        rows, chosen = self.rows(), self._chosen()
+        table = html_table(HEADS, rows, bold=chosen)
+        return (  # as high with a fifth row and a doubt as without: the page does not jump
+            f'<div style="min-height: 240px"><div role="status">{html.escape(self._title())}.</div>{table}'
             f"<div>{html.escape('; '.join(self.doubts()))}</div>"
-            "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision.</div>"
+            "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision.</div></div>"
         )
+
+
+def _gpus(number: int) -> str:
+    return f"{number} GPU{'s' * (number > 1)}"
 
 
 def planner(**chosen: Any) -> Planner:

@@ -189,12 +189,4 @@ function said(it, chosen, rank, now) {
   return `computes layer ${bar[3]}'s gradients; ${held < 0 && trip < 0 && now > it.travels[0][0] ? "no bucket travels" : below}`;
 }
 
-function hatching(id) {
-  const pattern = shape("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse" });
-  const line = shape("path", { d: "M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2" });
-  line.style.cssText = `stroke: ${INK}; stroke-width: 1`;
-  pattern.append(line);
-  return shape("defs", {}, pattern);
-}
-
 export default { render };

@@ -1,10 +1,15 @@
 """The planner as a widget: text where nobody can press, and lists where somebody can."""
 
+import re
 import subprocess
 import sys
+from math import ceil, log, sqrt
+
+import pytest
 
 import ddplab.screen
-from ddplab.course.plan_explorer import CHOICES, planner
+from ddplab.course.plan_explorer import CHOICES, SHOWN, planner
+from ddplab.course.plan_formula import UNITS
 
 
 def test_text_where_nobody_can_press(capsys):
@@ -13,7 +18,8 @@ def test_text_where_nobody_can_press(capsys):
     assert capsys.readouterr().out == str(found) + "\n"
     lines = str(found).splitlines()
     assert lines[0].startswith("1.3 B parameters, 8 x 1024 tokens a GPU, adam, bf16, on 8 A100")
-    assert [line.split()[0] for line in lines[2:]] == ["1", "8", "→", "512"] and len(set(map(len, lines[1:]))) == 1
+    assert [line.split()[0] for line in lines[2:6]] == ["1", "8", "→", "512"] and len(set(map(len, lines[1:6]))) == 1
+    assert lines[7] == "→ 64 GPUs, with the numbers filled in:"
 
 
 def test_every_choice_can_be_planned():
@@ -31,7 +37,7 @@ def test_the_lists_change_the_table(monkeypatch):
     monkeypatch.setattr(ddplab.screen, "live", lambda: True)
     found = planner()
     box = found._widget()
-    lists, page = box.children
+    lists, page, steps = box.children
 
     def pick(name, text):
         lists.chosen = {**lists.chosen, name: lists.options[name].index(text)}
@@ -39,11 +45,46 @@ def test_the_lists_change_the_table(monkeypatch):
     assert len(lists.options) == len(CHOICES) and "→ 64" in page.value and "1.3 B" in page.value
     pick("GPUs", "256")
     assert "→ 256" in page.value and found.gpus == 256
+    name, unknown, parts, _ = steps.shown["rows"][steps.shown["chosen"]]
+    whole = sum(parts.values()) - parts["hidden"]
+    assert (name, unknown) == ("256 GPUs", None) and whole == pytest.approx(1e3 * found.plan().step.seconds)
+    assert parts["hidden"] + parts["exposed"] == pytest.approx(1e3 * found.plan().step.communication)
     pick("model", "13 B")
     assert "<td>no</td>" in page.value
     pick("machine", "8 A100, PCIe, 10 Gb Ethernet")
     assert "10 Gb Ethernet" in page.value and found.plan().efficiency < 0.5
     assert "<td>do not know</td>" in page.value and "do not know: the network decides" in page.value
+    assert steps.shown["rows"][steps.shown["chosen"]][1] == "the network decides: measure it"
+
+
+def redone(sum_: str) -> float:
+    """A sum of the formula, done once more; amounts in seconds, bytes, and their quotients."""
+    for symbol, python in {"×": "*", "÷": "/", "−": "-", "√": "sqrt", "⌈": "ceil(", "⌉": ")"}.items():
+        sum_ = sum_.replace(symbol, python)
+    sum_ = re.sub(r"(?<=\d),(?=\d{3})", "", sum_)
+    units = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
+    sum_ = re.sub(rf"([\d.]+) ({units})(?![\w/])", lambda it: f"{float(it[1]) * UNITS[it[2]]!r}", sum_)
+    sum_ = re.sub(r"ln (\d+)", r"log(\1)", sum_)
+    words = r"\b(operations/s|operations|parameters|samples/s|samples|tokens|messages|bytes|GPUs)\b"
+    return eval(re.sub(words, "", sum_), {"sqrt": sqrt, "log": log, "ceil": ceil, "max": max})
+
+
+@pytest.mark.parametrize("machine", CHOICES["machine"])
+def test_the_formula_can_be_redone_by_hand(machine):
+    """Each line gives what it says, and the step, the speed and the days are the plan's."""
+    levels = set()
+    for gpus in SHOWN:
+        found = planner(machine=machine, gpus=gpus, batch=16)
+        lines = found.formula()
+        for line in lines:
+            wanted = redone(re.sub(r", each .*", "", line.result))
+            assert redone(line.sum) == pytest.approx(wanted, rel=5e-3, abs=1e-7), line
+        results = {line.name: redone(re.sub(r", each .*", "", line.result)) for line in lines}
+        plan = found.plan()
+        assert results["a step"] == pytest.approx(plan.step.seconds, rel=1e-3)
+        assert results["speed"] == pytest.approx(plan.throughput, rel=1e-2)
+        levels.add("inside each node" in results)
+    assert machine != CHOICES["machine"][0] or levels == {True, False}
 
 
 def test_a_row_that_is_not_known_says_so_and_has_no_speed():
