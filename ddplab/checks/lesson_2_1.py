@@ -15,14 +15,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import (
     MARKED,
-    Number,
-    asks,
-    expect_all,
     gpus_for,
     hint_for,
     kind,
     needs_function,
-    number,
     place,
 )
 from ddplab.checks.turns import turn
@@ -30,66 +26,30 @@ from ddplab.course.checklist import dataparallel_checklist
 from ddplab.course.data import digits
 from ddplab.course.models import MLP, with_weights
 
-NUMBERS = asks(
-    "2.1.1",
-    Number("copied", 12_000_000, "4 bytes a parameter, for every GPU that does not have them yet.").with_mistakes(
-        (16_000_000, "that is a copy for each of four", "The first GPU has the original."),
-        (4_000_000, "that is one copy", "How many GPUs need one?"),
-        (3_000_000, "those are numbers, not bytes", "4 bytes each."),
-        (1_000_000, "those are the parameters", "How many GPUs need a copy, and how many bytes is it?"),
-        (24_000_000, "that is there and back", "One forward only."),
-    ),
-    Number("grad", 10, "What do 3 and 7 make?").with_mistakes(
-        (2.5, "that is the mean", "Nobody divides: the loss is a sum, and DataParallel adds up."),
-        (1, "that is the first GPU's", "The gradients of all replicas come home."),
-        (4, "that is the last GPU's", "The gradients of all replicas come home."),
-    ),
-    Number("averaged", 1, "Nobody divides but your loss. By what does it divide?").with_mistakes(
-        (2.5, "that is the mean of the four GPUs' gradients", "The mean is over the ten outputs, not over GPUs."),
-        (10, "that is the gradient of the sum", "The mean of ten outputs is their sum, divided."),
-        (4, "that is divided by 2.5", "The mean is over the ten outputs."),
-        (0.25, "that is divided twice", "Once by the ten outputs; DataParallel divides by nothing."),
-    ),
-)
 
-
-@exercise("2.1.1", "Numbers of one step")
-def numbers(sizes: Any, copied: Any, grad: Any, averaged: Any) -> None:
-    """A batch of 10 on four GPUs; a million parameters; gradients 1 to 4, of a sum and of a mean."""
-    try:
-        parts = [number("sizes", size) for size in sizes]
-    except TypeError:
-        raise NotYet(f"`sizes` is {sizes!r}, not a list", "Four numbers, one for each GPU.") from None
-    if parts != [3, 3, 3, 1]:
-        shown = f"`sizes` is {', '.join(f'{part:g}' for part in parts)}"
-        if sum(parts) != 10:
-            raise NotYet(f"{shown}: {sum(parts):g} samples, and the batch has 10", "Nothing is lost.")
-        if len(parts) != 4:
-            raise NotYet(f"{shown}: {len(parts)} numbers for four GPUs", "One number for each GPU.")
-        hint = "It divides, rounds up, and gives that many to each until nothing is left. Try scatter, or `chunk`."
-        raise NotYet(f"{shown}: that would be fairer than what scatter does", hint)
-    expect_all(NUMBERS, {"copied": copied, "grad": grad, "averaged": averaged})
-
-
-@exercise("2.1.2", "A forward of your own")
-def own_forward(forward: Callable[..., Any]) -> None:
-    """`forward(net, batch, gpus)` must be nn.DataParallel's, for batches of 8, 3 and 1, gradients included."""
-    needs_function("forward", forward)
+@exercise("2.1.1", "A DataParallel of your own")
+def own_data_parallel(MyDataParallel: Callable[..., Any]) -> None:
+    """`MyDataParallel(net, gpus)(batch)` must be nn.DataParallel's: short batches, gradients, and weights that move."""
+    if isinstance(MyDataParallel, nn.Module):
+        raise NotYet("`MyDataParallel` is a module, not the class", "The check makes modules of its own.")
+    needs_function("MyDataParallel", MyDataParallel)
     for n, sizes in ((2, (8, 3, 1)), (3, (8, 4))):
         with gpus_for(n) as gpus:
-            _judge_forward(forward, gpus, sizes, " on three GPUs" if n == 3 else "")
+            _judge_own(MyDataParallel, gpus, sizes, " on three GPUs" if n == 3 else "")
 
 
-def _judge_forward(forward: Callable[..., Any], gpus: Any, sizes: tuple[int, ...], on: str) -> None:
+def _judge_own(MyDataParallel: Callable[..., Any], gpus: Any, sizes: tuple[int, ...], on: str) -> None:
     net = MLP(hidden=4).to(gpus[0])
-    model = nn.DataParallel(net, device_ids=gpus)
+    model, mine = nn.DataParallel(net, device_ids=gpus), MyDataParallel(net, gpus)
+    if getattr(mine, "module", None) is not net:
+        raise NotYet("`.module` is not the network", "`self.module = net`, as the real one has it.")
     for size in sizes:
         devices = len(torch.empty(size).chunk(len(gpus)))
         batch = torch.randn(size, 1, 8, 8).to(gpus[0])
         where = f"with a batch of {size}{on}"
         itself = mock.patch.object(nn.DataParallel, "forward", autospec=True, side_effect=nn.DataParallel.forward)
         with _noted(net) as seen, itself as wrapped:
-            got = _hinted(where, forward, net, batch, gpus)
+            got = _hinted(where, mine, batch)
         if not isinstance(got, torch.Tensor):
             hint = "`return` the result." if got is None else "One tensor: gather the parts."
             raise NotYet(f"{where} it returns {kind(got)}, not a tensor", hint)
@@ -110,6 +70,16 @@ def _judge_forward(forward: Callable[..., Any], gpus: Any, sizes: tuple[int, ...
         if got.shape != wanted.shape or not torch.allclose(got, wanted, atol=1e-5):
             raise NotYet(f"{where} the scores are not those of DataParallel", "Gather the parts in order.")
         _same_gradients(where, net, got, wanted)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(0.1)  # as an optimiser would, in place
+    batch = torch.randn(8, 1, 8, 8).to(gpus[0])
+    where = f"after an update of `net`{on}"
+    if not torch.allclose(_hinted(where, mine, batch), model(batch), atol=1e-5):
+        raise NotYet(f"{where} the scores are still those of before", ANEW)
+
+
+ANEW = "The optimiser moves `net`, and nobody tells the replicas. When does the real one make them?"
 
 
 def _same_gradients(where: str, net: Any, got: Any, wanted: Any) -> None:
@@ -126,6 +96,7 @@ def _same_gradients(where: str, net: Any, got: Any, wanted: Any) -> None:
 def _hinted(where: str, forward: Callable[..., Any], *inputs: Any) -> Any:
     """What forward returns; an error that people meet here is raised as a NotYet with a hint."""
     hints = {
+        "modified inplace": ANEW,
         "is not equal to the number of inputs": "No part, no replica: replicate on as many GPUs as there are parts.",
         "index out of range": "A short batch makes fewer parts than there are GPUs.",
         "device": "Each part needs a replica on its own GPU.",
@@ -140,7 +111,7 @@ def _hinted(where: str, forward: Callable[..., Any], *inputs: Any) -> Any:
         raise NotYet(f"{where} your code raised {type(error).__name__}: {reason}", hint) from None
 
 
-@exercise("2.1.3", "The prefix, taken off")
+@exercise("2.1.2", "The prefix, taken off")
 def prefix(bare: Callable[..., Any]) -> None:
     """`bare(state)` must give the names of the model inside, also where a layer is called module."""
     needs_function("bare", bare)
@@ -189,7 +160,7 @@ def _hint(what: str, got: Mapping[str, Any], before: list[str]) -> str:
     return "`strip` and `lstrip` take letters, not a word. There is a method of str for prefixes."
 
 
-@exercise("2.1.4", "A script, mended")
+@exercise("2.1.3", "A script, mended")
 def mended(careful: Callable[..., Any]) -> None:
     """`careful(net, data, gpus)` must return a model and a loader in which the checklist finds no fault."""
     needs_function("careful", careful)

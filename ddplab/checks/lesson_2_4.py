@@ -11,47 +11,13 @@ import torch
 from torch import nn
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import MARKED, Number, gpus_for, hint_for, kind, needs_function, numbers
+from ddplab.checks.common import MARKED, gpus_for, hint_for, kind, needs_function
 from ddplab.checks.turns import turn
 
-STEPS = 5  # of the loop in exercise 2.4.3
+STEPS = 5  # of the loop in exercise 2.4.2
 
 
-# Two forwards of seven rows, 1 to 7, on two GPUs: 4 and 3 rows each time.
-numbers(
-    "2.4.1",
-    "What is left",
-    Number("calls", 0, "Each replica gives its own `calls` a new number.").with_mistakes(
-        (2, "so it would be on one GPU", "Each replica adds 1 to a number. Whose number is it afterwards?"),
-        (4, "two forwards on two replicas, but who keeps them?", "A Python number cannot change in place."),
-        (1, "a number that a replica gets anew is lost, every time", "What is it before the second forward?"),
-    ),
-    Number("rows", 8, "Two forwards with 4 and 3 rows, of which one replica's are kept.").with_mistakes(
-        (14, "so it would be on one GPU", "Which replica writes into your module's memory?"),
-        (6, "those are the second GPU's rows", "Which replica writes into your module's memory?"),
-        (4, "that is one forward", "Two forwards. What was kept of the first is there in the second."),
-        (0, "nothing would be lost on replica 0", "`+=` on a tensor writes into its memory."),
-        (7, "that is one forward on one GPU", "Two forwards, of which one replica's rows are kept."),
-    ),
-    Number("tallest", 0, "`torch.maximum` makes a new tensor. Who gets it?").with_mistakes(
-        (7, "so it would be on one GPU", "`torch.maximum` makes a new tensor. Who gets it?"),
-        (4, "that is replica 0's largest, but it is not kept", "Does the line write into memory, or does it rebind?"),
-    ),
-    Number("pages", 4, "Each replica adds one entry in each forward. Is it kept?").with_mistakes(
-        (2, "so it would be on one GPU", "The list is shared by all replicas."),
-        (0, "`+=` on a list changes the list itself", "It is not like `+=` on a number. The replicas share one list."),
-        (14, "those are the rows in it", "How many entries are there?"),
-        (1, "there are two forwards and two replicas", "Each replica adds one entry in each forward."),
-    ),
-    Number("batches", 2, "It is a buffer to which BatchNorm adds 1 in place.").with_mistakes(
-        (4, "replica 1's count went into a copy", "Only replica 0 writes into your module's memory."),
-        (0, "it is a buffer, and BatchNorm adds to it in place", "Replica 0 takes part in both forwards."),
-        (1, "that is one forward", "Replica 0 takes part in both forwards."),
-    ),
-)
-
-
-@exercise("2.4.2", "A running mean, mended")
+@exercise("2.4.1", "A running mean, mended")
 def running_mean(RunningMean: Callable[..., Any]) -> None:
     """`absorb(kept)` must leave all rows in `total` and `rows`, on two GPUs and on one, however short the batch."""
     if isinstance(RunningMean, nn.Module):
@@ -110,7 +76,7 @@ def _absorbed(where: str, rows: Any, total: Any, wanted: Any, batches: list[Any]
     raise NotYet(f"{where}, `rows` is right and `total` is not the sum of all rows", "`x.sum(0)`, column by column.")
 
 
-@exercise("2.4.3", "The bad example, repaired")
+@exercise("2.4.2", "The bad example, repaired")
 def repaired(step: Callable[..., Any]) -> None:
     """`step(parallel, lr)` must do what SGD does, on networks with a parameter of their own and a frozen layer."""
     needs_function("step", step)
@@ -224,7 +190,7 @@ def _sgd(make: Callable[[], Any], lr: float, mistake: str = "") -> dict[str, Any
     return net.state_dict()
 
 
-@exercise("2.4.4", "Activations, in order")
+@exercise("2.4.3", "Activations, in order")
 def activations(collect: Callable[..., Any]) -> None:
     """`collect(parallel, layer, x)` must return what `layer` gave for every row, in order, on the CPU."""
     needs_function("collect", collect)

@@ -52,50 +52,7 @@ def _three(name: str, answer: Any, right: list[int], mistakes: dict[tuple, tuple
         raise NotYet(f"`{name}` is {list(answer)}: {why}", hint)
 
 
-@exercise("3.1.2", "One mean for unequal parts")
-def mean(mean_over_all: Callable[..., Any]) -> None:
-    """`mean_over_all(mine)` must be the mean of all ranks' numbers, on every rank, also where one has none."""
-    needs_function("mean_over_all", mean_over_all)
-    for parts in ([[1.0, 2.0, 3.0], [10.0]], [[1.0, 1.0, 1.0, 5.0], [7.0], []]):
-        size, everything = len(parts), [number for part in parts for number in part]
-        where = f"on ranks with {', '.join(str(len(part)) for part in parts)} numbers"
-        got, calls = zip(*on_ranks(_mean_in_rank, mean_over_all, parts, size=size, hints=HINTS, timeout=6), strict=True)
-        right = sum(everything) / len(everything)
-        if None in got:
-            raise NotYet(f"{where}, rank {got.index(None)} returns nothing", "Every rank returns the mean.")
-        if all(abs(value - right) < 1e-5 for value in got):
-            continue
-        means = [sum(part) / max(1, len(part)) for part in parts]
-        known = {
-            sum(means) / size: ("the mean of the ranks' means", "A rank with one number counts as much as one with "
-                                "three. Add up the numbers and how many there are."),
-            sum(everything): ("the sum", "Divide by how many numbers there are on all ranks."),
-            sum(everything) / size: ("the sum divided by the number of ranks", "Divide by how many *numbers* there "
-                                     "are on all ranks."),
-            sum(everything) / max(1, len(parts[0])): ("the sum divided by one rank's count", "The counts have to be "
-                                                      "added up too."),
-        }  # fmt: skip
-        for value, (what, hint) in known.items():
-            if abs(got[0] - value) < 1e-5:
-                raise NotYet(f"{where}, rank 0 returns {got[0]:.4g}: {what}", hint)
-        if any(value != value for value in got):
-            raise NotYet(f"{where}, a rank returns nan", "The mean of no numbers is nan. Add up first, divide last.")
-        if not any(calls):
-            raise NotYet(f"{where}, no rank made a collective", "`dist.all_reduce(tensor)` adds up over the ranks.")
-        wrong = next(rank for rank, value in enumerate(got) if abs(value - right) >= 1e-5)
-        if wrong and abs(got[0] - right) < 1e-5:
-            raise NotYet(f"{where}, rank 0 has the mean and rank {wrong} has not", "Every rank needs it: `all_reduce`.")
-        hint = "Two numbers have to be added up over the ranks: the sum, and the count."
-        raise NotYet(f"{where}, rank {wrong} returns {got[wrong]:.4g}, and the mean of all is {right:.4g}", hint)
-
-
-def _mean_in_rank(mean_over_all: Callable[..., Any], parts: list[list[float]]) -> tuple[float | None, int]:
-    messages = noted_messages()
-    value = mean_over_all(torch.tensor(parts[dist.get_rank()], device=device()))
-    return None if value is None else float(value), len(messages)
-
-
-@exercise("3.1.3", "All-gather with nothing but a sum")
+@exercise("3.1.2", "All-gather with nothing but a sum")
 def gathered(gather_all: Callable[..., Any]) -> None:
     """`gather_all(x)` must return row r from rank r, on every rank, by `all_reduce` alone."""
     needs_function("gather_all", gather_all)

@@ -1,6 +1,5 @@
 """Checks of lesson 3.2, Messages and waiting."""
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,53 +72,6 @@ def _ball_in_rank(go_around: Callable[..., Any]) -> tuple[float | None, list[Mes
     messages = noted_messages()
     ball = go_around(torch.full((1,), 0.0 if dist.get_rank() else 100.0, device=device()))
     return None if ball is None else float(ball), messages
-
-
-@exercise("3.2.2", "A broadcast in a few rounds")
-def tree(tree_broadcast: Callable[..., Any]) -> None:
-    """`tree_broadcast(x)` must bring rank 0's x to all ranks in ceil(log2 N) rounds of send and recv."""
-    needs_function("tree_broadcast", tree_broadcast)
-    for size in (2, 4, 5):
-        ranks = on_ranks(_tree_in_rank, tree_broadcast, size=size, hints=HINTS, timeout=TIMEOUT)
-        where = f"on {size} ranks"
-        messages = [noted for _, noted in ranks]
-        _only_send_and_recv(where, messages)
-        for rank, (got, _) in enumerate(ranks):
-            if got != [7.0, 8.0]:
-                hint = "It must receive into `x`, once, from a rank that has it already."
-                raise NotYet(f"{where}, rank {rank} ends with {got} and not with rank 0's [7.0, 8.0]", hint)
-        sent = sum(message.name == "send" for noted in messages for message in noted)
-        if sent > size - 1:
-            raise NotYet(f"{where}, there were {sent} messages", f"{size - 1} are enough: each rank receives once.")
-        rounds, wanted = _rounds(messages), math.ceil(math.log2(size))
-        if rounds > wanted:
-            kind = "rank 0 sends them all" if len(ranks[0][1]) == size - 1 else "only one rank sends at a time"
-            hint = "After one round two ranks have it. In the next both can send, to two more. And then?"
-            raise NotYet(f"{where}, it takes {rounds} rounds, because {kind}; {wanted} are enough", hint)
-
-
-def _tree_in_rank(tree_broadcast: Callable[..., Any]) -> tuple[list[float], list[Message]]:
-    messages = noted_messages()
-    x = torch.tensor([7.0, 8.0], device=device()) if dist.get_rank() == 0 else torch.zeros(2, device=device())
-    tree_broadcast(x)
-    return x.tolist(), messages
-
-
-def _rounds(messages: list[list[Message]]) -> int:
-    """How many rounds these sends and receives take, when a rank does one of them a round."""
-    queues, clock = [list(rank) for rank in messages], [0] * len(messages)
-    moved = True
-    while moved:
-        moved = False
-        for rank, queue in enumerate(queues):
-            if not queue or queue[0].name != "send":
-                continue
-            other = queue[0].other
-            if queues[other] and (queues[other][0].name, queues[other][0].other) == ("recv", rank):
-                clock[rank] = clock[other] = max(clock[rank], clock[other]) + 1
-                queue.pop(0), queues[other].pop(0)
-                moved = True
-    return max(clock)
 
 
 def _only_send_and_recv(where: str, messages: list[list[Message]]) -> None:

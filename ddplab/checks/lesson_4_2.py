@@ -13,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import flat, listed, needs_function, off, on_ranks
+from ddplab.checks.common import flat, needs_function, off, on_ranks
 from ddplab.checks.turns import turn
 from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
@@ -157,89 +157,7 @@ def _hook_in_rank(hook: Callable[..., Any]) -> dict[str, Any]:
 
 
 WIDTHS, CAP = (64, 64, 64, 64, 10), 10_000  # of the network that a learner's DDP gets, and bytes
-FULL = [4810, 4160, 4160]  # numbers in each of its buckets, sorted downwards
 
-
-@exercise("4.2.3", "A DDP of your own")
-def own_ddp(MiniDDP: Callable[..., Any]) -> None:
-    """`MiniDDP(net, cap)` on two and on three ranks: rank 0's weights, means in `.grad`, buckets that leave early."""
-    needs_function("MiniDDP", MiniDDP)
-    for size in (2, 3):
-        ranks = on_ranks(_own_in_rank, MiniDDP, size=size, hints=OWN_HINTS, timeout=8)
-        _judge_own(f"on {size} ranks", size, ranks)
-
-
-def _judge_own(where: str, size: int, ranks: list[dict[str, Any]]) -> None:
-    if any(off(rank["weights"], ranks[0]["start"]) > 0 for rank in ranks):
-        hint = "In `__init__`: `dist.broadcast(tensor, src=0)` for everything in `net.state_dict().values()`."
-        raise NotYet(f"{where}, the ranks do not begin with rank 0's weights", hint)
-    for step in (0, 1):
-        _judge_step(f"{where}, in step {step + 1}", size, [rank["steps"][step] for rank in ranks])
-
-
-def _judge_step(where: str, size: int, ranks: list[dict[str, Any]]) -> None:
-    sent, early = ranks[0]["sent"], ranks[0]["early"]
-    sizes = sorted((it.numbers for it in sent), reverse=True)
-    again = " After a step, each bucket must wait for all of its gradients anew." if "step 2" in where else ""
-    if not sent:
-        hint = f"A hook starts the `dist.all_reduce` when a bucket's last gradient is there.{again}"
-        raise NotYet(f"{where}, nothing was all-reduced", hint)
-    if len(sent) > len(FULL):
-        raise NotYet(f"{where}, {len(sent)} messages left, for {len(FULL)} buckets", f"One for a full bucket.{again}")
-    if sizes != FULL:
-        hint = f"Gradients in the order of `reversed(list(net.parameters()))`; full is `cap` bytes or more.{again}"
-        buckets = listed([*FULL[::-1]])
-        raise NotYet(f"{where}, messages of {', '.join(map(str, sizes[::-1]))} numbers left, not {buckets}", hint)
-    if early < len(FULL) - 1:
-        hint = "Not in `finish`: start it in the hook of the gradient that makes the bucket complete."
-        raise NotYet(f"{where}, {early} of {len(FULL)} buckets had left when the last layer was ready", hint)
-    if not all(it.in_background for it in sent):
-        hint = "`dist.all_reduce(…, async_op=True)` returns at once; keep what it returns, and wait in `finish`."
-        raise NotYet(f"{where}, `backward()` stands still while a bucket is on its way", hint)
-    mean = sum(rank["own"] for rank in ranks) / size
-    if all(off(rank["gradient"], mean) < 1e-5 for rank in ranks):
-        return
-    if all(off(rank["gradient"], rank["own"]) < 1e-5 for rank in ranks):
-        hint = "The bucket is a copy. In `finish`, cut it up, and copy each piece back into its `.grad`."
-        raise NotYet(f"{where}, every rank still has its own gradients", hint)
-    for factor in (size, 1 / size, size / 2, 2 / size):
-        if all(off(rank["gradient"], factor * mean) < 1e-5 for rank in ranks):
-            hint = "`all_reduce` adds up; divide once, by `dist.get_world_size()`."
-            raise NotYet(f"{where}, every gradient is {factor:.3g} times the mean", hint)
-    hint = "Do the pieces go back in the order in which they came, and only after `work.wait()`?"
-    raise NotYet(f"{where}, not every gradient is the mean over the ranks", hint)
-
-
-def _own_in_rank(MiniDDP: Callable[..., Any]) -> dict[str, Any]:
-    torch.manual_seed(dist.get_rank())
-    layers = [nn.Linear(a, b) for a, b in itertools.pairwise(WIDTHS)]
-    net = nn.Sequential(*layers).to(device())
-    start, seen = flat(net.parameters()), {"sent": 0}
-    layers[0].weight.register_post_accumulate_grad_hook(lambda _: seen.update(early=len(sums) - seen["sent"]))
-    model = MiniDDP(net, CAP)
-    weights, sums, steps = flat(net.parameters()), noted_sums(), []
-    for _ in range(2):
-        x = torch.randn(8, WIDTHS[0], device=device())
-        own = flat(torch.autograd.grad(net(x).square().mean(), list(net.parameters())))
-        seen["sent"] = len(sums)
-        model.zero_grad()
-        model(x).square().mean().backward()
-        model.finish()
-        gradient = flat(p.grad for p in net.parameters())
-        steps.append({"own": own, "gradient": gradient, "sent": sums[seen["sent"] :], "early": seen["early"]})
-    return {"start": start, "weights": weights, "steps": steps}
-
-
-OWN_HINTS = {
-    "has no attribute 'finish'": "`finish` is a method: `def finish(self):`.",
-    "takes 1 positional argument but 2": "A hook is called with the parameter; a method has `self` too.",
-    "cannot assign module before": "`super().__init__()` first.",
-    "'NoneType' object has no attribute": "`forward` returns what the network returns. Without `async_op=True` there "
-    "is nothing to wait for.",
-    "leaf Variable that requires grad": "Copy under `torch.no_grad()`; it is no part of what is trained.",
-    "must match the size of tensor": "Each piece has as many numbers as its gradient, and its shape: `view_as`.",
-    "SIGABRT": "Torch ends a rank when what arrives is not what it expects: the same buckets, in the same order.",
-}
 
 HINTS = {
     "'NoneType' object is not iterable": "Return what is asked for.",

@@ -1,15 +1,16 @@
 """Checks of lesson 4.6, Sharding the data."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, needs_function, number, numbers, on_ranks
+from ddplab.checks.common import Number, listed, needs_function, numbers
 from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
@@ -43,87 +44,66 @@ numbers(
 )
 
 
-@exercise("4.6.2", "One accuracy, on any number of ranks")
-def one_accuracy(evaluate: Callable[..., Any]) -> None:
-    """`evaluate(net, images, labels)` must give the true accuracy on all of 3 ranks, for 10 images and for 2."""
-    needs_function("evaluate", evaluate)
-    for n in (10, 2):
-        where = f"with {n} images on 3 ranks"
-        ranks = on_ranks(_evaluate_in_rank, evaluate, n, size=3, hints=HINTS, timeout=5)
-        values = [number("evaluate(…)", value) for value, _ in ranks]
-        seen = [images for _, images in ranks]
-        _each_image_once(where, n, seen)
-        true = 0.8 if n == 10 else 0.5
-        if all(abs(value - true) < 1e-6 for value in values):
-            continue
-        told = ", ".join(f"{value:.3f}" for value in values)
-        own = [sum(right_of(n)[i] for i in images) / len(images) if images else float("nan") for images in seen]
-        if any(value != value for value in values):
-            hint = "A rank without images divides 0 by 0. Add up counts over the ranks; divide after that."
-            raise NotYet(f"{where}, the ranks say {told}", hint)
-        if len({round(value, 6) for value in values}) > 1:
-            if all(abs(a - b) < 1e-6 for a, b in zip(values, own, strict=True) if b == b):
-                raise NotYet(f"{where}, each rank says the accuracy of its own images: {told}", "`dist.all_reduce`.")
-            raise NotYet(f"{where}, the ranks say {told}", "All ranks need the sums: `all_reduce`, not `reduce`.")
-        if abs(values[0] - sum(own) / 3) < 1e-6:
-            hint = "The shares differ in size. Add up how many are right and how many there are, then divide."
-            raise NotYet(f"{where}, you get {values[0]:.3f}, the mean of the ranks' accuracies; it is {true}", hint)
-        hint = "Two sums over all ranks: how many are right, how many there are. Then one division."
-        raise NotYet(f"{where}, you get {values[0]:.3f}; it is {true}", hint)
+@exercise("4.6.2", "A sampler that goes on where it was")
+def goes_on(Rest: Callable[..., Any]) -> None:
+    """`Rest(n, rank, ranks)` deals each sample of an epoch once, also what is left of one, to any number of ranks."""
+    if isinstance(Rest, Sampler):
+        raise NotYet("`Rest` is a sampler, not the class", "The check makes samplers of its own.")
+    needs_function("Rest", Rest)
+    torch.manual_seed(0)
+    first, second = _dealt(Rest, 10, 2, 0), _dealt(Rest, 10, 2, 1)
+    _each_once("in epoch 0, 10 samples on 2 ranks", first, set(range(10)))
+    _each_once("in epoch 1", second, set(range(10)))
+    if first == second:
+        raise NotYet("epoch 1 has the order of epoch 0", "The generator's seed can be the epoch.")
+    torch.manual_seed(1)
+    if _dealt(Rest, 10, 2, 0) != first:
+        hint = (
+            "After a restart the order must be the same: `torch.randperm(n, generator=…)`, seeded by the epoch alone."
+        )
+        raise NotYet("the order of epoch 0 is another after `torch.manual_seed(1)`", hint)
+    _each_once("in epoch 0, 10 samples on 4 ranks", _dealt(Rest, 10, 4, 0), set(range(10)))
+    before = [sample for share in _dealt(Rest, 23, 4, 3) for sample in share[:2]]  # two steps, then the job is gone
+    for ranks in (4, 3, 16):
+        where = f"4 ranks have served 2 of 23 samples each; then {ranks} go on with done=8"
+        shares = _dealt(Rest, 23, ranks, 3, 8)
+        again = sorted({sample for share in shares for sample in share} & set(before))
+        if len(again) == 8:
+            raise NotYet(f"{where}, and begin anew", "Skip the first `done` of the epoch's order, then deal.")
+        if again:
+            hint = "`done` counts the samples of all ranks. They went round and round: rank 0, rank 1, rank 2, …"
+            raise NotYet(f"{where}: {listed(again)} served once more", hint)
+        _each_once(where, shares, set(range(23)) - set(before))
 
 
-def right_of(n: int) -> list[int]:
-    """Of each image: does the net of the check read it right? The first ones, which padding repeats, it does not."""
-    return [0, 0, 1, 1, 1, 1, 1, 1, 1, 1] if n == 10 else [0, 1]
+def _dealt(Rest: Callable[..., Any], n: int, ranks: int, epoch: int, done: int = 0) -> list[list[int]]:
+    """What each rank is served, with the promised lengths looked at."""
+    shares = []
+    for rank in range(ranks):
+        sampler = Rest(n, rank, ranks)
+        sampler.set_epoch(epoch, done) if done else sampler.set_epoch(epoch)
+        promised, share = len(sampler), [int(sample) for sample in sampler]
+        if promised != len(share):
+            what = f"on rank {rank} of {ranks}, `len` says {promised}, and {len(share)} samples come"
+            raise NotYet(f"{what} (n={n}, done={done})", "It has to count what is left for this rank.")
+        if share != [int(sample) for sample in sampler]:
+            raise NotYet("iterating twice gives two orders", "`set_epoch` alone changes the order: seed it anew.")
+        shares.append(share)
+    return shares
 
 
-def _each_image_once(where: str, n: int, seen: list[list[int]]) -> None:
-    every = [image for images in seen for image in images]
-    if not every:
-        raise NotYet(f"{where}, nobody called the network", "`net(images)` gives ten scores an image.")
-    if all(len(images) == n for images in seen):
-        hint = "The result may be right, but it is three times the work. A share: `images[rank::size]`."
-        raise NotYet(f"{where}, every rank reads all the images", hint)
-    if len(every) > n:
-        hint = "No padding here: `images[rank::size]` gives each image to one rank."
-        raise NotYet(f"{where}, the network reads {len(every)}: some of them twice", hint)
-    if len(set(every)) < n:
-        hint = "`images[rank::size]` leaves nobody out; a share of `n // size` does."
-        raise NotYet(f"{where}, only {len(set(every))} are read", hint)
-    shares = [len(images) for images in seen]
-    if max(shares) > -(-n // len(shares)):  # n / ranks, rounded up
-        told = ", ".join(map(str, shares))
-        raise NotYet(f"{where}, the ranks read {told} of them", "Share them out: `images[rank::size]`.")
-
-
-def _evaluate_in_rank(evaluate: Callable[..., Any], n: int) -> tuple[Any, list[int]]:
-    seen: list[int] = []
-    right = torch.tensor(right_of(n)).to(device())
-
-    class Net(torch.nn.Module):  # image i has the value i everywhere; its label is 3
-        def forward(self, images: Any) -> Any:
-            which = images.flatten(1)[:, 0].round().long()
-            seen.extend(which.tolist())
-            answers = torch.where(right[which.to(right.device)] == 1, 3, 7)
-            return torch.nn.functional.one_hot(answers, 10).float().to(images.device)
-
-    images = torch.arange(n).float().view(-1, 1, 1, 1).expand(n, 1, 8, 8).to(device())
-    value = evaluate(Net(), images, torch.full((n,), 3).to(device()))
-    return (value.item() if isinstance(value, torch.Tensor) and value.numel() == 1 else value), seen
-
-
-FEWER = (
-    "There is no such image or piece. There may be fewer images than ranks, and then fewer pieces than ranks: "
-    "`images[rank::size]` is empty there."
-)
-HINTS = {
-    "division by zero": "A rank may have no images. Add up counts over the ranks; divide after that.",
-    "to match target batch_size": "Images and labels have to be cut in the same way.",
-    "must match the size of tensor": "Images and labels have to be cut in the same way.",
-    "Found dtype": "One tensor with both counts, of one type.",
-    "index out of range": FEWER,
-    "is out of bounds": FEWER,
-}
+def _each_once(where: str, shares: list[list[int]], wanted: set[int]) -> None:
+    times = Counter(sample for share in shares for sample in share)
+    if twice := sorted(sample for sample in times if times[sample] > 1):
+        hint = "The same order on all ranks; then each takes every ranks-th of it. No padding."
+        raise NotYet(f"{where}: {listed(twice)} served twice", hint)
+    if never := sorted(wanted - set(times)):
+        raise NotYet(f"{where}: {listed(never)} served to nobody", "Shares may differ by one: drop nothing.")
+    lengths = [len(share) for share in shares]
+    if max(lengths) - min(lengths) > 1:
+        raise NotYet(
+            f"{where}: the ranks get {listed(lengths)}", "Deal the rest in turn; shares differ by one at most."
+        )
 
 
 # ------------------------------------------------------------------ your turn

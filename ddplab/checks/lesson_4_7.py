@@ -1,7 +1,7 @@
 """Checks of lesson 4.7, Uneven shares, workers and streams."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -19,138 +19,7 @@ from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
 
-@exercise("4.7.1", "A fair stream")
-def fair_stream(my_part: Callable[..., Any]) -> None:
-    """`my_part(stream, rank, ranks)`, called in each worker of 2 ranks, must serve each of 12 samples once."""
-    needs_function("my_part", my_part)
-    by_workers = on_ranks(_serve_in_rank, my_part, (0, 1, 2), size=2, hints=STREAM_HINTS)
-    for which, workers in enumerate((0, 1, 2)):
-        where = f"on 2 ranks with {workers or 'no'} worker{'s' * (workers != 1)} each"
-        served = [rank[which] for rank in by_workers]
-        times = Counter(sample for share in served for sample in share)
-        if not times:
-            hint = "`my_part` gives samples: `yield` them, or `return` something that can be iterated."
-            raise NotYet(f"{where}, nobody is served anything", hint)
-        if times[READ_TO_ITS_END]:
-            hint = "A stream may never end, or not fit into memory: no `list(stream)`. Give each sample as it comes."
-            raise NotYet(f"{where}, the whole stream is read before the first sample is given", hint)
-        if strange := [sample for sample in times if sample not in range(12)]:
-            raise NotYet(f"{where}, a sample is {strange[0]!r}", "Give the samples of `stream` themselves.")
-        most, never = max(times.values()), [sample for sample in range(12) if not times[sample]]
-        if most == 1 and not never:
-            if len({len(share) for share in served}) > 1:
-                shares = " and ".join(str(len(share)) for share in served)
-                raise NotYet(f"{where}, the ranks get {shares} of 12 samples", "The same number for each worker.")
-            continue
-        if most > 1 and all(max(Counter(share).values(), default=1) == 1 for share in served):
-            raise NotYet(
-                f"{where}, both ranks serve sample {next(s for s in range(12) if times[s] > 1)}"
-                + (f", and nobody serves {never[0]}" if never else ""),
-                "A worker's number counts within its rank. Count the workers of all ranks through.",
-            )
-        if most > 1:
-            raise NotYet(
-                f"{where}, one rank serves sample {next(s for s in range(12) if times[s] > 1)} more than once"
-                + (f", and nobody serves {never[0]}" if never else ""),
-                "Each worker gets the whole stream. Which worker is this, of how many? `get_worker_info()`.",
-            )
-        hint = "With w workers on each of n ranks there are n * w of them: each takes every (n * w)-th sample."
-        raise NotYet(f"{where}, nobody serves sample {never[0]}", hint)
-
-
-READ_TO_ITS_END = "served in place of a sample"
-
-
-def _serve_in_rank(my_part: Callable[..., Any], workers: Iterable[int]) -> list[list[Any]]:
-    class Stream(IterableDataset):
-        def __init__(self) -> None:
-            self.place = dist.get_rank(), dist.get_world_size()
-
-        def __iter__(self) -> Iterator[Any]:
-            ended = []
-
-            def samples() -> Iterator[int]:  # a generator: no len(), no indices
-                yield from range(12)
-                ended.append(True)
-
-            part = my_part(samples(), *self.place)
-            for number, sample in enumerate(() if part is None else part):
-                if number == 0 and ended:
-                    yield READ_TO_ITS_END
-                yield sample
-
-    return [list(DataLoader(Stream(), batch_size=None, num_workers=number)) for number in workers]
-
-
-STREAM_HINTS = {
-    "'NoneType' object has no attribute": "Without workers `get_worker_info()` is None: then the rank is the only one.",
-    "has no len()": "A stream has no length. `itertools.islice` does without.",
-    "not subscriptable": "A stream has no indices. `itertools.islice` takes every n-th all the same.",
-}
-
-
-@exercise("4.7.2", "Noise that never repeats")
-def fresh_noise(make_loader: Callable[..., Any]) -> None:
-    """`make_loader(dataset, seed)` on 2 ranks: other noise in every worker and epoch, and the same on a second run."""
-    needs_function("make_loader", make_loader)
-    runs = on_ranks(_noise_in_rank, make_loader, size=2, hints=LOADER_HINTS)
-    for rank, seen in enumerate(runs):
-        if seen["workers"] != 2:
-            raise NotYet(f"the loader of rank {rank} has {seen['workers']} workers", "`num_workers=2`.")
-        if any(len(epoch) != 4 for epoch in seen["first"]):
-            hint = "The whole data set on each rank; here only the noise matters."
-            raise NotYet(f"rank {rank} gets {len(seen['first'][0])} samples in an epoch and not 4", hint)
-    first = [seen["first"] for seen in runs]
-    if first[0][0][0::2] == first[0][0][1::2]:
-        raise NotYet("both workers of rank 0 draw the same numbers", "A worker's seed has to depend on the worker.")
-    if any(epochs[0] == epochs[1] for epochs in first):
-        hint = "Torch's base seed is a new one for each epoch; a `worker_init_fn` that seeds by number undoes that."
-        raise NotYet("epoch 1 repeats the numbers of epoch 0", hint)
-    if set().union(*first[0]) & set().union(*first[1]):
-        hint = "The base seed comes from the loader's generator. Each rank needs one with a seed of its own."
-        raise NotYet("rank 0 and rank 1 draw the same numbers", hint)
-    if [seen["again"] for seen in runs] != first:
-        hint = "Then no run can be repeated. Make the generator's seed out of `seed` and the rank."
-        raise NotYet("a second run with the same seed draws other numbers", hint)
-    others = [seen["other"] for seen in runs]
-    if others == first:
-        raise NotYet("seed 1 gives the same numbers as seed 0", "The generator's seed has to depend on `seed` too.")
-    for rank, epochs in enumerate(first):
-        for other, others_epochs in enumerate(others):
-            if set().union(*epochs) & set().union(*others_epochs):
-                hint = "0 + 1 is 1 + 0. Keep more room between seeds: how many ranks might there be?"
-                what = f"rank {rank} of the run with seed 0 draws numbers of rank {other} of the run with seed 1"
-                raise NotYet(what, hint)
-
-
-def _noise_in_rank(make_loader: Callable[..., Any]) -> dict[str, Any]:
-    class Noise(Dataset):
-        def __len__(self) -> int:
-            return 4
-
-        def __getitem__(self, index: int) -> int:
-            return np.random.randint(2**31)
-
-    def two_epochs(seed: int) -> tuple[list[list[int]], int]:
-        torch.manual_seed(seed)  # as a script does, so that all ranks make the same model
-        loader = make_loader(Noise(), seed)
-        if not isinstance(loader, DataLoader):
-            raise TypeError(f"make_loader returned {type(loader).__name__}, not a DataLoader")
-        return [[int(number) for batch in loader for number in torch.as_tensor(batch).flatten()] for _ in range(2)], (
-            loader.num_workers
-        )
-
-    first, workers = two_epochs(0)
-    return {"workers": workers, "first": first, "again": two_epochs(0)[0], "other": two_epochs(1)[0]}
-
-
-LOADER_HINTS = {
-    "make_loader returned NoneType": "`return` the loader.",
-    "make_loader returned": "Return the loader itself.",
-}
-
-
-@exercise("4.7.3", "Stop together")
+@exercise("4.7.1", "Stop together")
 def stop_together(together: Callable[..., Any]) -> None:
     """`together(batches)` must yield, on every rank, as many batches as the rank with the fewest has."""
     needs_function("together", together)

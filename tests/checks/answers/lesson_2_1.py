@@ -9,7 +9,41 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel, gather, parallel_apply, replicate, scatter
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
-# 2.1.2: a forward of your own
+# 2.1.1: a DataParallel of your own
+
+
+def of(forward, keep="module"):
+    """The class around a forward(net, batch, gpus)."""
+
+    class MyDataParallel(nn.Module):
+        def __init__(self, net, gpus):
+            super().__init__()
+            setattr(self, keep, net)
+            self.gpus = gpus
+
+        def forward(self, batch):
+            return forward(getattr(self, keep), batch, self.gpus)
+
+    return MyDataParallel
+
+
+def not_written(net, batch, gpus):
+    raise NotImplementedError("your code here")
+
+
+class ReplicasOnce(nn.Module):
+    def __init__(self, net, gpus):
+        super().__init__()
+        self.module, self.gpus, self.replicas = net, gpus, tuple(replicate(net, gpus))
+
+    def forward(self, batch):
+        parts = scatter(batch, self.gpus)
+        return gather(parallel_apply(self.replicas[: len(parts)], parts), self.gpus[0])
+
+
+class Real(nn.DataParallel):
+    def __init__(self, net, gpus):
+        super().__init__(net, device_ids=gpus)
 
 
 def forward(net, batch, gpus, *, detach=False, finish=lambda outputs, gpus: gather(outputs, gpus[0])):
@@ -45,7 +79,7 @@ def by_chunks(net, batch, gpus):
     return gather(parallel_apply(replicate(net, gpus[: len(parts)]), parts), gpus[0])
 
 
-# 2.1.3: the prefix, taken off
+# 2.1.2: the prefix, taken off
 
 
 def bare(state, cut=lambda name: name.removeprefix("module.")):
@@ -66,7 +100,7 @@ def shuffled(state):
     return dict(zip([name.removeprefix("module.") for name in state], reversed(state.values()), strict=True))
 
 
-# 2.1.4: a script, mended
+# 2.1.3: a script, mended
 
 
 def on_all(net, gpus):
@@ -167,45 +201,35 @@ def into_one_that_is_there(outputs, gpu):
     return rows
 
 
-SIZES = [3, 3, 3, 1]
-
 ANSWERS = {
     "2.1.1": {
-        "correct": (SIZES, 12_000_000, 10, 1),
+        "correct": of(forward),
+        "accepted": [of(by_chunks)],
+        "blank": of(not_written),
         "wrong": [
-            (([3, 3, 2, 2], 12_000_000, 10, 1), ["`sizes` is 3, 3, 2, 2", "fairer"]),
-            (([2.5] * 4, 12_000_000, 10, 1), ["`sizes` is 2.5, 2.5, 2.5, 2.5", "fairer"]),
-            (([2, 2, 2, 2], 12_000_000, 10, 1), ["8 samples"]),
-            (([5, 5], 12_000_000, 10, 1), ["2 numbers for four GPUs"]),
-            ((10, 12_000_000, 10, 1), ["`sizes` is 10, not a list"]),
-            ((SIZES, 12_000_000, torch.tensor(1.0), 1), ["`grad` is 1", "the first GPU's"]),
+            (of(the_lessons_line), ["with a batch of 1", "AssertionError"]),
+            (of(by_index), ["with a batch of 1", "IndexError"]),
+            (of(partial(forward, finish=lambda outputs, gpus: outputs)), ["with a batch of 8 it returns a list"]),
+            (of(partial(forward, finish=lambda outputs, gpus: gather(outputs, "cpu"))), ["the result is on cpu"]),
+            (of(partial(forward, finish=lambda parts, gpus: gather(parts, gpus[1]))), ["the result is on", ":1"]),
+            (of(lambda net, batch, gpus: net(batch)), ["with a batch of 8 only", ":0 computes"]),  # one gpu
+            (of(two_named), ["with a batch of 8 on three GPUs only", ":0 and", ":1 compute"]),
+            (of(nothing_scattered), ["the GPUs compute 16 images"]),
+            (Real, ["`nn.DataParallel` itself"]),
+            (of(no_replica), ["with a batch of 8", "RuntimeError"]),
+            (of(partial(forward, detach=True)), ["the scores are right, and the gradients"]),
+            # detached outputs
+            (of(lambda net, batch, gpus: forward(net, batch, gpus).detach()), ["no gradient reaches `net`"]),
+            # back to front
+            (of(partial(forward, finish=lambda parts, gpus: gather(parts[::-1], gpus[0]))), ["the scores are not"]),
+            (of(lambda net, batch, gpus: print(forward(net, batch, gpus))), ["it returns nothing"]),
+            (ReplicasOnce, ["after an update of `net`"]),
+            (of(forward, keep="net"), ["`.module` is not the network"]),
+            (of(forward)(nn.Linear(1, 1), []), ["is a module, not the class"]),
+            (None, ["`MyDataParallel` is None, not a function"]),
         ],
     },
     "2.1.2": {
-        "correct": forward,
-        "accepted": [by_chunks],
-        "wrong": [
-            (the_lessons_line, ["with a batch of 1", "AssertionError"]),
-            (by_index, ["with a batch of 1", "IndexError"]),
-            (partial(forward, finish=lambda outputs, gpus: outputs), ["with a batch of 8 it returns a list"]),
-            (partial(forward, finish=lambda outputs, gpus: gather(outputs, "cpu")), ["the result is on cpu"]),
-            (partial(forward, finish=lambda outputs, gpus: gather(outputs, gpus[1])), ["the result is on", ":1"]),
-            (lambda net, batch, gpus: net(batch), ["with a batch of 8 only", ":0 computes"]),  # one gpu
-            (two_named, ["with a batch of 8 on three GPUs only", ":0 and", ":1 compute"]),
-            (nothing_scattered, ["the GPUs compute 16 images"]),
-            # the real one
-            (lambda net, batch, gpus: nn.DataParallel(net, device_ids=gpus)(batch), ["`nn.DataParallel` itself"]),
-            (no_replica, ["with a batch of 8", "RuntimeError"]),
-            (partial(forward, detach=True), ["the scores are right, and the gradients"]),
-            # detached outputs
-            (lambda net, batch, gpus: forward(net, batch, gpus).detach(), ["no gradient reaches `net`"]),
-            # back to front
-            (partial(forward, finish=lambda parts, gpus: gather(parts[::-1], gpus[0])), ["the scores are not those"]),
-            (lambda net, batch, gpus: print(forward(net, batch, gpus)), ["it returns nothing"]),
-            (None, ["`forward` is None, not a function"]),
-        ],
-    },
-    "2.1.3": {
         "correct": bare,
         "wrong": [
             (partial(bare, cut=lambda name: name[len("module.") :]), ["bare already", "should be"]),
@@ -229,7 +253,7 @@ ANSWERS = {
             (shuffled, ["a tensor is not the one"]),
         ],
     },
-    "2.1.4": {
+    "2.1.3": {
         "correct": careful,
         "accepted": [by_batch_sampler, partial(careful, batch_size=50, sampler=RandomSampler(range(1437)))],
         "wrong": [

@@ -6,52 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import all_reduce
 
-# 3.1.2: one mean for unequal parts
-
-
-def mean_over_all(mine):
-    both = torch.stack([mine.sum(), mine.new_tensor(len(mine))])
-    dist.all_reduce(both)
-    return both[0] / both[1]
-
-
-def mean_of_means(mine):
-    mean = mine.mean()
-    dist.all_reduce(mean)
-    return mean / dist.get_world_size()
-
-
-def the_sum(mine):
-    total = mine.sum()
-    dist.all_reduce(total)
-    return total
-
-
-def on_rank_0(mine):
-    both = torch.stack([mine.sum(), mine.new_tensor(len(mine))])
-    dist.reduce(both, dst=0)
-    return both[0] / both[1] if dist.get_rank() == 0 else 0.0
-
-
-def by_gathering(mine):
-    parts = [None] * dist.get_world_size()
-    dist.all_gather_object(parts, mine.tolist())
-    numbers = [number for part in parts for number in part]
-    return sum(numbers) / len(numbers)
-
-
-def another_type_on_one_rank(mine):
-    both = torch.tensor([float(mine.sum()), len(mine)], dtype=torch.float64 if dist.get_rank() else torch.float32)
-    dist.all_reduce(both)
-    return both[0] / both[1]
-
-
-def the_numbers_themselves(mine):
-    dist.all_reduce(mine)
-    return mine.mean()
-
-
-# 3.1.3: all-gather with nothing but a sum
+# 3.1.2: all-gather with nothing but a sum
 
 
 def gather_all(x, *, begin=torch.zeros, ranks=None, row=None, send=True):
@@ -180,24 +135,6 @@ ANSWERS = {
         ],
     },
     "3.1.2": {
-        "correct": mean_over_all,
-        "accepted": [by_gathering],
-        "wrong": [
-            (mean_of_means, ["with 3, 1 numbers", "the mean of the ranks' means"]),
-            (the_sum, ["returns 16", "the sum"]),
-            (lambda mine: the_sum(mine) / dist.get_world_size(), ["divided by the number of ranks"]),  # by the ranks
-            (lambda mine: the_sum(mine) / max(1, len(mine)), ["divided by one rank's count"]),  # by my own count
-            (on_rank_0, ["rank 0 has the mean and rank 1 has not"]),
-            (lambda mine: print(mean_over_all(mine)), ["rank 0 returns nothing"]),
-            (lambda mine: mine.sum() / max(1, len(mine)), ["no rank made a collective"]),  # local
-            # uses what comes back
-            (lambda mine: dist.all_reduce(mine.sum()) / len(mine), ["raised TypeError", "NoneType"]),
-            (the_numbers_themselves, ["different shapes"]),
-            (another_type_on_one_rank, ["SIGABRT"]),
-            ("mean", ["`mean_over_all` is 'mean', not a function"]),
-        ],
-    },
-    "3.1.3": {
         "correct": gather_all,
         "accepted": [imported_by_name],
         "wrong": [

@@ -100,52 +100,6 @@ def to_rank_0(ball):
     return ball
 
 
-# 3.2.2: a broadcast in a few rounds
-
-
-def tree_broadcast(x, powers_of_two_only=False):
-    rank, size, have = dist.get_rank(), dist.get_world_size(), 1
-    while have < size:
-        if rank < have and (rank + have < size or powers_of_two_only):
-            dist.send(x, rank + have)
-        elif have <= rank < 2 * have:
-            dist.recv(x, rank - have)
-        have *= 2
-
-
-def tree_by_doubling(x):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if rank:
-        recv(x, rank - 2 ** (rank.bit_length() - 1))
-    step = 2 ** rank.bit_length() if rank else 1
-    while rank + step < size:
-        send(x, rank + step)
-        step *= 2
-
-
-def one_after_the_other(x):
-    if dist.get_rank() == 0:
-        for rank in range(1, dist.get_world_size()):
-            dist.send(x, rank)
-    else:
-        dist.recv(x, 0)
-
-
-def hand_to_hand(x):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if rank > 0:
-        dist.recv(x, rank - 1)
-    if rank + 1 < size:
-        dist.send(x, rank + 1)
-
-
-def only_one_round(x, into=lambda x: x):
-    if dist.get_rank() == 0:
-        dist.send(x, 1)
-    elif dist.get_rank() == 1:
-        dist.recv(into(x), 0)
-
-
 # your turn
 
 
@@ -240,18 +194,6 @@ ANSWERS = {
             (by_all_reduce, ["you called `dist.all_reduce`"]),
             (to_rank_0, ["on 2 ranks", "rank 0 sends nothing"]),
             ("around", ["not a function"]),
-        ],
-    },
-    "3.2.2": {
-        "correct": tree_broadcast,
-        "accepted": [tree_by_doubling],
-        "wrong": [
-            (one_after_the_other, ["on 4 ranks", "3 rounds", "rank 0 sends them all"]),
-            (hand_to_hand, ["on 4 ranks", "3 rounds", "only one rank sends at a time"]),
-            (partial(tree_broadcast, powers_of_two_only=True), ["raised ValueError", "there is no rank"]),
-            (lambda x: dist.broadcast(x, src=0), ["you called `dist.broadcast`"]),
-            (only_one_round, ["on 4 ranks", "rank 2 ends with [0.0, 0.0]"]),
-            (partial(only_one_round, into=torch.clone), ["on 2 ranks", "rank 1 ends with [0.0, 0.0]"]),
         ],
     },
     "3.2.a": {

@@ -85,78 +85,6 @@ def sends_nothing(state, bucket):
     return promise
 
 
-# 4.2.3: a DDP of your own
-
-
-class MiniDDP(torch.nn.Module):
-    begins_alike = resets = writes_back = backwards = True
-    all_in_one = one_each = sums_only = False
-    starts, waits = "in the hook", "in finish"
-
-    def __init__(self, net, cap):
-        super().__init__()
-        self.net = net
-        if self.begins_alike:
-            for tensor in net.state_dict().values():
-                dist.broadcast(tensor, src=0)
-        self.buckets = [[]]
-        parameters = list(net.parameters())
-        for parameter in reversed(parameters) if self.backwards else parameters:
-            full = sum(p.nbytes for p in self.buckets[-1]) >= cap
-            if self.buckets[-1] and (self.one_each or (full and not self.all_in_one)):
-                self.buckets.append([])
-            self.buckets[-1].append(parameter)
-        for number, bucket in enumerate(self.buckets):
-            for parameter in bucket:
-                parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.ready(number))
-        self.missing = [len(bucket) for bucket in self.buckets]
-        self.sent = []
-
-    def forward(self, x):
-        return self.net(x)
-
-    def ready(self, number):
-        self.missing[number] -= 1
-        if self.missing[number] == 0 and self.starts == "in the hook":
-            self.start(number)
-
-    def start(self, number):
-        gradients = [p.grad for p in self.buckets[number]]
-        message = torch.cat([gradient.flatten() for gradient in gradients])
-        work = dist.all_reduce(message, async_op=self.waits == "in finish")
-        self.sent.append((work, message, gradients))
-
-    def finish(self):
-        if self.starts == "in finish":
-            for number in range(len(self.buckets)):
-                self.start(number)
-        for work, message, gradients in self.sent:
-            if work:
-                work.wait()
-            if not self.sums_only:
-                message /= dist.get_world_size()
-            pieces = message.split([gradient.numel() for gradient in gradients])
-            for gradient, piece in zip(gradients, pieces, strict=True):
-                if self.writes_back:
-                    gradient.copy_(piece.view_as(gradient))
-        self.sent = []
-        if self.resets:
-            self.missing = [len(bucket) for bucket in self.buckets]
-
-
-def otherwise(**change):
-    return type("MiniDDP", (MiniDDP,), change)
-
-
-class WithoutFinish(torch.nn.Module):
-    def __init__(self, net, cap):
-        super().__init__()
-        self.net = net
-
-    def forward(self, x):
-        return self.net(x)
-
-
 # your turn
 
 
@@ -235,23 +163,6 @@ ANSWERS = {
             (not_async, ["has no attribute 'get_future'"]),
             (lambda state, bucket: None, ["returned NoneType, not a Future"]),
             (sends_nothing, ["nothing was all-reduced"]),
-        ],
-    },
-    "4.2.3": {
-        "correct": MiniDDP,
-        "blank": ...,
-        "wrong": [
-            (otherwise(begins_alike=False), ["do not begin with rank 0's weights"]),
-            (otherwise(starts="never"), ["in step 1, nothing was all-reduced"]),
-            (otherwise(starts="in finish"), ["0 of 3 buckets had left"]),
-            (otherwise(waits="in the hook"), ["stands still while a bucket is on its way"]),
-            (otherwise(one_each=True), ["8 messages left, for 3 buckets"]),
-            (otherwise(all_in_one=True), ["messages of 13130 numbers left, not 4160, 4160 and 4810"]),
-            (otherwise(backwards=False), ["4 messages left, for 3 buckets"]),
-            (otherwise(sums_only=True), ["on 2 ranks", "2 times the mean"]),
-            (otherwise(writes_back=False), ["every rank still has its own gradients"]),
-            (otherwise(resets=False), ["in step 2, nothing was all-reduced"]),
-            (WithoutFinish, ["has no attribute 'finish'"]),
         ],
     },
     "4.2.a": {

@@ -2,91 +2,81 @@
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from ddplab.hardware import device
 
-# 4.6.2: one accuracy
+# 4.6.2: a sampler that goes on where it was
 
 
-def right(net, images, labels, mine):
-    return (net(images[mine]).argmax(1) == labels[mine]).float()
+class Rest(Sampler):
+    def __init__(self, n, rank, ranks):
+        self.n, self.rank, self.ranks = n, rank, ranks
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch, done=0):
+        self.epoch, self.done = epoch, done
+
+    def seed_of(self):
+        return self.epoch
+
+    def order(self):
+        return torch.randperm(self.n, generator=torch.Generator().manual_seed(self.seed_of())).tolist()
+
+    def mine(self):
+        return self.order()[self.done :][self.rank :: self.ranks]
+
+    def __iter__(self):
+        return iter(self.mine())
+
+    def __len__(self):
+        return len(self.mine())
 
 
-def my_share():
-    return slice(dist.get_rank(), None, dist.get_world_size())
+class ByHand(Rest):
+    def __iter__(self):
+        random = torch.Generator()
+        random.manual_seed(self.epoch + 1234)
+        for place, sample in enumerate(torch.randperm(self.n, generator=random)):
+            if place >= self.done and (place - self.done) % self.ranks == self.rank:
+                yield sample
+
+    def __len__(self):
+        return len(range(self.done + self.rank, self.n, self.ranks))
 
 
-def counted(here, *, total=torch.sum, meet=dist.all_reduce):
-    counts = torch.tensor([total(here), len(here)]).to(device())
-    meet(counts)
-    return (counts[0] / counts[1]).item()
+def but(**methods):
+    """The sampler, with these methods done otherwise."""
+    return type("Rest", (Rest,), methods)
 
 
-def evaluate(net, images, labels):
-    return counted(right(net, images, labels, my_share()))
+def global_order(self):
+    return torch.randperm(self.n).tolist()
 
 
-def with_a_loader(net, images, labels):
-    mine = Subset(TensorDataset(images, labels), range(dist.get_rank(), len(labels), dist.get_world_size()))
-    found = torch.zeros((), device=device())
-    for x, y in DataLoader(mine, batch_size=2):
-        found += (net(x).argmax(1) == y).sum()
-    dist.all_reduce(found)
-    return found / len(labels)
+def in_equal_blocks(self):
+    left = self.order()[self.done :]
+    each = -(-len(left) // self.ranks)
+    return left[self.rank * each : (self.rank + 1) * each]
 
 
-def local(net, images, labels):
-    return right(net, images, labels, my_share()).mean().item()
+def in_fair_blocks(self):
+    left = self.order()[self.done :]
+    return left[self.rank * len(left) // self.ranks : (self.rank + 1) * len(left) // self.ranks]
 
 
-def mean_of_means(net, images, labels):
-    accuracy = torch.tensor(local(net, images, labels)).nan_to_num().to(device())
-    dist.all_reduce(accuracy)
-    return accuracy.item() / dist.get_world_size()
+def padded(self):
+    left = self.order()[self.done :]
+    return (left + left[: -len(left) % self.ranks])[self.rank :: self.ranks]
 
 
-def mean_with_nan(net, images, labels):
-    return counted(right(net, images, labels, my_share()), total=lambda here: here.mean() * len(here))
+def dropped(self):
+    left = self.order()[self.done :]
+    return left[: len(left) // self.ranks * self.ranks][self.rank :: self.ranks]
 
 
-def only_rank_0(net, images, labels):
-    value = counted(right(net, images, labels, my_share()), meet=lambda counts: dist.reduce(counts, 0))
-    return value if dist.get_rank() == 0 else 0.0
-
-
-def everything_everywhere(net, images, labels):
-    return right(net, images, labels, slice(None)).mean().item()
-
-
-def padded(net, images, labels):
-    return counted(right(net, images, labels, list(DistributedSampler(images, shuffle=False))))
-
-
-def whole_shares_only(net, images, labels):
-    share = len(labels) // dist.get_world_size()
-    return counted(right(net, images, labels, slice(dist.get_rank() * share, (dist.get_rank() + 1) * share)))
-
-
-def in_pieces(net, images, labels):
-    """Right also where there are fewer pieces than ranks."""
-    numbers = torch.arange(len(labels)).chunk(dist.get_world_size())
-    mine = numbers[dist.get_rank()] if dist.get_rank() < len(numbers) else numbers[0][:0]
-    return counted(right(net, images, labels, mine))
-
-
-def in_too_few_pieces(net, images, labels):
-    mine = torch.arange(len(labels)).chunk(dist.get_world_size())[dist.get_rank()]
-    return counted(right(net, images, labels, mine))
-
-
-def one_by_one(net, images, labels):
-    mine = [images[i] for i in range(dist.get_rank(), len(labels) + 1, dist.get_world_size())]
-    return counted(right(net, torch.stack(mine), labels, slice(0, len(mine))))
-
-
-def rank_0_alone(net, images, labels):
-    return counted(right(net, images, labels, slice(None) if dist.get_rank() == 0 else slice(0)))
+def unwritten(self, *_):
+    raise NotImplementedError("your code here")
 
 
 # your turn
@@ -141,20 +131,24 @@ def one_after_the_other(n, is_right):
 ANSWERS = {
     "4.6.1": {"correct": (104, 5, 4, 81 / 104), "accepted": [(104, 5, 4, 0.779)]},
     "4.6.2": {
-        "correct": evaluate,
-        "accepted": [with_a_loader, in_pieces],
+        "correct": Rest,
+        "accepted": [ByHand],
+        "blank": but(__init__=unwritten, set_epoch=unwritten, __iter__=unwritten, __len__=unwritten),
+        "also blank": [but(__iter__=unwritten, __len__=unwritten)],
         "wrong": [
-            (local, ["with 10 images on 3 ranks", "its own images", "0.750, 0.667, 1.000"]),
-            (mean_of_means, ["with 10 images on 3 ranks", "the mean of the ranks' accuracies"]),
-            (mean_with_nan, ["with 2 images on 3 ranks", "nan"]),
-            (only_rank_0, ["the ranks say 0.800, 0.000, 0.000"]),
-            (everything_everywhere, ["every rank reads all the images"]),
-            (padded, ["the network reads 12: some of them twice"]),
-            (whole_shares_only, ["only 9 are read"]),
-            (rank_0_alone, ["with 10 images on 3 ranks", "the ranks read 10, 0, 0 of them"]),
-            (in_too_few_pieces, ["on rank 2, raised IndexError", "tuple index out of range"]),
-            (one_by_one, ["raised IndexError", "is out of bounds"]),
-            (lambda *given: print(evaluate(*given)), ["gives nothing, not a number"]),
+            (but(seed_of=lambda self: self.epoch + self.rank), ["in epoch 0", "served twice"]),
+            (but(seed_of=lambda self: 0), ["epoch 1 has the order of epoch 0"]),
+            (but(seed_of=lambda self: self.epoch + torch.initial_seed()), ["another after `torch.manual_seed(1)`"]),
+            (but(order=global_order), ["iterating twice gives two orders"]),
+            (but(seed_of=lambda self: self.epoch + 100 * self.ranks), ["then 3 go on", "served once more"]),
+            (but(mine=lambda self: self.order()[self.rank :: self.ranks]), ["and begin anew"]),
+            (but(mine=lambda self: self.order()[self.rank :: self.ranks][self.done :]), ["served to nobody"]),
+            (but(mine=in_equal_blocks), ["the ranks get 3, 3, 3 and 1"]),
+            (but(mine=in_fair_blocks), ["done=8", "served once more"]),
+            (but(mine=padded), ["10 samples on 4 ranks", "served twice"]),
+            (but(mine=dropped), ["10 samples on 4 ranks", "served to nobody"]),
+            (but(__len__=lambda self: self.n // self.ranks), ["`len` says"]),
+            (Rest(10, 0, 2), ["is a sampler, not the class"]),
         ],
     },
     "4.6.a": {

@@ -11,74 +11,6 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from ddplab.hardware import device
 
-# 4.7.1: a fair stream
-
-
-def place():
-    """This worker's number, and how many its rank has."""
-    info = get_worker_info()
-    return (info.id, info.num_workers) if info else (0, 1)
-
-
-def my_part(stream, rank, ranks):
-    worker, workers = place()
-    return islice(stream, rank * workers + worker, None, ranks * workers)
-
-
-def with_a_yield(stream, rank, ranks):
-    worker, workers = place()
-    for number, sample in enumerate(stream):
-        if number % (ranks * workers) == worker * ranks + rank:
-            yield sample
-
-
-def by_worker(stream, rank, ranks):
-    info = get_worker_info()
-    return islice(stream, info.id, None, info.num_workers)
-
-
-def by_worker_or_none(stream, rank, ranks):
-    return islice(stream, place()[0], None, place()[1])
-
-
-def by_rank(stream, rank, ranks):
-    return islice(stream, rank, None, ranks)
-
-
-def without_workers_none(stream, rank, ranks):
-    info = get_worker_info()
-    return islice(stream, rank * info.num_workers + info.id, None, ranks * info.num_workers)
-
-
-def added_up(stream, rank, ranks):
-    worker, workers = place()
-    return islice(stream, rank + worker, None, ranks * workers)
-
-
-def steps_too_far(stream, rank, ranks):
-    worker, workers = place()
-    return islice(stream, rank * workers + worker, None, ranks * workers + 1)
-
-
-def measured(stream, rank, ranks):
-    return islice(stream, rank * len(stream) // ranks, (rank + 1) * len(stream) // ranks)
-
-
-def of_a_list(stream, rank, ranks):
-    worker, workers = place()
-    return list(stream)[rank * workers + worker :: ranks * workers]
-
-
-def list_of_my_part(stream, rank, ranks):
-    return list(my_part(stream, rank, ranks))
-
-
-def all_on_rank_0(stream, rank, ranks):
-    return by_worker_or_none(stream, rank, ranks) if rank == 0 else []
-
-
-# 4.7.2: noise that never repeats
-
 
 def make_loader(dataset, seed, *, of=lambda seed, rank: 1000 * seed + rank, workers=2):
     generator = torch.Generator().manual_seed(of(seed, dist.get_rank()))
@@ -89,21 +21,7 @@ def plain(dataset, seed, **options):
     return DataLoader(dataset, num_workers=2, **options)
 
 
-def by_number(dataset, seed):
-    return plain(dataset, seed, worker_init_fn=lambda worker: np.random.seed(100 * dist.get_rank() + worker))
-
-
-def worker_init_same(dataset, seed):
-    return plain(dataset, seed, worker_init_fn=lambda worker: np.random.seed(seed + dist.get_rank()))
-
-
-def chance(dataset, seed):
-    generator = torch.Generator()
-    generator.seed()
-    return plain(dataset, seed, generator=generator)
-
-
-# 4.7.3: stop together
+# 4.7.1: stop together
 
 
 def everybody(more):
@@ -250,42 +168,6 @@ class ReturnsAList(ByYield):
 
 ANSWERS = {
     "4.7.1": {
-        "correct": my_part,
-        "accepted": [with_a_yield],
-        "wrong": [
-            (lambda stream, rank, ranks: stream, ["with no workers each", "both ranks serve sample 0"]),
-            (by_worker, ["raised AttributeError", "NoneType"]),
-            (by_worker_or_none, ["with no workers each", "both ranks serve sample 0"]),
-            (by_rank, ["with 2 workers each", "one rank serves sample 0 more than once"]),
-            (without_workers_none, ["raised AttributeError", "NoneType"]),
-            (added_up, ["with 2 workers each", "both ranks serve sample 1", "nobody serves 3"]),
-            (steps_too_far, ["with no workers each", "nobody serves sample 2"]),
-            (lambda stream, rank, ranks: stream[rank::ranks], ["raised TypeError", "not subscriptable"]),
-            (measured, ["raised TypeError", "has no len()"]),
-            (lambda stream, rank, ranks: None, ["nobody is served anything"]),
-            (of_a_list, ["with no workers each", "the whole stream is read before the first sample is given"]),
-            (list_of_my_part, ["the whole stream is read before the first sample is given"]),
-            (all_on_rank_0, ["the ranks get 12 and 0 of 12"]),
-        ],
-    },
-    "4.7.2": {
-        "correct": make_loader,
-        "wrong": [
-            (plain, ["rank 0 and rank 1 draw the same numbers"]),
-            (partial(make_loader, of=lambda seed, rank: seed), ["rank 0 and rank 1 draw the same numbers"]),
-            (by_number, ["epoch 1 repeats the numbers of epoch 0"]),
-            (worker_init_same, ["both workers of rank 0 draw the same"]),
-            (chance, ["a second run with the same seed draws other numbers"]),
-            (partial(make_loader, of=lambda seed, rank: rank), ["seed 1 gives the same numbers as seed 0"]),
-            (
-                partial(make_loader, of=lambda seed, rank: seed + rank),
-                ["rank 1 of the run with seed 0 draws numbers of rank 0 of the run with seed 1"],
-            ),
-            (partial(make_loader, workers=0), ["has 0 workers"]),
-            (lambda dataset, seed: None, ["raised TypeError", "NoneType"]),
-        ],
-    },
-    "4.7.3": {
         "correct": together,
         "accepted": [one_ahead],
         "wrong": [
