@@ -44,61 +44,91 @@ numbers(
 )
 
 
-@exercise("4.5.2", "Statistics of everybody")
-def everybody(statistics: Callable[..., Any]) -> None:
-    """`statistics(x)` on two and three ranks with different numbers of rows must be that of all rows together."""
-    needs_function("statistics", statistics)
+@exercise("4.5.2", "The way back through everybody")
+def everybody(normalise: Callable[..., Any]) -> None:
+    """`normalise(x)` on two and three ranks must be one device's, and so must the gradient that comes back to x."""
+    needs_function("normalise", normalise)
     for rows in ([3, 5], [5, 2, 3]):
         where = f"with {listed(rows)} rows on the ranks"
-        ranks = on_ranks(_statistics_in_rank, statistics, rows, size=len(rows), hints=HINTS)
-        for rank in ranks:
-            _judge_statistics(where, rank, rows)
+        ranks = on_ranks(_normalised_in_rank, normalise, rows, size=len(rows), hints=HINTS)
+        _judge_values(where, [rank["out"] for rank in ranks], rows)
+        _judge_gradients(where, [rank["gradient"] for rank in ranks], rows)
 
 
-def _judge_statistics(where: str, rank: dict[str, Any], rows: list[int]) -> None:
+def _judge_values(where: str, outs: list[Any], rows: list[int]) -> None:
+    whole = torch.cat(_rows(rows))
+    mean, variance = whole.mean(0), whole.var(0, correction=0)
+    own = torch.cat([_one_device(part) for part in _rows(rows)])
+    means = torch.stack([part.mean(0) for part in _rows(rows)]).mean(0)
+    for out, part in zip(outs, _rows(rows), strict=True):
+        if out.shape != part.shape:
+            raise NotYet(f"{where}, {tuple(part.shape)} go in and {tuple(out.shape)} come out", "Rows stay rows.")
+    known = {
+        "each rank's rows are normalised by themselves": (own, "Where do the other ranks' rows come in?"),
+        "the mean is that of the ranks' means": (
+            (whole - means) / (variance + EPSILON).sqrt(),
+            "A mean of means weighs ranks. Add up sums and counts.",
+        ),
+        "the variance is divided by one row less": (
+            (whole - mean) / (whole.var(0) + EPSILON).sqrt(),
+            "Divide by the number of rows.",
+        ),
+        "the variance is the mean of the squares": (
+            (whole - mean) / (whole.square().mean(0) + EPSILON).sqrt(),
+            "Take off the square of the mean.",
+        ),
+        "the root is missing": ((whole - mean) / (variance + EPSILON), "Divide by √(variance + `epsilon`)."),
+    }
+    got, right = torch.cat(outs), _one_device(whole)
+    if off(got, right) < 1e-6:
+        return
+    for what, (value, hint) in known.items():
+        if off(got, value) < 1e-6:
+            raise NotYet(f"{where}, {what}", hint)
+    raise NotYet(f"{where}, what comes out is {off(got, right):.0%} off", "Sums and counts, both over all ranks.")
+
+
+def _judge_gradients(where: str, found: list[Any], rows: list[int]) -> None:
+    """The right gradient is that of all losses. Two parts of it are what people get who have left out the rest."""
+    if any(gradient is None for gradient in found):
+        raise NotYet(f"{where}, what comes out is right, and no gradient reaches `x`", "No `detach`, no `no_grad()`.")
     parts = _rows(rows)
-    everything = torch.cat(parts)
-    mean, variance = everything.mean(0), everything.var(0, correction=0)
-    got_mean, got_variance = rank["answer"]
-    for name, got in {"mean": got_mean, "variance": got_variance}.items():
-        if got.shape != mean.shape:
-            hint = "One number for each column: sum over the rows, dimension 0."
-            raise NotYet(f"{where}, the {name} has the shape {tuple(got.shape)}, not {tuple(mean.shape)}", hint)
-    if rank["changed"]:
-        raise NotYet(f"{where}, `x` itself has changed", "`all_reduce` writes into its tensor; give it a new one.")
-    means = torch.stack([part.mean(0) for part in parts])
-    if off(got_mean, mean) > 1e-9:
-        known = {
-            "the mean of the rank's own rows": (rank["own"].mean(0), "Where do the other ranks' rows come in?"),
-            "the sum over the ranks": (mean * len(everything), "Divide by the number of rows of all ranks."),
-            "the sum of the ranks' means": (means.sum(0), "Add up sums and counts over the ranks, not means."),
-            "the mean of the ranks' means": (means.mean(0), "A mean of means weighs ranks. Add up sums and counts."),
-            "the sum, divided by the rank's own rows": (
-                mean * len(everything) / len(rank["own"]),
-                "The number of rows has to be added up over the ranks too.",
-            ),
-        }
-        for what, (value, hint) in known.items():
-            if off(got_mean, value) < 1e-9:
-                raise NotYet(f"{where}, the mean is {what}", hint)
-        raise NotYet(f"{where}, the mean is {off(got_mean, mean):.0%} off", "Sums and counts, both over all ranks.")
-    if off(got_variance, variance) > 1e-9:
-        spread = torch.stack([part.var(0, correction=0) for part in parts])
-        known = {
-            "divided by one row less": (everything.var(0), "Divide by the number of rows."),
-            "the mean of the ranks' own": (
-                spread.mean(0),
-                "The ranks' means differ too, and that is part of the spread. Use the sum of squares.",
-            ),
-            "the rank's own": (rank["own"].var(0, correction=0), "Add up the squares over the ranks as well."),
-            "the standard deviation": (variance.sqrt(), "Leave the root out."),
-            "the mean of the squares": (variance + mean.square(), "Take off the square of the mean."),
-        }
-        for what, (value, hint) in known.items():
-            if off(got_variance, value) < 1e-9:
-                raise NotYet(f"{where}, the mean is right; the variance is {what}", hint)
-        hint = "The mean of the squares, less the square of the mean."
-        raise NotYet(f"{where}, the mean is right; the variance is {off(got_variance, variance):.0%} off", hint)
+    whole = torch.cat(parts).requires_grad_()
+    weights, deviation = torch.cat(_weights(rows)), (whole.detach().var(0, correction=0) + EPSILON).sqrt()
+    (right,) = torch.autograd.grad((_one_device(whole) * weights).sum(), whole)
+    fixed = weights / deviation  # as if mean and variance did not hang on x
+    own = []
+    for rank in range(len(rows)):
+        ours = [part.clone().requires_grad_(number == rank) for number, part in enumerate(parts)]
+        loss = (_one_device(torch.cat(ours)).split(rows)[rank] * _weights(rows)[rank]).sum()
+        own.append(torch.autograd.grad(loss, ours[rank])[0])
+    got = torch.cat(found)
+    if off(got, right) < 1e-6:
+        return
+    known = {
+        "as if mean and variance did not hang on `x`": (fixed, "`dist.all_reduce` has no way back. Use `Sum.apply`."),
+        "that of the rank's own loss": (torch.cat(own), "The other ranks' losses hang on this rank's `x` too."),
+        "right where it goes straight, and the way through the sums is divided by the ranks": (
+            fixed + (right - fixed) / len(rows),
+            "DDP averages gradients of weights. This is the gradient of a sum: add up.",
+        ),
+        "right where it goes straight, and the way through the sums comes once for each rank": (
+            fixed + (right - fixed) * len(rows),
+            "Add up over the ranks once.",
+        ),
+    }
+    for what, (value, hint) in known.items():
+        if off(got, value) < 1e-6:
+            raise NotYet(f"{where}, what comes out is right; the gradient is {what}", hint)
+    hint = "The sum of all ranks' gradients: one more `all_reduce`, of a copy."
+    raise NotYet(f"{where}, what comes out is right; the gradient is {off(got, right):.0%} off", hint)
+
+
+EPSILON = 1e-5
+
+
+def _one_device(x: Any) -> Any:
+    return (x - x.mean(0)) / (x.var(0, correction=0) + EPSILON).sqrt()
 
 
 def _rows(rows: list[int]) -> list[Any]:
@@ -107,25 +137,32 @@ def _rows(rows: list[int]) -> list[Any]:
     return [torch.randn(n, 3, generator=generator, dtype=torch.float64) + 2 * rank + 1 for rank, n in enumerate(rows)]
 
 
-def _statistics_in_rank(statistics: Callable[..., Any], rows: list[int]) -> dict[str, Any]:
-    own = _rows(rows)[dist.get_rank()]
-    x = own.clone().to(device())
-    answer = statistics(x)
-    if not (isinstance(answer, tuple | list) and len(answer) == 2 and all(map(torch.is_tensor, answer))):
-        raise TypeError(f"statistics returned {type(answer).__name__}, not two tensors")
-    changed = not torch.equal(x.cpu(), own)
-    return {"answer": [part.detach().cpu().double() for part in answer], "own": own, "changed": changed}
+def _weights(rows: list[int]) -> list[Any]:
+    """What each rank's loss weighs its outputs with."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(n, 3, generator=generator, dtype=torch.float64) for n in rows]
+
+
+def _normalised_in_rank(normalise: Callable[..., Any], rows: list[int]) -> dict[str, Any]:
+    rank = dist.get_rank()
+    x = _rows(rows)[rank].to(device()).requires_grad_()
+    out = normalise(x)
+    if not isinstance(out, torch.Tensor):
+        raise TypeError(f"normalise returned {type(out).__name__}, not a tensor")
+    if out.requires_grad and out.shape == x.shape:
+        (out * _weights(rows)[rank].to(device())).sum().backward()
+    return {"out": out.detach().cpu(), "gradient": None if x.grad is None else x.grad.cpu()}
 
 
 HINTS = {
-    "not two tensors": "`return mean, variance`.",
+    "normalise returned NoneType": "`return` the normalised rows.",
+    "normalise returned": "One tensor, of the shape of `x`.",
     "SIGABRT": "The ranks have different numbers of rows: all-reduce what has the same shape on all, as sums.",
     "Expected parameter": "`dist.all_reduce` takes a tensor: `torch.tensor(…, device=device())`.",
     "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(…, device=device())`.",
     "'NoneType'": "`dist.all_reduce` returns nothing; it changes the tensor that it is given.",
     "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
 }
-
 
 # ------------------------------------------------------------------ your turn
 

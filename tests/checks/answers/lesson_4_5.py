@@ -1,83 +1,83 @@
 """Answers to the exercises of lesson 4.5: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 
-# 4.5.2: statistics of everybody
+# 4.5.2: the way back through everybody
 
 
-def statistics(x):
+def summed(back):
+    """A differentiable sum over the ranks, whose way back is `back(gradient)`."""
+
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            total = x.clone()
+            dist.all_reduce(total)
+            return total
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return back(gradient)
+
+    return Sum.apply
+
+
+def of_all(gradient):
+    gradient = gradient.clone()
+    dist.all_reduce(gradient)
+    return gradient
+
+
+def without_a_way_back(x):
+    return of_all(x.detach())
+
+
+def normalise(x, back=of_all, add=None, spread=None):
     sums = torch.stack([x.sum(0), x.square().sum(0), torch.ones_like(x).sum(0)])
-    dist.all_reduce(sums)
-    total, squares, rows = sums
-    return total / rows, squares / rows - (total / rows).square()
-
-
-def reduced(x):
-    x = torch.as_tensor(x, dtype=torch.float64).clone()
-    dist.all_reduce(x)
-    return x
+    total, squares, rows = add(sums) if add else summed(back)(sums)
+    mean = total / rows
+    variance = squares / rows - mean.square()
+    return (x - mean) / (spread(mean, variance, rows) if spread else (variance + 1e-5).sqrt())
 
 
 def in_two_rounds(x):
-    rows = reduced(len(x))
-    mean = reduced(x.sum(0)) / rows
-    return mean, reduced((x - mean).square().sum(0)) / rows
-
-
-def own_mean(x):
-    return x.mean(0)
-
-
-def own_spread(x):
-    return x.var(0, correction=0)
+    add = summed(of_all)
+    rows = add(x.new_tensor(float(len(x))))
+    mean = add(x.sum(0)) / rows
+    return (x - mean) / (add((x - mean).square().sum(0)) / rows + 1e-5).sqrt()
 
 
 def mean_of_means(x):
-    return reduced(own_mean(x)) / dist.get_world_size(), reduced(own_spread(x)) / dist.get_world_size()
+    sums = torch.stack([x.sum(0), x.square().sum(0), torch.ones_like(x).sum(0)])
+    total, squares, rows = summed(of_all)(sums)
+    right = total / rows
+    mean = summed(of_all)(x.mean(0)) / dist.get_world_size()
+    return (x - mean) / (squares / rows - right.square() + 1e-5).sqrt()
 
 
-def one_row_less(x):
-    mean, spread = statistics(x)
-    return mean, spread * reduced(len(x)) / (reduced(len(x)) - 1)
-
-
-def with_the_root(x):
-    mean, spread = statistics(x)
-    return mean, spread.sqrt()
-
-
-def only_squares(x):
-    mean, spread = statistics(x)
-    return mean, spread + mean.square()
-
-
-def one_for_all_columns(x):
-    mean, spread = statistics(x)
-    return mean.mean(), spread.mean()
-
-
-def spoils_x(x):
-    answer = statistics(x)
-    x.zero_()
-    return answer
-
-
-def uses_what_it_returns(x):
-    total = dist.all_reduce(x.sum(0))
-    return total / len(x), total
+def one_number(x):
+    return normalise(x).mean()
 
 
 def all_the_rows(x):
-    dist.all_reduce(x.clone())
-    return own_mean(x), own_spread(x)
+    dist.all_reduce(x.detach().clone())
+    return normalise(x)
+
+
+def uses_what_it_returns(x):
+    return x - dist.all_reduce(x.detach().sum(0)) / 2
 
 
 # your turn
 
 
 def in_two_rounds_normalised(x):
-    mean, spread = in_two_rounds(x)
+    rows = of_all(x.new_tensor(float(len(x))))
+    mean = of_all(x.sum(0)) / rows
+    spread = of_all((x - mean).square().sum(0)) / rows
     return (x - mean) / (spread + 1e-5) ** 0.5
 
 
@@ -137,29 +137,37 @@ def forgets_to_scale(model, optimizer, scaler, loss, limit):
 ANSWERS = {
     "4.5.1": {"correct": (18, 4, 3)},
     "4.5.2": {
-        "correct": statistics,
+        "correct": normalise,
         "accepted": [in_two_rounds],
         "wrong": [
-            (lambda x: (own_mean(x), own_spread(x)), ["the mean is the mean of the rank's own rows"]),
-            (mean_of_means, ["with 3 and 5 rows", "the mean is the mean of the ranks' means"]),
-            (lambda x: (reduced(own_mean(x)),) * 2, ["the sum of the ranks' means"]),
-            (lambda x: (reduced(x.sum(0)) / len(x),) * 2, ["divided by the rank's own rows"]),
-            (lambda x: (statistics(x)[0], own_spread(x)), ["the variance is the rank's own"]),
-            (lambda x: (statistics(x)[0], mean_of_means(x)[1]), ["the variance is the mean of the ranks' own"]),
-            (one_row_less, ["divided by one row less"]),
-            (with_the_root, ["the standard deviation"]),
-            (only_squares, ["the mean of the squares"]),
-            (one_for_all_columns, ["has the shape (), not (3,)"]),
-            (spoils_x, ["`x` itself has changed"]),
+            (lambda x: normalise(x, add=lambda sums: sums), ["each rank's rows are normalised by themselves"]),
+            (mean_of_means, ["with 3 and 5 rows", "the mean is that of the ranks' means"]),
+            (
+                partial(normalise, spread=lambda mean, variance, rows: (variance * rows / (rows - 1) + 1e-5).sqrt()),
+                ["divided by one row less"],
+            ),
+            (
+                partial(normalise, spread=lambda mean, variance, rows: (variance + mean.square() + 1e-5).sqrt()),
+                ["the mean of the squares"],
+            ),
+            (partial(normalise, spread=lambda mean, variance, rows: variance + 1e-5), ["the root is missing"]),
+            (partial(normalise, add=without_a_way_back), ["as if mean and variance did not hang on `x`"]),
+            (partial(normalise, back=lambda gradient: gradient), ["that of the rank's own loss"]),
+            (
+                partial(normalise, back=lambda gradient: of_all(gradient) / dist.get_world_size()),
+                ["is divided by the ranks"],
+            ),
+            (partial(normalise, back=lambda gradient: of_all(of_all(gradient))), ["once for each rank"]),
+            (lambda x: normalise(x).detach(), ["no gradient reaches `x`"]),
+            (one_number, ["(3, 3) go in and () come out"]),
+            (lambda x: print(normalise(x)), ["normalise returned NoneType"]),
             (all_the_rows, ["SIGABRT"]),
-            (lambda x: statistics(x)[0], ["returned Tensor, not two tensors"]),
-            (lambda x: dist.all_reduce(len(x)), ["raised TypeError"]),
             (uses_what_it_returns, ["raised TypeError", "'NoneType'"]),
         ],
     },
     "4.5.a": {
         "accepted": [in_two_rounds_normalised, gathered],
-        "wrong": [(lambda x: x + reduced(x), ["rank 0 has 7 as x"])],
+        "wrong": [(lambda x: x + of_all(x), ["rank 0 has 7 as x"])],
     },
     "4.5.b": {
         "accepted": [by_layer, by_gathering],
