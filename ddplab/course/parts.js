@@ -23,8 +23,8 @@ function text(x, y, words, attributes = {}) {
   return shape("text", { x, y, fill: INK, ...attributes }, String(words));
 }
 
-// The pattern of what waits, to be filled with: `fill: url(#id)`.
-function hatching(id) {
+// The pattern of what waits (LEGEND.md), to be filled with: `fill: url(#id)`.
+function waitingPattern(id) {
   const pattern = shape("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse" });
   const line = shape("path", { d: "M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2" });
   line.style.cssText = `stroke: ${INK}; stroke-width: 1`;

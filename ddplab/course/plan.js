@@ -35,7 +35,7 @@ function render({ model, el }) {
     const whole = forward + backward + waiting + exposed, scale = (WIDE - NAMES - 10) / whole;
     const svg = shape("svg", { width: WIDE, height: 2 * HIGH + 30, role: "img" });
     svg.setAttribute("aria-label", status.textContent);
-    svg.append(hatching(hatch), text(2, 19, "computes"), text(2, HIGH + 21, "messages"));
+    svg.append(waitingPattern(hatch), text(2, 19, "computes"), text(2, HIGH + 21, "messages"));
     const ends = [0, forward, forward + backward, forward + backward + waiting, whole];
     put("forward", ends[0], ends[1], 4, looks.forward);
     put("backward", ends[1], ends[2], 4, looks.backward);

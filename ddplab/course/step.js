@@ -71,7 +71,7 @@ function render({ model, el }) {
     const lane = Math.min(90, (TALLEST - AXIS - TOP) / chosen.ranks);
     const height = lane * chosen.ranks + AXIS + TOP, scale = (WIDE - NAMES - 10) / it.end;
     const svg = shape("svg", { width: WIDE, height, role: "img", style: "touch-action: none" });
-    svg.append(hatching(hatch));
+    svg.append(waitingPattern(hatch));
     const words = [...Array(chosen.ranks).keys()].map((rank) => said(it, chosen, rank, now));
     svg.setAttribute("aria-label", words.map((line, rank) => `rank ${rank}: ${line}`).join("; "));
     words.forEach((line, rank) => drawLane(rank, TOP + rank * lane, line));
