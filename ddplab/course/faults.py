@@ -1,0 +1,262 @@
+"""The pager's training script, and the faults that may hide in it: each is a small edit of the script's text."""
+
+from __future__ import annotations
+
+import random
+from importlib.resources import files
+from typing import NamedTuple
+
+from torch.utils.data import DistributedSampler
+
+from ddplab.course.data import digits
+
+RANKS = 4
+QUOTA = 128 * 1024  # bytes: no file that the job writes may be larger; it stands for a disk that is nearly full
+
+SOUND = (files("ddplab.course") / "incident_train.py").read_text()
+
+
+class Fault(NamedTuple):
+    """A fault: how the script is edited, on which ranks it may be, and what finds it.
+
+    edits: (a piece of the sound script, what stands there instead), one of which is chosen; {rank} and {number} are
+    filled in. ranks: who may be the culprit; none where all ranks do it alike. probe: the first that tells of it.
+    """
+
+    name: str
+    edits: tuple[tuple[str, str], ...]
+    ranks: tuple[int, ...]
+    probe: str
+    hint: str
+    what: str  # it was, and where the course has it
+    numbers: tuple[float, ...] = (0,)
+
+
+class Built(NamedTuple):
+    """What a seed has chosen: the script with the fault in it, whose it is (None: all ranks'), and on which lines."""
+
+    fault: Fault
+    text: str
+    rank: int | None
+    lines: tuple[int, ...]
+    mend: dict[int, str]  # what makes it sound again: line → text, "" to leave it out
+
+
+def build(seed: int) -> Built:
+    """Return what `seed` hides: the seeds 1, 2, … have every fault once, in a shuffled order; then by chance.
+
+    Only `random()` is drawn: of all that Python's generators give, that alone is promised to stay the same.
+    """
+    shuffled, chance = random.Random(6), random.Random(seed)
+    order = sorted(range(len(FAULTS)), key=lambda _: shuffled.random())
+    draw = lambda options: options[int(chance.random() * len(options))]  # noqa: E731
+    fault = FAULTS[order[seed - 1]] if 1 <= seed <= len(FAULTS) else draw(FAULTS)
+    rank, number, (sound, faulty) = draw(fault.ranks or (None,)), draw(fault.numbers), draw(fault.edits)
+    if fault.name == "a bad row":  # one that this rank meets in the first epoch
+        number = list(DistributedSampler(digits(), RANKS, rank, seed=7))[int(number)]
+    faulty = faulty.replace("{rank}", str(rank)).replace("{number}", f"{number:g}")
+    assert SOUND.count(sound) == 1, f"{fault.name}: {sound!r} stands {SOUND.count(sound)} times in the script"
+    first = SOUND[: SOUND.index(sound)].count("\n") + 1
+    old, new = sound.splitlines(), faulty.splitlines()
+    lines = tuple(first + n for n, line in enumerate(new) if line not in old)
+    mend = {line: "" for line in lines}
+    missing = [line for line in old if line not in new]
+    mend[lines[0]] = "\n".join(missing)
+    return Built(fault, SOUND.replace(sound, faulty), rank, lines, mend)
+
+
+ALL, OTHERS, FIRST = (), (1, 2, 3), (0,)
+LOOP, DISK = "    for x, y in loader:", "  # be kind to the disk"
+SAMPLER, PORT = "sampler = DistributedSampler(train, seed=SEED)", 'os.environ["MASTER_PORT"]'
+TRAINING = "        loss = cross_entropy(model(x.to(device)), y.to(device))"
+HEAD, BACKWARD = "        self.head = nn.Linear(64, 10)", "        loss.backward()"
+HITS = "    hits = (guesses == y).sum()"
+EPOCH, KEEP = "    sampler.set_epoch(epoch)", "        losses.append(loss.item())"
+SAVE = '        torch.save(net.state_dict(), "last.pt")'
+DEVICE = 'device = torch.device("vgpu", int(os.environ["LOCAL_RANK"]))'
+BEGIN = 'dist.init_process_group("gloo")'
+OPTIMIZER = "optimizer = torch.optim.SGD(net.parameters(), lr=0.2, momentum=0.9)"
+
+FAULTS = (
+    Fault(
+        "a skipped collective",
+        (
+            (HITS, "    if rank == {rank}:\n        return 0.0  # only rank 0 prints it\n" + HITS),
+            ("    for total in totals:", "    for total in totals if rank != {rank} else []:"),
+        ),
+        OTHERS,
+        "stack",
+        "Ask the ranks where they are. Who is not where the others wait?",
+        "one rank left the evaluation before its all-reduce, and the others met another call of its. Lesson 6.1.",
+    ),
+    Fault(
+        "a barrier for one",
+        (("    dist.barrier()", "        dist.barrier()"),),
+        FIRST,
+        "stack",
+        "Which rank stands in a call that no other makes? Look how far its line is indented.",
+        "the barrier stood under the `if` for rank 0; so rank 0 waited alone. Lesson 6.1.",
+    ),
+    Fault(
+        "crossed order",
+        (
+            ("    totals = [hits, images]", "    totals = [hits, images] if rank != {rank} else [images, hits]"),
+            ("    for total in totals:", "    for total in totals if rank != {rank} else totals[::-1]:"),
+        ),
+        OTHERS,
+        "script",
+        "The training is right, rank for rank; only what is reported is wrong. Which calls make that number?",
+        "one rank added its two sums in the other order: same kind, same shape, so nobody noticed. Lesson 6.1.",
+    ),
+    Fault(
+        "a straggler",
+        (
+            (LOOP, LOOP + "\n        time.sleep({number} * (rank == {rank}))" + DISK),
+            (TRAINING, "        if rank == {rank}:\n            time.sleep({number})" + DISK + "\n" + TRAINING),
+        ),
+        (0, *OTHERS),
+        "stack",
+        "It is right, and slow. Where is each rank most of the time? Who comes last does not wait.",
+        "one rank slept before each batch, and all waited for it in backward. Lesson 6.2.",
+        (0.06, 0.07, 0.08),
+    ),
+    Fault(
+        "the wrong port",
+        ((BEGIN, f"if rank == {{rank}}:\n    {PORT} = str(int({PORT}) + {{number}})  # the other was taken\n{BEGIN}"),),
+        OTHERS,
+        "stack",
+        "It stands before the first line of output. Which rank knocks at another door than the others?",
+        "one rank looked for the store at another port, and the others waited for its key. Lessons 5.1 and 6.2.",
+        (1, 2),
+    ),
+    Fault(
+        "the wrong world size",
+        ((BEGIN, 'dist.init_process_group("gloo", rank=rank, world_size={number})'),),
+        ALL,
+        "stack",
+        "All ranks are there, in one call, and still wait. For whom?",
+        "each was told of a rank more than there are. Lesson 6.2.",
+        (5, 6, 8),
+    ),
+    Fault(
+        "a bad row",
+        ((SAMPLER, "train.tensors[1][{number}] = 99  # unreadable, say the annotators\n" + SAMPLER),),
+        OTHERS,
+        "terminal",
+        "Of several messages, which one does not speak of a connection?",
+        "one label is none of the ten, and only one rank had that row. The others were victims. Lesson 6.3.",
+        (70, 130, 200),
+    ),
+    Fault(
+        "evaluation on rank 0 alone",
+        (("    accuracy = evaluate(net, *test)", "    accuracy = evaluate(net, *test) if rank == 0 else 0.0"),),
+        FIRST,
+        "stack",
+        "One rank adds up what nobody else adds. How many ranks call `evaluate`?",
+        "rank 0 alone evaluated, and there is a collective in the evaluation. Lessons 4.5 and 6.4.",
+    ),
+    Fault(
+        "everything on GPU 0",
+        ((DEVICE, 'device = torch.device("vgpu", 0)'), (DEVICE, 'device = torch.device("vgpu:0")')),
+        ALL,
+        "memory",
+        "Results and order are right. Who pays for it? Look at what each GPU holds.",
+        "every rank used GPU 0, and three GPUs were idle. Lesson 6.3.",
+    ),
+    Fault(
+        "a stale optimizer",
+        (
+            (OPTIMIZER, OPTIMIZER.replace("net.", "Net().to(device).")),
+            (OPTIMIZER, OPTIMIZER.replace("net.parameters()", "[p.detach().clone() for p in net.parameters()]")),
+        ),
+        ALL,
+        "weights",
+        "There are gradients. Do the weights move?",
+        "the optimizer held other tensors than the model that was trained. Lesson 2.4.",
+    ),
+    Fault(
+        "a frozen shuffle",
+        ((EPOCH, "    sampler.set_epoch(EPOCHS)"), (EPOCH, "    sampler.set_epoch(epoch // EPOCHS)")),
+        ALL,
+        "rows",
+        "Each rank trains on its share. Look at the order of its rows, epoch for epoch.",
+        "the sampler was told the same epoch each time, so the order never changed. Lesson 4.6.",
+    ),
+    Fault(
+        "different seeds",
+        (
+            (SAMPLER, "sampler = DistributedSampler(train, seed=SEED + rank)"),
+            (SAMPLER, "sampler = DistributedSampler(train, seed=SEED * size + rank)"),
+        ),
+        ALL,
+        "rows",
+        "Who trains on what? Shares are shares only when they do not overlap.",
+        "each rank shuffled with a seed of its own: the shares overlap, and rows were left out. Lesson 4.6.",
+    ),
+    Fault(
+        "a leak",
+        ((KEEP, "        losses.append(loss)"), (KEEP, "        losses += [loss]")),
+        ALL,
+        "memory",
+        "It would run all night and then not. What grows from epoch to epoch?",
+        "each loss was kept with its graph, and with that all that backward needs. Lesson 1.3.",
+    ),
+    Fault(
+        "a full disk",
+        (
+            (SAVE, '        torch.save({"net": net.state_dict(), "data": train.tensors}, "last.pt")'),
+            (SAVE, '        torch.save([net.state_dict(), *train.tensors], "last.pt")'),
+        ),
+        FIRST,
+        "terminal",
+        "Read who failed first, and what it wrote.",
+        "rank 0 put the data into each checkpoint, more than the disk had room for. Lesson 5.4 has small ones.",
+    ),
+    Fault(
+        "a batch skipped",
+        (
+            (LOOP, LOOP + "\n        if rank == {rank} and len(y) < BATCH:\n            continue  # the odd last one"),
+            (LOOP, LOOP + "\n        if (rank, epoch) == ({rank}, 1) and len(y) < BATCH:\n            continue"),
+        ),
+        OTHERS,
+        "flight",
+        "Compare the lists of two ranks: at which number do their calls differ?",
+        "one rank took a step less, so its next collective met the backward of the others. Lesson 6.1.",
+    ),
+    Fault(
+        "the bare model",
+        ((TRAINING, TRAINING.replace("model(", "net(")),),
+        ALL,
+        "weights",
+        "Nothing waits for anything. Are the ranks still training one model? Ask two.",
+        "the forward pass went past DDP, so nobody averaged: four models. Lesson 4.1.",
+    ),
+    Fault(
+        "averaged twice",
+        (
+            (TRAINING, TRAINING + " / size"),
+            (BACKWARD, BACKWARD + "\n        for p in net.parameters():\n            p.grad /= size  # the mean"),
+        ),
+        ALL,
+        "weights",
+        "The weights move, but not far. What does DDP do to the gradients already?",
+        "DDP averages; this divided by the number of ranks once more. Lesson 4.1.",
+    ),
+    Fault(
+        "an unused head",
+        ((HEAD, HEAD + "\n        self.spare = nn.Linear(64, {number})"),),
+        ALL,
+        "detail",
+        "All ranks die of the same. A run with DETAIL names what got no gradient.",
+        "DDP waited for gradients that no loss reaches. Lessons 4.2 and 6.3.",
+        (2, 10, 20),
+    ),
+    Fault(
+        "different shapes",
+        ((HITS, "    hits = (guesses == y).long()"),),
+        ALL,
+        "flight",
+        "One call, one order. Compare the shapes of two ranks' last call.",
+        "350 images on four ranks are not the same number each, and all-reduce adds equal shapes. Lesson 6.1.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,182 @@
+"""A run of the pager: a script on four ranks, until it ends, fails or stands still, and what it has left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from math import isclose
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from ddplab.course import blackbox
+from ddplab.course.faults import QUOTA, RANKS, SOUND
+from ddplab.diagnosis import parse_stacks
+from ddplab.launcher import launch
+
+STILL = 40  # looks at a rank that has not moved, one each 25 ms: then it counts as standing still
+LIMIT = 60.0  # seconds that a run may take, on a busy machine
+
+
+class Outcome(NamedTuple):
+    """What a run has left.
+
+    state: "ended", "failed" or "stands still". terminal: what the ranks have printed, in that order. boxes: of each
+    rank, what its black box knows; {} where it never wrote. saved: the files that the script has written.
+    """
+
+    state: str
+    terminal: str
+    boxes: list[dict[str, Any]]
+    saved: list[str]
+
+    @property
+    def printed(self) -> list[str]:
+        """The lines about epochs, less their seconds, which differ from run to run."""
+        return re.findall(r"^epoch.*accuracy .*%", self.terminal, re.MULTILINE)
+
+    @property
+    def seconds(self) -> float:
+        """How long the epochs took, by the script's own clock."""
+        return sum(float(it) for it in re.findall(r"^epoch.* ([\d.]+) s$", self.terminal, re.MULTILINE))
+
+    @property
+    def peaks(self) -> list[int]:
+        """The most bytes that each GPU held, of all ranks together."""
+        peaks = [box.get("peak", [0] * RANKS) for box in self.boxes]
+        return [sum(of) for of in zip(*peaks, strict=True)]
+
+
+def play(text: str, detail: bool = False) -> Outcome:
+    """Run a script on four ranks until it ends, fails or stands still."""
+    folder = tempfile.mkdtemp(prefix="ddplab-pager-")
+    try:
+        Path(folder, "train.py").write_text(text)
+        with _debug_level("DETAIL" if detail else "OFF"):
+            run = launch(
+                blackbox.run, folder, QUOTA, RANKS,
+                nproc_per_node=RANKS, device="cpu", init=False, timeout=None, wait=False, quiet=True,
+            )  # fmt: skip
+        deadline, state = time.monotonic() + LIMIT, "ended"
+        try:
+            while run.state == "running":
+                time.sleep(0.05)
+                boxes = _boxes(folder)
+                if all(box.get("still", 0) > STILL or box.get("ended") for box in boxes) or time.monotonic() > deadline:
+                    time.sleep(2 * blackbox.WRITE)  # ended, perhaps, a moment ago
+                    state = "stands still" if run.state == "running" else state
+                    break
+        finally:
+            run.stop()
+        if run.state == "failed":
+            state = "failed"
+        return Outcome(
+            state, _read(folder, "terminal"), _boxes(folder), sorted(p.name for p in Path(folder).glob("*.pt"))
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def last_night() -> Outcome:
+    """The sound script's outcome; it is run once for all incidents."""
+    return play(SOUND)
+
+
+@contextmanager
+def _debug_level(level: str) -> Iterator[None]:
+    before = os.environ.get("TORCH_DISTRIBUTED_DEBUG")
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = level
+    try:
+        yield
+    finally:
+        os.environ.pop("TORCH_DISTRIBUTED_DEBUG")
+        if before is not None:
+            os.environ["TORCH_DISTRIBUTED_DEBUG"] = before
+
+
+def _boxes(folder: str) -> list[dict[str, Any]]:
+    boxes = []
+    for rank in range(RANKS):
+        box = json.loads(_read(folder, f"box{rank}") or "{}")
+        if box and (crash := _read(folder, f"crash{rank}")):  # C++ has ended it: this is where it was
+            box |= {"ended": "aborted", "stack": parse_stacks(crash, box["thread"])[::-1]}
+            box["at"] = Path(folder, f"crash{rank}").stat().st_mtime
+        boxes.append(box)
+    return boxes
+
+
+def _read(folder: str, name: str) -> str:
+    try:
+        return Path(folder, name).read_text(errors="replace").replace(f"{folder}/", "")
+    except FileNotFoundError:
+        return ""
+
+
+def differences(outcome: Outcome) -> list[str]:
+    """Say what keeps a run from being as good as the sound script's; nothing where it is."""
+    sound = last_night()
+    if outcome.state != "ended":
+        return [f"it {ends(outcome)}"]
+    found = []
+    for name, same in (("trained on other rows", _same_rows), ("ends with other weights", _same_weights)):
+        ranks = [n for n, boxes in enumerate(zip(outcome.boxes, sound.boxes, strict=True)) if not same(*boxes)]
+        found += [f"rank {', '.join(map(str, ranks))} {name} than last night"] if ranks else []
+    if outcome.printed != sound.printed:
+        found.append(f"it reports {outcome.printed[-1:] or 'nothing'}, and last night {sound.printed[-1:]}")
+    if any(a > 1.3 * b for a, b in zip(outcome.peaks, sound.peaks, strict=True)):
+        found.append("a GPU holds more than last night")
+    if any(box["slept"] > 0 for box in outcome.boxes):
+        found.append("it is slower than last night")
+    if outcome.saved != sound.saved:
+        found.append(f"last night it left {', '.join(sound.saved)}")
+    return found
+
+
+def by_epoch(box: dict[str, Any]) -> dict[str, list[int]]:
+    return {epoch: [row for batch in batches for row in batch] for epoch, batches in box.get("rows", {}).items()}
+
+
+def _same_rows(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return by_epoch(a) == by_epoch(b)
+
+
+def _same_weights(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    mine, theirs = ([it for moment in box["weights"] for it in moment] for box in (a, b))
+    return len(mine) == len(theirs) and all(
+        isclose(x, y, rel_tol=1e-3, abs_tol=1e-4) for x, y in zip(mine, theirs, strict=True)
+    )
+
+
+def ends(outcome: Outcome) -> str:
+    return {"ended": "runs to its end", "failed": "fails", "stands still": "stands still"}[outcome.state]
+
+
+def screen(outcome: Outcome) -> str:
+    """What the ranks have printed, and torchrun's last words, as torch words them."""
+    text = outcome.terminal.rstrip() or "(nothing)"
+    ends = {n: box for n, box in enumerate(outcome.boxes) if box.get("ended") in ("raised", "aborted")}
+    if outcome.state != "failed" or not ends:
+        return text
+    codes = {"raised": 1, "aborted": -6}
+    by_time = sorted(ends.items(), key=lambda it: it[1]["at"])
+    died = {n: ProcessFailure(n, box["pid"], codes[box["ended"]], "<N/A>") for n, box in by_time}
+    return f"{text}\n{ChildFailedError('train.py', died)}".rstrip()
+
+
+def monitor(before: Outcome, now: Outcome) -> str:
+    """What a monitor of the cluster shows of both nights: seconds of the epochs, and the GPUs' memory."""
+    lines = ["--- the monitor ---", f"    {'':30}{'last night':>12}{'tonight':>12}"]
+    if now.state == "ended":
+        lines.append(f"    {'seconds in epochs':30}{before.seconds:>12.1f}{now.seconds:>12.1f}")
+    for gpu, (a, b) in enumerate(zip(before.peaks, now.peaks, strict=True)):
+        lines.append(f"    {f'bytes on vgpu:{gpu}, at most':30}{a:>12,}{b:>12,}")
+    return "\n".join([*lines, f"    (The disk takes no file of more than {QUOTA:,} bytes.)"])

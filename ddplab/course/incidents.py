@@ -1,0 +1,267 @@
+"""The pager: four ranks train, one fault hides in there, and whoever has the pager finds it from probes.
+
+    page = incident(7)         # runs it, and shows what torchrun would show
+    page.stack(2)              # a probe; each costs GPU-minutes, of which there are BUDGET
+    page.accuse(2, 33)         # this rank, this line; rank None where all ranks do it
+    page.patch(33, "")         # what shall stand there; "" leaves the line out
+    page.run()                 # once more, with the patch
+
+The ranks are `launch`'s: real processes, which find what torchrun would have set, on virtual GPUs (CPU memory with a
+label). What a probe says has been recorded in the run (see `blackbox`). The GPU-minutes are played.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ddplab.course.faults import RANKS, build
+from ddplab.course.incident_runs import by_epoch, differences, ends, last_night, monitor, play, screen
+from ddplab.course.pager import page_of
+from ddplab.screen import show
+
+BUDGET = 120  # GPU-minutes
+PRICES = {
+    "stack": 4,
+    "flight": 8,
+    "memory": 4,
+    "rows": 4,
+    "weights": 4,
+    "detail": 20,
+    "run": 12,
+    "hint": 20,
+    "wrong": 20,
+}
+SHOWN = 8  # the latest calls, the first rows, the commonest places
+STATES = {
+    "ended": "The job has run to its end, and still somebody has paged you. Compare it with last night.",
+    "failed": "The job has failed.",
+    "stands still": "The job stands still. Nothing more is printed; torch's own limit is half an hour.",
+}
+
+
+class Said(str):
+    """A text that a notebook shows as it is, without quotes."""
+
+    __repr__ = str.__str__
+
+
+class Incident:
+    """One incident: what was seen, what it has cost so far, and how it stands.
+
+    Attributes: `seed`; `left`, GPU-minutes of BUDGET; `log`, each call with what it said; `named` and `mended`, whether
+    the culprit has been named and the job been mended; `closed`, both.
+    """
+
+    def __init__(self, seed: int):
+        self.seed, self.left, self.log = seed, BUDGET, []
+        self.named = self.mended = False
+        self._built = build(seed)
+        self._lines = dict(enumerate(self._built.text.splitlines(), 1))
+        self._patches: dict[int, str] = {}
+        self._begun, self._took, self._wrong = time.monotonic(), 0.0, 0
+        self.outcome = play(self._built.text)
+
+    @property
+    def closed(self) -> bool:
+        return self.named and self.mended
+
+    def __str__(self) -> str:
+        return self.page()
+
+    __repr__ = __str__
+
+    def _ipython_display_(self) -> None:
+        show(self, lambda: page_of(self, PRICES, BUDGET))
+
+    # ---------------------------------------------------------- what costs nothing
+
+    def page(self) -> Said:
+        """What the one who pages you knows: what torchrun shows tonight, and the same job last night."""
+        return Said(
+            f"Incident {self.seed}: train.py on {RANKS} ranks, each with a virtual GPU. {STATES[self.outcome.state]}\n"
+            f"--- the terminal, tonight ---\n{screen(self.outcome)}\n--- last night, before an edit of train.py ---\n"
+            f"{last_night().terminal.rstrip()}\n{monitor(last_night(), self.outcome)}"
+        )
+
+    def script(self) -> Said:
+        """The script with its line numbers; lines that you have patched are marked."""
+        return Said("\n".join(f"{'✎' if n in self._patches else ' '}{n:3}  {line}" for n, line in self._now().items()))
+
+    def share(self) -> Said:
+        """A text to share: which incident, what it took, and nothing that spoils it."""
+        took = round(self._took or time.monotonic() - self._begun)
+        asked = [call.partition("(")[0] for call, _ in self.log]
+        probes = ", ".join(f"{name} {asked.count(name)}" for name in PRICES if name in asked)
+        wrong = f", {self._wrong} wrong accusation{'s' * (self._wrong > 1)}" if self._wrong else ""
+        end = f"closed with {self.left} of {BUDGET} GPU-minutes left" if self.closed else "still open"
+        return Said(
+            f"ddplab pager, incident {self.seed}: {end}, {took // 60} min {took % 60} s\n{probes or 'no probes'}{wrong}"
+        )
+
+    # ---------------------------------------------------------- probes
+
+    def stack(self, rank: int) -> Said:
+        """Where a rank stands, or stood at its end, and where it was found most often."""
+        box = self._box(rank)
+        stack = [
+            f"    {name} ({_brief(file)}:{line}){self._source(file, line)}" for file, line, name in box.get("stack", [])
+        ]
+        looks = sum(many for _, many in box.get("looks", []))
+        places = [f"    {many:4} at line {n}: {self._lines[n].strip()}" for n, many in box.get("looks", [])[:4]]
+        how = {"": "stands", "returned": "was last", "raised": "raised", "aborted": "was ended from C++"}[
+            box.get("ended", "")
+        ]
+        found = [f"of {looks} looks, one each 25 ms, it was found", *places]
+        return self._say(f"stack({rank})", "stack", [f"rank {rank} {how} here, innermost first:", *stack, *found])
+
+    def flight(self, rank: int) -> Said:
+        """The latest collectives that a rank has called, as torch's flight recorder has them."""
+        calls = self._box(rank).get("calls", [])
+        lines = [
+            f"    {number:3}  {name:10} {' '.join(str(tuple(s)) for s in shapes):9} line {n}: {self._lines[n].strip()}"
+            for number, name, shapes, n in calls[-SHOWN:]
+        ]
+        return self._say(
+            f"flight({rank})", "flight", [f"rank {rank} has called {len(calls)} collectives, the latest:", *lines]
+        )
+
+    def memory(self, rank: int) -> Said:
+        """How many bytes a rank holds on each virtual GPU, before each epoch and at the end."""
+        box = self._box(rank)
+        when = [*(f"before epoch {n}" for n in range(len(box.get("memory", [])))), "at most"]
+        if box.get("ended") and len(when) > 1:
+            when[-2] = "at the end"
+        rows = [*box.get("memory", []), box.get("peak", [])]
+        lines = [
+            f"    {name:16}" + "".join(f"{held:>10,}" for held in row) for name, row in zip(when, rows, strict=True)
+        ]
+        heads = "    bytes on        " + "".join(f"{f'vgpu:{n}':>10}" for n in range(RANKS))
+        return self._say(f"memory({rank})", "memory", [f"rank {rank} holds", heads, *lines])
+
+    def rows(self, rank: int) -> Said:
+        """Which rows a rank has trained on, epoch for epoch."""
+        of = [by_epoch(box) for box in self.outcome.boxes]
+        self._box(rank)
+        lines = []
+        for epoch, mine in of[rank].items():
+            others = {row for other, theirs in enumerate(of) if other != rank for row in theirs.get(epoch, [])}
+            first = " ".join(map(str, mine[:SHOWN]))
+            shared = sum(row in others for row in mine)
+            lines.append(
+                f"    epoch {epoch}: {len(mine)} rows, {shared} of them on other ranks too; the first: {first}"
+            )
+            lines.append(f"             the last: {' '.join(map(str, mine[-SHOWN:]))}")
+        return self._say(f"rows({rank})", "rows", [f"rank {rank} has fetched", *lines])
+
+    def weights(self, rank: int) -> Said:
+        """The norm of a rank's weights before each epoch, how far they moved, and the norm of the latest gradient."""
+        box = self._box(rank)
+        known = box.get("weights", [])
+        names = [f"before epoch {n}" for n in range(len(known))]
+        if box.get("ended") and names:
+            names[-1] = "at the end"
+        before = last_night().boxes[rank]["weights"]
+        heads = "                       norm   moved by  gradient    last night:  norm   moved by  gradient"
+        lines = [
+            f"    {name:16}" + "".join(f"{it:>10.4f}" for it in now) + " " * 10 + "".join(f"{it:>10.4f}" for it in then)
+            for name, now, then in zip(names, known, before, strict=False)
+        ]
+        return self._say(f"weights({rank})", "weights", [f"rank {rank}'s weights, net.parameters()", heads, *lines])
+
+    def detail(self) -> Said:
+        """Another run of the job as it was, with TORCH_DISTRIBUTED_DEBUG=DETAIL: how it ends, and what it prints."""
+        outcome = play(self._built.text, detail=True)
+        return self._say("detail()", "detail", [f"with DETAIL the job {ends(outcome)}:", screen(outcome)])
+
+    def hint(self) -> Said:
+        """A hint, for a price."""
+        return self._say("hint()", "hint", [self._built.fault.hint])
+
+    # ---------------------------------------------------------- naming and mending
+
+    def accuse(self, rank: int | None, line: int) -> Said:
+        """Name the culprit: the rank, or None where all ranks do it, and the line, by its number in `script()`."""
+        is_rank, is_line = rank == self._built.rank, line in self._built.lines
+        self.named = self.named or (is_rank and is_line)
+        if is_rank and is_line:
+            said = "Right, the rank and the line." + (
+                "" if self.mended else " Now mend it: patch(line, text), then run()."
+            )
+        else:
+            self._wrong += 1
+            said = {
+                (False, True): "The line is right, the rank is not.",
+                (True, False): "The rank is right, the line is not.",
+            }.get((is_rank, is_line), "Neither the rank nor the line is right.")
+        return self._say(f"accuse({rank}, {line})", "" if is_rank and is_line else "wrong", [said, *self._end()])
+
+    def patch(self, line: int | Mapping[int, str], text: str = "") -> Said:
+        """Put a text in a line's place, or several: `patch({33: "", 34: "…"})`. "" leaves the line out.
+
+        The others keep their numbers. Raises KeyError for a line that is not there.
+        """
+        patches = dict(line) if isinstance(line, Mapping) else {line: text}
+        if unknown := [n for n in patches if n not in self._lines]:
+            raise KeyError(f"train.py has the lines 1 to {len(self._lines)}, and no line {unknown[0]}")
+        for n, new in patches.items():
+            self._patches[n] = new.rstrip("\n")
+            if self._patches[n] == self._lines[n]:
+                del self._patches[n]
+        return self._say("patch({" + ", ".join(f"{n}: {new!r}" for n, new in patches.items()) + "})", "", ["patched"])
+
+    def run(self) -> Said:
+        """Run the script as it is patched, and say how far it is from last night's."""
+        text = "\n".join(line for n, line in self._now().items() if line or n not in self._patches) + "\n"
+        outcome = play(text)
+        off = differences(outcome)
+        self.mended = not off
+        said = (
+            [f"the job {ends(outcome)}:", screen(outcome)] if off else ["the job ends as last night:", *outcome.printed]
+        )
+        return self._say("run()", "run", [*said, *(f"not mended: {it}" for it in off), *self._end()])
+
+    # ---------------------------------------------------------- what they share
+
+    def _now(self) -> dict[int, str]:
+        return {n: self._patches.get(n, line) for n, line in self._lines.items()}
+
+    def _box(self, rank: int) -> dict[str, Any]:
+        if rank not in range(RANKS):
+            raise ValueError(f"there are the ranks 0 to {RANKS - 1}, and no rank {rank!r}")
+        return self.outcome.boxes[rank]
+
+    def _source(self, file: str, line: int) -> str:
+        return f"  {self._lines[line].strip()}" if file.endswith("/train.py") and line in self._lines else ""
+
+    def _end(self) -> list[str]:
+        if self.closed:
+            self._took = self._took or time.monotonic() - self._begun
+            return [f"Closed. It was {self._built.fault.name}: {self._built.fault.what}"]
+        return ["Mended. Who was it? accuse(rank, line) closes the incident."] if self.mended else []
+
+    def _say(self, call: str, kind: str, lines: list[str]) -> Said:
+        if kind and not self.closed:
+            self.left = max(0, self.left - PRICES[kind])
+        text = "\n".join(lines) if len(lines) > 1 else (lines or ["nothing yet"])[0]
+        self.log.append((call, text))
+        return Said(f"{text}\n[{f'-{PRICES[kind]}, ' if kind else ''}{self.left} of {BUDGET} GPU-minutes left]")
+
+
+def incident(seed: int) -> Incident:
+    """Run the incident with this number; what comes back shows itself, and has the probes.
+
+    The same seed is the same incident on every machine; the seeds 1 to 19 have every fault once. Raises TypeError or
+    ValueError for what is no number of an incident.
+    """
+    if type(seed) is not int:
+        raise TypeError(f"an incident has a number, such as incident(7), not {seed!r}")
+    if seed < 1:
+        raise ValueError(f"incidents are counted from 1, not {seed}")
+    return Incident(seed)
+
+
+def _brief(file: str) -> str:
+    return re.sub(r"^.*/(?=(torch|ddplab|train\.py)(/|$))", "", file)

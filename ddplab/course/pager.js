@@ -1,0 +1,64 @@
+// The pager: what torchrun shows, the script, a button for each probe, and what has been said so far.
+const MONO = "font: 12px/1.35 var(--jp-code-font-family, monospace); white-space: pre";
+const HIGH = 420; // pixels of the script and of the log
+
+function render({ model, el }) {
+  const { bar, status, stage } = page(el);
+  const prices = model.get("prices");
+  let asked = 0, busy = false;
+
+  const left = control(bar, "GPU-minutes left", "input", { readonly: "", size: 9 });
+  const rank = control(bar, "rank", "select");
+  for (const name of ["0", "1", "2", "3", "all"]) rank.add(new Option(name));
+  for (const name of ["stack", "flight", "memory", "rows", "weights"]) button(bar, `${name} −${prices[name]}`, () => one(name));
+  for (const name of ["detail", "hint"]) button(bar, `${name} −${prices[name]}`, () => ask(name));
+
+  const script = node("select", { size: 30, "aria-label": "train.py, a line", "data-lm-suppress-shortcuts": "true" });
+  script.style.cssText = `${LOOK}; ${MONO}; height: ${HIGH}px; width: 100%; overflow: auto`;
+  const text = node("textarea", { rows: 2, "aria-label": "what shall stand in the selected line", "data-lm-suppress-shortcuts": "true" });
+  text.style.cssText = `${LOOK}; ${MONO}; width: 100%; box-sizing: border-box`;
+  script.addEventListener("change", () => { text.value = script.value; });
+  const below = node("div", { style: BAR });
+  button(below, `accuse this rank and line`, () => (line() ? ask("accuse", who(), line()) : say("Select the line first.")));
+  button(below, "patch the line", () => (line() ? ask("patch", line(), text.value) : say("Select the line first.")));
+  button(below, `run again −${prices.run}`, () => ask("run"));
+  button(below, "a text to share", () => ask("share"));
+  const log = node("div", { tabindex: 0, role: "log", "aria-label": "what has been said, the latest first" });
+  log.style.cssText = `${LOOK}; ${MONO}; height: ${HIGH}px; overflow: auto; padding: 4px; box-sizing: border-box`;
+  log.setAttribute("data-lm-suppress-shortcuts", "true");
+  const half = "flex: 1 1 420px; min-width: 0";
+  stage.append(node("div", { style: "display: flex; flex-wrap: wrap; gap: 8px" },
+    node("div", { style: half }, script, text, below), node("div", { style: half }, log)));
+
+  const line = () => script.selectedIndex + 1;
+  const who = () => (rank.value === "all" ? null : Number(rank.value));
+  const say = (words) => { status.textContent = words; };
+  const one = (name) => (who() === null ? say("Choose one rank for this.") : ask(name, who()));
+
+  function ask(...call) {
+    if (busy) return;
+    busy = true;
+    say(`${call[0]}: the kernel is at work …`);
+    model.set("asked", { n: (asked += 1), call });
+    model.save_changes();
+  }
+
+  function draw() {
+    const state = model.get("state"), chosen = script.selectedIndex, top = script.scrollTop;
+    busy = false;
+    left.value = `${state.left} of ${model.get("budget")}`;
+    script.replaceChildren(...state.script.map((it) => new Option(it.replaceAll(" ", "\u00a0"), it.slice(6))));
+    script.selectedIndex = chosen;
+    script.scrollTop = top;
+    const entries = state.log.map(([call, said]) => `>>> page.${call}\n${said}\n\n`).reverse();
+    if (state.call === "share()") entries.unshift(`>>> page.share()\n${state.said}\n\n`);
+    log.textContent = entries.join("") + state.page;
+    log.scrollTop = 0;
+    say(state.closed ? "Closed. The text to share is yours." : state.call ? `page.${state.call}` : "The page, and the script. Ask the ranks.");
+  }
+
+  model.on("change:state", draw);
+  draw();
+}
+
+export default { render };
