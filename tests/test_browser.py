@@ -53,6 +53,7 @@ FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
 play({"two": frames, "one": frames[:2]}, first="two")"""
 STEP = "from ddplab.course.step_explorer import explore_step\nexplore_step()"
+PAGER = "from ddplab.course.incidents import incident\npage = incident(19)\npage"
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -538,6 +539,40 @@ def told(step) -> tuple[dict[str, str], str]:
         for number, (layers, (start, _)) in enumerate(trips)
     }
     return words, f"{step.seconds():.1f}"
+
+
+def test_an_incident_from_the_keyboard(notebook, lab, picture):
+    """Ask a rank, name the line, patch it and run again, to the end; the page keeps its height and the focus."""
+    it = notebook(PAGER)
+    it.run(0)
+    panel = it.output(0)
+    log, status, press = panel.get_by_role("log"), panel.get_by_role("status"), lab.page.keyboard.press
+    assert "The job stands still" in log.inner_text()
+    height = panel.bounding_box()["height"]
+    tab_to(lab.page, panel.get_by_role("button", name="stack"))
+    press("Space")
+    until(lambda: "page.stack(0)" in log.inner_text() and "barrier (torch" in log.inner_text(), 10)
+    assert panel.get_by_role("textbox", name="GPU-minutes left").input_value() == "116 of 120"
+    script = panel.get_by_role("listbox")
+    tab_to(lab.page, script)
+    press("End")
+    press("ArrowUp")
+    text = panel.get_by_role("textbox", name="what shall stand")
+    assert text.input_value() == "        dist.barrier()"
+    tab_to(lab.page, panel.get_by_role("button", name="accuse"))
+    press("Enter")
+    until(lambda: "Right, the rank and the line." in log.inner_text(), 10)
+    picture(panel)
+    tab_to(lab.page, text)
+    press("Home"), press("Delete"), press("Delete"), press("Delete"), press("Delete")
+    tab_to(lab.page, panel.get_by_role("button", name="patch"))
+    press("Enter")
+    until(lambda: "page.patch" in log.inner_text(), 10)
+    tab_to(lab.page, panel.get_by_role("button", name="run again"))
+    press("Enter")
+    until(lambda: status.inner_text().startswith("Closed"), 30)
+    assert "a barrier for one" in log.inner_text() and panel.bounding_box()["height"] == height
+    picture(panel, "_closed")
 
 
 def tab_to(page, place) -> None:

@@ -8,84 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, listed, needs_function, numbers, on_cpu
 from ddplab.checks.turns import turn
 from ddplab.course.models import MLP
 from ddplab.vgpu import active, virtual_gpus
-
-VICTIM = ("that one lost a connection, it is a victim", "Whose message does not say `by peer`?")
-
-
-# Whose traceback, which exit code, how many GB on GPU 0, how many layers without a gradient.
-numbers(
-    "6.3.1",
-    "Read the wreckage",
-    Number("guilty_rank", 2, "Whose message does not say `by peer`?").with_mistakes(
-        (0, *VICTIM),
-        (1, *VICTIM),
-        (3, *VICTIM),
-    ),
-    Number("exit_code", -9, "It is in the text below the cell that sends the signal.").with_mistakes(
-        (9, "that is the number of the signal", "Look at the sign in the lesson."),
-        (-6, "that is SIGABRT, by which a library ends its own process", "Linux sends SIGKILL."),
-        (1, "that is what a Python exception leaves", "A killed process raises none."),
-    ),
-    Number(
-        "gigabytes", 16, "One copy for each rank that loads, all on the device that the file remembers."
-    ).with_mistakes(
-        (2, "that is rank 0's own copy", "Where do the other seven ranks put theirs?"),
-        (14, "those are the copies of the others", "Rank 0 loads one too."),
-        (0, "nothing would be left to load", "The file remembers the device it was saved from."),
-    ),
-    Number("layers", 2, "Parameters 0 and 1 are the first layer's.").with_mistakes(
-        (4, "those are the parameters", "A layer has two: its weight and its bias."),
-    ),
-)
-
-
-# ------------------------------------------------------------------ 6.3.2
-
-STEPS = 4
-BAD = ([[], []], [[], [2]], [[0], []], [[1], [3]], [[2], [2], []])  # for each rank, the batches that it cannot read
-
-
-def _train_together(train: Callable[..., Any], bad: list[list[int]]) -> tuple[Any, list[int]]:
-    mine, seen = bad[dist.get_rank()], []
-
-    def read(n: int) -> int:
-        if n in mine:
-            raise ValueError(f"batch {n} has a bad row")
-        return 10 * n
-
-    def step(batch: int) -> None:
-        seen.append(batch // 10)
-        dist.all_reduce(torch.ones(3))
-
-    return train(read, step, STEPS), seen
-
-
-@exercise("6.3.2", "A bad batch, skipped by all")
-def a_bad_batch(train: Callable[..., Any]) -> None:
-    """`train(read, step, steps)` on ranks of which nobody, one or several cannot read a batch."""
-    needs_function("train", train)
-    for bad in BAD:
-        wanted = sorted({n for mine in bad for n in mine})
-        cannot = [f"rank {rank} cannot read {listed(mine)}" for rank, mine in enumerate(bad) if mine]
-        where = f"where {', '.join(cannot)}" if cannot else "where all can be read"
-        for rank, (skipped, seen) in enumerate(on_cpu(_train_together, train, bad, size=len(bad))):
-            trained = [n for n in range(STEPS) if n not in wanted]
-            if seen != trained:
-                hint = "Who learns that another rank could not read its batch? And the next one is good again."
-                raise NotYet(f"{where}, rank {rank} trains on {seen} instead of {trained}", hint)
-            if skipped is None:
-                raise NotYet(f"{where}, `train` returns nothing on rank {rank}", "The list of what was skipped.")
-            if list(skipped) != wanted:
-                hint = "What any rank could not read, all have skipped."
-                raise NotYet(f"{where}, rank {rank} returns {skipped} instead of {wanted}", hint)
-
-
-# ------------------------------------------------------------------ your turn
 
 PEER = "RuntimeError: Connection closed by peer [10.0.0.7]:33698"
 RESET = "RuntimeError: Connection reset by peer [10.0.0.7]:33698"

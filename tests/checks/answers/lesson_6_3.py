@@ -1,69 +1,7 @@
-"""Answers to the exercises of lesson 6.3: the right ones, the blanks, and mistakes that people make."""
+"""Answers to the turns of lesson 6.3: other right ones, and mistakes that people make."""
 
 import torch
 import torch.distributed as dist
-
-# 6.3.2: a bad batch, skipped by all
-
-
-def train(read, step, steps, *, how=dist.ReduceOp.SUM, own=False):
-    skipped = []
-    for n in range(steps):
-        batch = read_or_none(read, n)
-        failed = torch.tensor(int(batch is None))
-        dist.all_reduce(failed, op=how)
-        if not failed:
-            step(batch)
-        elif batch is None or not own:
-            skipped.append(n)
-    return skipped
-
-
-def read_or_none(read, n):
-    try:
-        return read(n)
-    except ValueError:
-        return None
-
-
-def reads_all_first(read, step, steps):
-    batches = [read_or_none(read, n) for n in range(steps)]
-    bad = torch.tensor([batch is None for batch in batches]).int()
-    dist.all_reduce(bad)
-    for n in range(steps):
-        if not bad[n]:
-            step(batches[n])
-    return [n for n in range(steps) if bad[n]]
-
-
-def skips_for_itself(read, step, steps):
-    skipped = []
-    for n in range(steps):
-        try:
-            step(read(n))
-        except ValueError:
-            skipped.append(n)
-    return skipped
-
-
-def stops_at_the_first(read, step, steps):
-    for n in range(steps):
-        batch = read_or_none(read, n)
-        failed = torch.tensor(int(batch is None))
-        dist.all_reduce(failed)
-        if failed:
-            return [n]
-        step(batch)
-    return []
-
-
-def does_not_catch_it(read, step, steps):
-    for n in range(steps):
-        step(read(n))
-    return []
-
-
-# your turn
 
 
 def in_a_loop(deaths):
@@ -137,19 +75,6 @@ def by_autograd(model, x):
 
 
 ANSWERS = {
-    "6.3.1": {"correct": (2, -9, 16, 2)},
-    "6.3.2": {
-        "correct": train,
-        "accepted": [reads_all_first],
-        "wrong": [
-            (skips_for_itself, ["never finished", "waits in all_reduce"]),
-            (does_not_catch_it, ["raised ValueError: batch 2 has a bad row"]),
-            (stops_at_the_first, ["rank 0 trains on [0, 1] instead of [0, 1, 3]"]),
-            (lambda *it: train(*it, own=True), ["rank 0 returns [] instead of [2]"]),
-            (lambda *it: print(train(*it)), ["`train` returns nothing on rank 0"]),
-            (lambda *it: train(*it, how=dist.ReduceOp.MIN), ["raised", "rank 1"]),
-        ],
-    },
     "6.3.a": {"accepted": [in_a_loop, sorted_by_time], "wrong": [(lambda deaths: deaths[0], ["raised TypeError"])]},
     "6.3.b": {"accepted": [by_gathering, by_the_least]},
     "6.3.c": {
