@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from math import isclose
@@ -53,6 +53,12 @@ class Outcome(NamedTuple):
         """The most bytes that each GPU held, of all ranks together."""
         peaks = [box.get("peak", [0] * RANKS) for box in self.boxes]
         return [sum(of) for of in zip(*peaks, strict=True)]
+
+
+def patched(text: str, patches: Mapping[int, str]) -> str:
+    """Return a script with other texts in some lines' places; "" leaves a line out."""
+    lines = [patches.get(n, line) for n, line in enumerate(text.splitlines(), 1) if patches.get(n, " ")]
+    return "\n".join(lines) + "\n"
 
 
 def play(text: str, detail: bool = False) -> Outcome:

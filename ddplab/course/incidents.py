@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddplab.course.faults import RANKS, build
-from ddplab.course.incident_runs import by_epoch, differences, ends, last_night, monitor, play, screen
+from ddplab.course.incident_runs import by_epoch, differences, ends, last_night, monitor, patched, play, screen
 from ddplab.course.pager import page_of
 from ddplab.screen import show
 
@@ -214,8 +214,7 @@ class Incident:
 
     def run(self) -> Said:
         """Run the script as it is patched, and say how far it is from last night's."""
-        text = "\n".join(line for n, line in self._now().items() if line or n not in self._patches) + "\n"
-        outcome = play(text)
+        outcome = play(patched(self._built.text, self._patches))
         off = differences(outcome)
         self.mended = not off
         said = (

@@ -1,0 +1,100 @@
+"""Checks of lesson 6.5, The pager."""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+from ddplab.checks.turns import turn
+from ddplab.course.bare import error_lines
+from ddplab.course.faults import SOUND, build
+from ddplab.course.incident_runs import differences, ends, last_night, patched, play
+
+HEADS = ("rank", "names the line", "the job then")
+PATCH = "Rank, and a dictionary: line → what shall stand there. `page.script()` has the numbers."
+
+
+@cache
+def _job(text: str) -> str:
+    """What becomes of a script: nothing but good, or how it differs from last night's."""
+    outcome = last_night() if text == SOUND else play(text)
+    own = [line for line in error_lines(outcome.terminal) if "by peer" not in line]
+    if outcome.state != "ended":
+        return ends(outcome) + (f": {own[0].partition('] ')[2] or own[0]}"[:60] if own else "")
+    return "; ".join(differences(outcome)) or "ends as last night"
+
+
+def _look(seed: int, answer: Any) -> list[Any]:
+    rank, patches = answer
+    built = build(seed)
+    named = bool(set(patches) & set(built.lines))
+    return ["all" if rank is None else rank, "yes" if named else "no", _job(patched(built.text, patches))]
+
+
+def _answer(rank: int | None, patches: dict[int, str]) -> tuple[int | None, dict[int, str]]:
+    return rank, patches
+
+
+def _turn(id: str, seed: int, mistakes: list[tuple[Callable[..., Any], str, str]], otherwise: str) -> None:
+    built = build(seed)
+    turn(
+        id,
+        f"Incident {seed}",
+        partial(_answer, built.rank, built.mend),
+        {f"incident {seed}": lambda: ()},
+        look=partial(_look, seed),
+        heads=HEADS,
+        mistakes=mistakes,
+        hints={"cannot unpack": PATCH, "not enough values": PATCH, "not iterable": PATCH},
+        otherwise=otherwise,
+    )
+
+
+MEND = {33: "", 34: ""}
+_turn(
+    "6.5.a",
+    16,
+    [
+        (partial(_answer, 0, MEND), "rank 0 waits where two others wait too", "Which rank is elsewhere?"),
+        (partial(_answer, None, MEND), "not all ranks go that way", "What is the condition of the line above?"),
+        (partial(_answer, 2, {33: ""}), "what stood under the `if` is still there, and still indented",
+         "Two lines belong together: patch both."),
+        (partial(_answer, 1, MEND), "rank 1 waits in the evaluation, as it should", "Which rank is elsewhere?"),
+        (partial(_answer, 2, {37: "", 38: ""}), "now nobody adds up: each rank has the hits of its own share",
+         "The all-reduce is right. Who leaves before it?"),
+    ],
+    "Which rank stands elsewhere than the others, and through which line did it leave?",
+)  # fmt: skip
+
+SET_EPOCH = {56: "    sampler.set_epoch(epoch)"}
+_turn(
+    "6.5.b",
+    4,
+    [
+        (partial(_answer, 0, SET_EPOCH), "the other ranks do the same", "`None` stands for all ranks."),
+        (partial(_answer, None, {56: ""}), "without the line the sampler shuffles as for epoch 0, each time",
+         "What does the sampler have to be told, so that each epoch is another?"),
+        (partial(_answer, 3, SET_EPOCH), "the other ranks do the same", "`None` stands for all ranks."),
+        (partial(_answer, None, {48: SOUND.splitlines()[47]}), "that line is as it was", "The loader is right."),
+        (partial(_answer, None, {48: "loader = DataLoader(train, BATCH, shuffle=True)"}),
+         "now each rank trains on all rows", "The sampler deals out the shares; it only has to shuffle anew."),
+    ],
+    "Which call tells the sampler that a new epoch begins, and what does it get tonight?",
+)  # fmt: skip
+
+LOSS = "        loss = cross_entropy({}, y.to(device))"
+THROUGH = {58: LOSS.format("model(x.to(device))")}
+_turn(
+    "6.5.c",
+    12,
+    [
+        (partial(_answer, 1, THROUGH), "rank 1 does what all others do", "`None` stands for all ranks."),
+        (partial(_answer, None, {58: LOSS.format("model.module(x.to(device))")}),
+         "what is inside of DDP is the bare model again", "Which object averages the gradients?"),
+        (partial(_answer, None, {58: LOSS.format("model(x)")}), "the batch has stayed on the CPU",
+         "The model is on a GPU; so must the batch be."),
+        (partial(_answer, 0, THROUGH), "rank 0 does what all others do", "`None` stands for all ranks."),
+        (partial(_answer, None, {50: SOUND.splitlines()[49]}), "that line is as it was",
+         "`DDP(net)` is right. Who uses it?"),
+    ],
+    "Ask two ranks for their weights. Which call should have kept them equal?",
+)  # fmt: skip
