@@ -27,7 +27,8 @@ def _look(seed: int, answer: Any) -> list[Any]:
     rank, patches = answer
     built = build(seed)
     named = bool(set(patches) & set(built.lines))
-    return ["all" if rank is None else rank, "yes" if named else "no", _job(patched(built.text, patches))]
+    who = "right" if rank == built.rank else "not all" if rank is None else f"not {rank}"
+    return [who, "yes" if named else "no", _job(patched(built.text, patches))]
 
 
 def _answer(rank: int | None, patches: dict[int, str]) -> tuple[int | None, dict[int, str]]:
@@ -59,7 +60,7 @@ _turn(
         (partial(_answer, 2, {33: ""}), "what stood under the `if` is still there, and still indented",
          "Two lines belong together: patch both."),
         (partial(_answer, 1, MEND), "rank 1 waits in the evaluation, as it should", "Which rank is elsewhere?"),
-        (partial(_answer, 2, {37: "", 38: ""}), "now nobody adds up: each rank has the hits of its own share",
+        (partial(_answer, 2, {38: "", 39: ""}), "now nobody adds up: each rank has the hits of its own share",
          "The all-reduce is right. Who leaves before it?"),
     ],
     "Which rank stands elsewhere than the others, and through which line did it leave?",

@@ -72,6 +72,8 @@ TRAINING = "        loss = cross_entropy(model(x.to(device)), y.to(device))"
 HEAD, BACKWARD = "        self.head = nn.Linear(64, 10)", "        loss.backward()"
 HITS = "    hits = (guesses == y).sum()"
 EPOCH, KEEP = "    sampler.set_epoch(epoch)", "        losses.append(loss.item())"
+STEPS = SOUND[SOUND.index("losses = []") : SOUND.index(KEEP)] + KEEP
+GRADS = "\n        grads.append([p.grad.clone() for p in net.parameters()])  # for a plot"
 SAVE = '        torch.save(net.state_dict(), "last.pt")'
 DEVICE = 'device = torch.device("vgpu", int(os.environ["LOCAL_RANK"]))'
 BEGIN = 'dist.init_process_group("gloo")'
@@ -195,11 +197,14 @@ FAULTS = (
     ),
     Fault(
         "a leak",
-        ((KEEP, "        losses.append(loss)"), (KEEP, "        losses += [loss]")),
+        (
+            (STEPS, STEPS.replace("losses = []", "losses, seen = [], []") + "\n        seen.append(x.to(device))"),
+            (STEPS, STEPS.replace("losses = []", "losses, grads = [], []") + GRADS),
+        ),
         ALL,
         "memory",
         "It would run all night and then not. What grows from epoch to epoch?",
-        "each loss was kept with its graph, and with that all that backward needs. Lesson 1.3.",
+        "each step kept a tensor on the GPU, in a list that nobody ever reads. Lesson 1.3.",
     ),
     Fault(
         "a full disk",

@@ -81,7 +81,7 @@ class Incident:
     def page(self) -> Said:
         """What the one who pages you knows: what torchrun shows tonight, and the same job last night."""
         return Said(
-            f"Incident {self.seed}: train.py on {RANKS} ranks, each with a virtual GPU. {STATES[self.outcome.state]}\n"
+            f"Incident {self.seed}: train.py on {RANKS} ranks, each with a virtual GPU.\n{STATES[self.outcome.state]}\n"
             f"--- the terminal, tonight ---\n{screen(self.outcome)}\n--- last night, before an edit of train.py ---\n"
             f"{last_night().terminal.rstrip()}\n{monitor(last_night(), self.outcome)}"
         )
@@ -214,13 +214,13 @@ class Incident:
 
     def run(self) -> Said:
         """Run the script as it is patched, and say how far it is from last night's."""
-        outcome = play(patched(self._built.text, self._patches))
+        over, outcome = self.closed, play(patched(self._built.text, self._patches))
         off = differences(outcome)
         self.mended = not off
         said = (
             [f"the job {ends(outcome)}:", screen(outcome)] if off else ["the job ends as last night:", *outcome.printed]
         )
-        return self._say("run()", "run", [*said, *(f"not mended: {it}" for it in off), *self._end()])
+        return self._say("run()", "run", [*said, *(f"not mended: {it}" for it in off), *self._end()], over)
 
     # ---------------------------------------------------------- what they share
 
@@ -233,7 +233,7 @@ class Incident:
         return self.outcome.boxes[rank]
 
     def _source(self, file: str, line: int) -> str:
-        return f"  {self._lines[line].strip()}" if file.endswith("/train.py") and line in self._lines else ""
+        return f"  {self._lines[line].strip()}" if file.endswith("train.py") and line in self._lines else ""
 
     def _end(self) -> list[str]:
         if self.closed:
@@ -241,12 +241,14 @@ class Incident:
             return [f"Closed. It was {self._built.fault.name}: {self._built.fault.what}"]
         return ["Mended. Who was it? accuse(rank, line) closes the incident."] if self.mended else []
 
-    def _say(self, call: str, kind: str, lines: list[str]) -> Said:
-        if kind and not self.closed:
+    def _say(self, call: str, kind: str, lines: list[str], over: bool | None = None) -> Said:
+        """Note what a call has said, and take its price, unless the incident was over before."""
+        paid = kind and not (self.closed if over is None else over)
+        if paid:
             self.left = max(0, self.left - PRICES[kind])
         text = "\n".join(lines) if len(lines) > 1 else (lines or ["nothing yet"])[0]
         self.log.append((call, text))
-        return Said(f"{text}\n[{f'-{PRICES[kind]}, ' if kind else ''}{self.left} of {BUDGET} GPU-minutes left]")
+        return Said(f"{text}\n[{f'-{PRICES[kind]}, ' if paid else ''}{self.left} of {BUDGET} GPU-minutes left]")
 
 
 def incident(seed: int) -> Incident:

@@ -29,7 +29,10 @@ def with_the_line_after():
 ANSWERS = {
     "6.5.a": {
         "accepted": [leaves_nobody, as_a_list],
-        "wrong": [(lambda: 2, ["raised TypeError"]), (lambda: (3, {33: "", 34: ""}), ["incident 16 has 3 as rank"])],
+        "wrong": [
+            (lambda: 2, ["raised TypeError"]),
+            (lambda: (3, {33: "", 34: ""}), ["incident 16 has not 3 as rank"]),
+        ],
     },
     "6.5.b": {"accepted": [as_an_int, with_the_line_before]},
     "6.5.c": {"accepted": [in_two_steps, with_the_line_after]},

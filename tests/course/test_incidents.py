@@ -1,0 +1,92 @@
+"""Each fault of the pager, once: its symptom shows, its probe tells it, its mended line mends it."""
+
+import re
+
+import pytest
+
+from ddplab.course.faults import FAULTS, SOUND, build
+from ddplab.course.incident_runs import differences, last_night, patched
+from ddplab.course.incidents import BUDGET, PRICES, incident
+
+SEEDS = range(1, len(FAULTS) + 1)
+STANDS, FAILS, ENDS = "stands still", "failed", "ended"
+# Name → how the job ends, and words that the probe says of the culprit (of rank 1 where all ranks do it), by its line.
+TOLD = {
+    "a skipped collective": (STANDS, r"barrier \(torch"),  # the others stand in all_reduce
+    "a barrier for one": (STANDS, r"barrier \(torch"),
+    "crossed order": (ENDS, r"rank != \d"),
+    "a straggler": (ENDS, r"at line {line}: .*sleep|at line \d+: time.sleep"),
+    "the wrong port": (STANDS, "_create_c10d_store"),
+    "the wrong world size": (STANDS, r"init_process_group .*\n.*world_size=|world_size="),
+    "a bad row": (FAILS, "IndexError: Target 99 is out of bounds"),
+    "evaluation on rank 0 alone": (STANDS, r"all_reduce \(torch(.*\n)*.*evaluate \(train.py:37\)"),
+    "everything on GPU 0": (ENDS, r"before epoch 0 +19,240 +0 +0 +0"),
+    "a stale optimizer": (ENDS, r"at the end +5.0553 +0.0000 +[1-9]"),
+    "a frozen shuffle": (ENDS, r"epoch 1: .*first: (.*)\n.*\n +epoch 2: .*first: \1\n"),
+    "different seeds": (ENDS, r"epoch 0: 360 rows, [12]\d\d of them on other ranks too"),
+    "a leak": (
+        ENDS,
+        r"before epoch 0 +0 +19,240 .*\n +before epoch 1 +0 +1\d\d,\d\d\d .*\n +before epoch 2 +0 +[23]\d\d,",
+    ),
+    "a full disk": (FAILS, r"\[rank0\]:   File \"train.py\".*\n\[rank0\]:     torch.save"),
+    "a batch skipped": (FAILS, r"all_reduce \(\) +line \d+: dist.all_reduce\(total\)"),
+    "the bare model": (ENDS, r"at the end +8.0286 .* 8.0665"),
+    "averaged twice": (ENDS, r"before epoch 1 +5.0[45]\d\d +0.2\d\d\d .*5.1290 +0.9424"),
+    "an unused head": (FAILS, "did not receive grad for rank [0-3]: (self.)?spare.weight, spare.bias|spare.bias"),
+    "different shapes": (FAILS, r"all_reduce \(8[78],\) +line \d+: dist.all_reduce"),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: build(seed).fault.name)
+def test_a_fault_shows_its_symptom_is_told_by_its_probe_and_mended_by_its_line(seed):
+    page, built = incident(seed), build(seed)
+    state, words = TOLD[built.fault.name]
+    assert page.outcome.state == state, page.page()
+    assert differences(page.outcome), "the page has nothing to show"
+    ask = {"script": page.script, "terminal": page.page, "detail": page.detail}
+    rank = 1 if built.rank is None else built.rank
+    said = ask.get(built.fault.probe, lambda: getattr(page, built.fault.probe)(rank))()
+    assert re.search(words, said), said
+    assert page.left == BUDGET - PRICES.get(built.fault.probe, 0)
+    assert patched(built.text, built.mend) == SOUND and set(built.mend) == set(built.lines)
+
+
+def test_the_sound_script_ends_and_is_itself():
+    assert last_night().state == ENDS and differences(last_night()) == []
+    assert len(last_night().printed) == 3 and last_night().saved == ["last.pt"]
+
+
+def test_the_same_seed_is_the_same_incident_and_the_first_have_every_fault_once():
+    assert sorted(build(seed).fault.name for seed in SEEDS) == sorted(TOLD)
+    assert [build(seed)[1:4] for seed in (1, 16, 33)] == [build(seed)[1:4] for seed in (1, 16, 33)]
+    assert (build(7).fault.name, build(7).rank, build(7).lines) == ("a bad row", 1, (47,))
+    assert (build(16).fault.name, build(16).rank, build(16).lines) == ("a skipped collective", 2, (33, 34))
+    assert len({build(seed).text for seed in range(20, 60)}) > 15
+
+
+def test_an_incident_from_the_page_to_its_close():
+    page = incident(16)
+    assert "stands still" in page.page() and "still open" in page.share()
+    assert page.accuse(0, 33).startswith("The line is right, the rank is not.")
+    assert page.accuse(2, 37).startswith("The rank is right, the line is not.")
+    assert page.accuse(None, 37).startswith("Neither") and not page.named
+    page.patch({38: "", 39: ""})
+    assert "not mended: it reports" in page.run() and not page.mended
+    page.patch({38: "    for total in totals:", 39: "        dist.all_reduce(total)"})
+    assert page.accuse(2, 34).startswith("Right, the rank and the line.")
+    page.patch({33: "", 34: ""})
+    assert page.script().count("✎") == 2
+    assert "Closed. It was a skipped collective" in page.run() and page.closed
+    assert page.left == BUDGET - 3 * PRICES["wrong"] - 2 * PRICES["run"]
+    assert re.match(r"ddplab pager, incident 16: closed with 36 of 120 GPU-minutes left, 0 min \d+ s\n", page.share())
+    assert "3 wrong accusations" in page.share() and "skipped" not in page.share()
+    with pytest.raises(ValueError, match="no rank 4"):
+        page.stack(4)
+    with pytest.raises(KeyError, match="no line 99"):
+        page.patch(99)
+
+
+@pytest.mark.parametrize(("seed", "error"), [("7", TypeError), (0, ValueError), (True, TypeError)])
+def test_what_is_no_number_of_an_incident_is_refused(seed, error):
+    with pytest.raises(error):
+        incident(seed)
