@@ -140,7 +140,6 @@ class Box:
     def _note_epoch(self) -> None:
         """Note, before an epoch and at the end, what the GPUs hold, and how far the weights have moved."""
         self.known["memory"].append([torch.vgpu.memory_allocated(n) for n in range(torch.vgpu.device_count())])
-        self.known["peak"] = [torch.vgpu.max_memory_allocated(n) for n in range(torch.vgpu.device_count())]
         if not isinstance(net := self.variables.get("net"), torch.nn.Module):
             return
         flat = torch.cat([p.detach().cpu().flatten() for p in net.parameters()])
@@ -183,6 +182,7 @@ class Box:
         dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
         with contextlib.suppress(Exception):  # the recorder is none of torch's public parts
             self.known["calls"] = [self._call(entry) for entry in pickle.loads(dump()).get("entries", [])]
+        self.known["peak"] = [torch.vgpu.max_memory_allocated(n) for n in range(torch.vgpu.device_count())]
         if coming is not None:
             self.known["calls"].append([len(self.known["calls"]) + 1, *coming])
         write(f"box{self.rank}", json.dumps(self.known | {"looks": self.looks.most_common()}))

@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from ddplab.course import blackbox
 from ddplab.course.faults import QUOTA, RANKS, SOUND
-from ddplab.diagnosis import parse_stacks
+from ddplab.diagnosis import Frame, parse_stacks
 from ddplab.launcher import launch
 
 STILL = 40  # looks at a rank that has not moved, one each 25 ms: then it counts as standing still
@@ -76,7 +76,9 @@ def play(text: str, detail: bool = False) -> Outcome:
             while run.state == "running":
                 time.sleep(0.05)
                 boxes = _boxes(folder)
-                if all(box.get("still", 0) > STILL or box.get("ended") for box in boxes) or time.monotonic() > deadline:
+                over = all(box.get("ended") for box in boxes)  # then launch sees it in a moment
+                still = all(box.get("still", 0) > STILL or box.get("ended") for box in boxes)
+                if (still and not over) or time.monotonic() > deadline:
                     time.sleep(2 * blackbox.WRITE)  # ended, perhaps, a moment ago
                     state = "stands still" if run.state == "running" else state
                     break
@@ -114,10 +116,16 @@ def _boxes(folder: str) -> list[dict[str, Any]]:
     for rank in range(RANKS):
         box = json.loads(_read(folder, f"box{rank}") or "{}")
         if box and (crash := _read(folder, f"crash{rank}")):  # C++ has ended it: this is where it was
-            box |= {"ended": "aborted", "stack": parse_stacks(crash, box["thread"])[::-1]}
+            box |= {"ended": "aborted", "stack": _own(parse_stacks(crash, box["thread"])[::-1])}
             box["at"] = Path(folder, f"crash{rank}").stat().st_mtime
         boxes.append(box)
     return boxes
+
+
+def _own(stack: list[Frame]) -> list[Frame]:
+    """Leave out of a stack, innermost first, what runs the script."""
+    outermost = next(n for n, (file, _, name) in enumerate(stack) if file == "train.py" and name == "<module>")
+    return [frame for frame in stack[: outermost + 1] if not frame[0].startswith(blackbox.OURS)]
 
 
 def _read(folder: str, name: str) -> str:

@@ -12,29 +12,18 @@ label). What a probe says has been recorded in the run (see `blackbox`). The GPU
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
+from ddplab.course import probes
 from ddplab.course.faults import RANKS, build
-from ddplab.course.incident_runs import by_epoch, differences, ends, last_night, monitor, patched, play, screen
+from ddplab.course.incident_runs import differences, ends, last_night, monitor, patched, play, screen
 from ddplab.course.pager import page_of
 from ddplab.screen import show
 
 BUDGET = 120  # GPU-minutes
-PRICES = {
-    "stack": 4,
-    "flight": 8,
-    "memory": 4,
-    "rows": 4,
-    "weights": 4,
-    "detail": 20,
-    "run": 12,
-    "hint": 20,
-    "wrong": 20,
-}
-SHOWN = 8  # the latest calls, the first rows, the commonest places
+PRICES = {"stack": 4, "flight": 8, "memory": 4, "rows": 4, "weights": 4, "detail": 20, "run": 12, "hint": 20}
+PRICES |= {"wrong": 20}  # an accusation
 STATES = {
     "ended": "The job has run to its end, and still somebody has paged you. Compare it with last night.",
     "failed": "The job has failed.",
@@ -51,8 +40,9 @@ class Said(str):
 class Incident:
     """One incident: what was seen, what it has cost so far, and how it stands.
 
-    Attributes: `seed`; `left`, GPU-minutes of BUDGET; `log`, each call with what it said; `named` and `mended`, whether
-    the culprit has been named and the job been mended; `closed`, both.
+    Probes tell of the run that the page shows, whatever has been patched since. Attributes: `seed`; `left`, GPU-minutes
+    of BUDGET; `log`, each call with what it said; `named` and `mended`, whether the culprit has been named and the job
+    been mended; `closed`, both.
     """
 
     def __init__(self, seed: int):
@@ -94,82 +84,34 @@ class Incident:
         """A text to share: which incident, what it took, and nothing that spoils it."""
         took = round(self._took or time.monotonic() - self._begun)
         asked = [call.partition("(")[0] for call, _ in self.log]
-        probes = ", ".join(f"{name} {asked.count(name)}" for name in PRICES if name in asked)
+        kinds = ", ".join(f"{name} {asked.count(name)}" for name in PRICES if name in asked)
         wrong = f", {self._wrong} wrong accusation{'s' * (self._wrong > 1)}" if self._wrong else ""
         end = f"closed with {self.left} of {BUDGET} GPU-minutes left" if self.closed else "still open"
         return Said(
-            f"ddplab pager, incident {self.seed}: {end}, {took // 60} min {took % 60} s\n{probes or 'no probes'}{wrong}"
+            f"ddplab pager, incident {self.seed}: {end}, {took // 60} min {took % 60} s\n{kinds or 'no probes'}{wrong}"
         )
 
     # ---------------------------------------------------------- probes
 
     def stack(self, rank: int) -> Said:
         """Where a rank stands, or stood at its end, and where it was found most often."""
-        box = self._box(rank)
-        stack = [
-            f"    {name} ({_brief(file)}:{line}){self._source(file, line)}" for file, line, name in box.get("stack", [])
-        ]
-        looks = sum(many for _, many in box.get("looks", []))
-        places = [f"    {many:4} at line {n}: {self._lines[n].strip()}" for n, many in box.get("looks", [])[:4]]
-        how = {"": "stands", "returned": "was last", "raised": "raised", "aborted": "was ended from C++"}[
-            box.get("ended", "")
-        ]
-        found = [f"of {looks} looks, one each 25 ms, it was found", *places]
-        return self._say(f"stack({rank})", "stack", [f"rank {rank} {how} here, innermost first:", *stack, *found])
+        return self._probe(probes.stack, rank)
 
     def flight(self, rank: int) -> Said:
         """The latest collectives that a rank has called, as torch's flight recorder has them."""
-        calls = self._box(rank).get("calls", [])
-        lines = [
-            f"    {number:3}  {name:10} {' '.join(str(tuple(s)) for s in shapes):9} line {n}: {self._lines[n].strip()}"
-            for number, name, shapes, n in calls[-SHOWN:]
-        ]
-        return self._say(
-            f"flight({rank})", "flight", [f"rank {rank} has called {len(calls)} collectives, the latest:", *lines]
-        )
+        return self._probe(probes.flight, rank)
 
     def memory(self, rank: int) -> Said:
         """How many bytes a rank holds on each virtual GPU, before each epoch and at the end."""
-        box = self._box(rank)
-        when = [*(f"before epoch {n}" for n in range(len(box.get("memory", [])))), "at most"]
-        if box.get("ended") and len(when) > 1:
-            when[-2] = "at the end"
-        rows = [*box.get("memory", []), box.get("peak", [])]
-        lines = [
-            f"    {name:16}" + "".join(f"{held:>10,}" for held in row) for name, row in zip(when, rows, strict=True)
-        ]
-        heads = "    bytes on        " + "".join(f"{f'vgpu:{n}':>10}" for n in range(RANKS))
-        return self._say(f"memory({rank})", "memory", [f"rank {rank} holds", heads, *lines])
+        return self._probe(probes.memory, rank)
 
     def rows(self, rank: int) -> Said:
         """Which rows a rank has trained on, epoch for epoch."""
-        of = [by_epoch(box) for box in self.outcome.boxes]
-        self._box(rank)
-        lines = []
-        for epoch, mine in of[rank].items():
-            others = {row for other, theirs in enumerate(of) if other != rank for row in theirs.get(epoch, [])}
-            first = " ".join(map(str, mine[:SHOWN]))
-            shared = sum(row in others for row in mine)
-            lines.append(
-                f"    epoch {epoch}: {len(mine)} rows, {shared} of them on other ranks too; the first: {first}"
-            )
-            lines.append(f"             the last: {' '.join(map(str, mine[-SHOWN:]))}")
-        return self._say(f"rows({rank})", "rows", [f"rank {rank} has fetched", *lines])
+        return self._probe(probes.rows, rank)
 
     def weights(self, rank: int) -> Said:
         """The norm of a rank's weights before each epoch, how far they moved, and the norm of the latest gradient."""
-        box = self._box(rank)
-        known = box.get("weights", [])
-        names = [f"before epoch {n}" for n in range(len(known))]
-        if box.get("ended") and names:
-            names[-1] = "at the end"
-        before = last_night().boxes[rank]["weights"]
-        heads = "                       norm   moved by  gradient    last night:  norm   moved by  gradient"
-        lines = [
-            f"    {name:16}" + "".join(f"{it:>10.4f}" for it in now) + " " * 10 + "".join(f"{it:>10.4f}" for it in then)
-            for name, now, then in zip(names, known, before, strict=False)
-        ]
-        return self._say(f"weights({rank})", "weights", [f"rank {rank}'s weights, net.parameters()", heads, *lines])
+        return self._probe(probes.weights, rank)
 
     def detail(self) -> Said:
         """Another run of the job as it was, with TORCH_DISTRIBUTED_DEBUG=DETAIL: how it ends, and what it prints."""
@@ -186,17 +128,16 @@ class Incident:
         """Name the culprit: the rank, or None where all ranks do it, and the line, by its number in `script()`."""
         is_rank, is_line = rank == self._built.rank, line in self._built.lines
         self.named = self.named or (is_rank and is_line)
-        if is_rank and is_line:
-            said = "Right, the rank and the line." + (
-                "" if self.mended else " Now mend it: patch(line, text), then run()."
-            )
-        else:
-            self._wrong += 1
-            said = {
-                (False, True): "The line is right, the rank is not.",
-                (True, False): "The rank is right, the line is not.",
-            }.get((is_rank, is_line), "Neither the rank nor the line is right.")
-        return self._say(f"accuse({rank}, {line})", "" if is_rank and is_line else "wrong", [said, *self._end()])
+        wrong = not (is_rank and is_line)
+        self._wrong += wrong
+        verdict = {
+            (True, True): "Right, the rank and the line."
+            + " Now mend it: patch(line, text), then run()." * (not self.mended),
+            (False, True): "The line is right, the rank is not.",
+            (True, False): "The rank is right, the line is not.",
+            (False, False): "Neither the rank nor the line is right.",
+        }[is_rank, is_line]
+        return self._say(f"accuse({rank}, {line})", "wrong" if wrong else "", [verdict, *self._end()])
 
     def patch(self, line: int | Mapping[int, str], text: str = "") -> Said:
         """Put a text in a line's place, or several: `patch({33: "", 34: "…"})`. "" leaves the line out.
@@ -227,13 +168,10 @@ class Incident:
     def _now(self) -> dict[int, str]:
         return {n: self._patches.get(n, line) for n, line in self._lines.items()}
 
-    def _box(self, rank: int) -> dict[str, Any]:
+    def _probe(self, ask: Callable[..., list[str]], rank: int) -> Said:
         if rank not in range(RANKS):
             raise ValueError(f"there are the ranks 0 to {RANKS - 1}, and no rank {rank!r}")
-        return self.outcome.boxes[rank]
-
-    def _source(self, file: str, line: int) -> str:
-        return f"  {self._lines[line].strip()}" if file.endswith("train.py") and line in self._lines else ""
+        return self._say(f"{ask.__name__}({rank})", ask.__name__, ask(rank, self.outcome, self._lines))
 
     def _end(self) -> list[str]:
         if self.closed:
@@ -262,7 +200,3 @@ def incident(seed: int) -> Incident:
     if seed < 1:
         raise ValueError(f"incidents are counted from 1, not {seed}")
     return Incident(seed)
-
-
-def _brief(file: str) -> str:
-    return re.sub(r"^.*/(?=(torch|ddplab|train\.py)(/|$))", "", file)
