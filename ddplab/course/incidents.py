@@ -12,6 +12,7 @@ label). What a probe says has been recorded in the run (see `blackbox`). The GPU
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 
@@ -22,12 +23,13 @@ from ddplab.course.pager import page_of
 from ddplab.screen import show
 
 BUDGET = 120  # GPU-minutes
+WIDE = 60  # characters of a line of prose
 PRICES = {"stack": 4, "flight": 8, "memory": 4, "rows": 4, "weights": 4, "detail": 20, "run": 12, "hint": 20}
 PRICES |= {"wrong": 20}  # an accusation
 STATES = {
-    "ended": "The job has run to its end, and still somebody has paged you. Compare it with last night.",
+    "ended": "The job has run to its end, and still somebody has paged you.\nCompare it with last night.",
     "failed": "The job has failed.",
-    "stands still": "The job stands still. Nothing more is printed; torch's own limit is half an hour.",
+    "stands still": "The job stands still. Nothing more is printed, and torch's own\nlimit is half an hour.",
 }
 
 
@@ -78,7 +80,12 @@ class Incident:
 
     def script(self) -> Said:
         """The script with its line numbers; lines that you have patched are marked."""
-        return Said("\n".join(f"{'✎' if n in self._patches else ' '}{n:3}  {line}" for n, line in self._now().items()))
+        return Said("\n".join(f"{mark}{n:3}  {text}" for n, mark, text in self.lines()))
+
+    def lines(self) -> list[tuple[int, str, str]]:
+        """The script: of each line its number, its mark ("✎" where it is patched), and its text."""
+        now = self._lines | self._patches
+        return [(n, "✎" if n in self._patches else " ", now[n]) for n in self._lines]
 
     def share(self) -> Said:
         """A text to share: which incident, what it took, and nothing that spoils it."""
@@ -120,7 +127,7 @@ class Incident:
 
     def hint(self) -> Said:
         """A hint, for a price."""
-        return self._say("hint()", "hint", [self._built.fault.hint])
+        return self._say("hint()", "hint", textwrap.wrap(self._built.fault.hint, WIDE))
 
     # ---------------------------------------------------------- naming and mending
 
@@ -165,9 +172,6 @@ class Incident:
 
     # ---------------------------------------------------------- what they share
 
-    def _now(self) -> dict[int, str]:
-        return {n: self._patches.get(n, line) for n, line in self._lines.items()}
-
     def _probe(self, ask: Callable[..., list[str]], rank: int) -> Said:
         if rank not in range(RANKS):
             raise ValueError(f"there are the ranks 0 to {RANKS - 1}, and no rank {rank!r}")
@@ -176,7 +180,7 @@ class Incident:
     def _end(self) -> list[str]:
         if self.closed:
             self._took = self._took or time.monotonic() - self._begun
-            return [f"Closed. It was {self._built.fault.name}: {self._built.fault.what}"]
+            return textwrap.wrap(f"Closed. It was {self._built.fault.name}: {self._built.fault.what}", WIDE)
         return ["Mended. Who was it? accuse(rank, line) closes the incident."] if self.mended else []
 
     def _say(self, call: str, kind: str, lines: list[str], over: bool | None = None) -> Said:

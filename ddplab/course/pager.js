@@ -19,7 +19,7 @@ function render({ model, el }) {
   text.style.cssText = `${LOOK}; ${MONO}; width: 100%; box-sizing: border-box`;
   script.addEventListener("change", () => { text.value = script.value; });
   const below = node("div", { style: BAR });
-  button(below, `accuse this rank and line`, () => (line() ? ask("accuse", who(), line()) : say("Select the line first.")));
+  button(below, `accuse this rank and line, −${prices.wrong} if wrong`, () => (line() ? ask("accuse", who(), line()) : say("Select the line first.")));
   button(below, "patch the line", () => (line() ? ask("patch", line(), text.value) : say("Select the line first.")));
   button(below, `run again −${prices.run}`, () => ask("run"));
   button(below, "a text to share", () => ask("share"));
@@ -47,14 +47,14 @@ function render({ model, el }) {
     const state = model.get("state"), chosen = script.selectedIndex, top = script.scrollTop;
     busy = false;
     left.value = `${state.left} of ${model.get("budget")}`;
-    script.replaceChildren(...state.script.map((it) => new Option(it.replaceAll(" ", "\u00a0"), it.slice(6))));
+    script.replaceChildren(...state.script.map(([shown, its]) => new Option(shown.replaceAll(" ", "\u00a0"), its)));
     script.selectedIndex = chosen;
     script.scrollTop = top;
     const entries = state.log.map(([call, said]) => `>>> page.${call}\n${said}\n\n`).reverse();
     if (state.call === "share()") entries.unshift(`>>> page.share()\n${state.said}\n\n`);
     log.textContent = entries.join("") + state.page;
     log.scrollTop = 0;
-    say(state.closed ? "Closed. The text to share is yours." : state.call ? `page.${state.call}` : "The page, and the script. Ask the ranks.");
+    say(state.closed ? "Closed. The text to share is yours." : state.call ? `page.${state.call}: ${state.said.split("\n")[0]}` : "The page, and the script. Ask the ranks.");
   }
 
   model.on("change:state", draw);

@@ -32,7 +32,7 @@ def page_of(incident: Incident, prices: dict[str, int], budget: int) -> Any:
 def _state(incident: Incident) -> dict[str, Any]:
     return {
         "page": str(incident.page()),
-        "script": incident.script().splitlines(),
+        "script": [[f"{mark}{n:3}  {text}".replace("\n", " ⏎ "), text] for n, mark, text in incident.lines()],
         "log": incident.log,
         "left": incident.left,
         "closed": incident.closed,
