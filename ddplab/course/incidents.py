@@ -31,6 +31,9 @@ STATES = {
     "failed": "The job has failed.",
     "stands still": "The job stands still. Nothing more is printed, and torch's own\nlimit is half an hour.",
 }
+HOW = """\
+Ask a rank: stack, flight, memory, rows, weights. Ask all: detail, hint.
+Then accuse(rank, line), None for all ranks; patch(line, text); run()."""
 
 
 class Said(str):
@@ -75,7 +78,8 @@ class Incident:
         return Said(
             f"Incident {self.seed}: train.py on {RANKS} ranks, each with a virtual GPU.\n{STATES[self.outcome.state]}\n"
             f"--- the terminal, tonight ---\n{screen(self.outcome)}\n--- last night, before an edit of train.py ---\n"
-            f"{last_night().terminal.rstrip()}\n{monitor(last_night(), self.outcome)}"
+            f"{last_night().terminal.rstrip()}\n{monitor(last_night(), self.outcome)}\n"
+            f"--- yours: {self.left} of {BUDGET} GPU-minutes, which are played ---\n{HOW}"
         )
 
     def script(self) -> Said:
