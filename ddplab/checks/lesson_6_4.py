@@ -85,16 +85,29 @@ RECORDS = {
     "call, on three ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 r7", "r5 g8 b6 r7"), "call"),
     "line, from 2001 on": (_lists("r5 b6 r5 b7", "r5 b6 r9 b8", first=2001), "line"),
     "call, and one ends sooner": (_lists("r5 b6 r5", "r5 b6"), "call"),
+    "call, and the older ones are dropped": (
+        (*_lists("b6 r7 g8", first=2003), *_lists("r5 r5 b6 r7 r7", first=2001)),
+        "call",
+    ),
     "line, all in step": (_lists("r5 b6", "r5 b6"), "line"),
 }
 
 
 def _first_apart(
-    lists: Any, what: str, to_end: Any = zip_longest, number: bool = True, of: int | None = None, way: int = 1
+    lists: Any, what: str, first: Any = max, last: Any = max, place: bool = False, of: int | None = None, way: int = 1
 ) -> int | None:
-    for place, those in list(enumerate(to_end(*lists[:of])))[::way]:
+    ranks = [{it["number"]: it[what] for it in rank} for rank in lists[:of]]
+    start = first(map(min, ranks))
+    for number in range(start, last(map(max, ranks)) + 1)[::way]:
+        if len({rank.get(number) for rank in ranks}) > 1:
+            return number - start if place else number
+    return None
+
+
+def _by_place(lists: Any, what: str) -> int | None:
+    for those in zip_longest(*lists):
         if None in those or len({it[what] for it in those}) > 1:
-            return next(it["number"] for it in those if it) if number else place
+            return next(it["number"] for it in those if it)
     return None
 
 
@@ -106,15 +119,19 @@ turn(
     look=lambda number, *_: "nowhere" if number is None else str(number),
     heads=("first at",),
     mistakes=[
-        (partial(_first_apart, number=False), "that is the place in the list, counted from 0", "Return its `number`."),
-        (partial(_first_apart, to_end=zip), "a rank whose list ends sooner goes unnoticed",
-         "`zip` ends with the shortest list. What does `itertools` have?"),
+        (partial(_first_apart, place=True), "that is the place in the list, counted from 0", "Return the number."),
+        (_by_place, "calls of different numbers are compared: the lists do not all begin with the same one",
+         "Look calls up by their `number`, on all ranks."),
+        (partial(_first_apart, first=min), "what the recorder has dropped counts as different",
+         "Begin with the first number that all ranks have."),
+        (partial(_first_apart, last=min), "a rank whose list ends sooner goes unnoticed",
+         "Go on up to the last number that any rank has."),
         (partial(_first_apart, of=2), "only two ranks are compared", "How many different ones have all ranks?"),
         (partial(_first_apart, way=-1), "that is the last difference", "The first: from the beginning on."),
         (lambda lists, what: _first_apart(lists, "call"), "you always compare the calls", "`it[what]`."),
         (lambda lists, what: _first_apart(lists, "line"), "you always compare the lines", "`it[what]`."),
     ],
-    otherwise="Go through the lists side by side, and stop where not all ranks have the same.",
+    otherwise="Go through the numbers that all ranks have, and stop where not all have the same.",
 )  # fmt: skip
 
 

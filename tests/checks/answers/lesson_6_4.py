@@ -15,18 +15,19 @@ def from_a_list(frames):
 
 
 def by_number(lists, what):
-    ranks = [{it["number"]: it[what] for it in rank} for rank in lists]
-    for number in sorted(set().union(*ranks)):
-        if len({rank.get(number) for rank in ranks}) != 1:
+    first = max(rank[0]["number"] for rank in lists)
+    last = max(rank[-1]["number"] for rank in lists)
+    for number in range(first, last + 1):
+        held = [next((call[what] for call in rank if call["number"] == number), None) for rank in lists]
+        if held.count(held[0]) < len(held):
             return number
-    return None
 
 
-def by_place(lists, what):
-    longest = max(lists, key=len)
-    for place, call in enumerate(longest):
-        if any(len(rank) <= place or rank[place][what] != call[what] for rank in lists):
-            return call["number"]
+def of_sets(lists, what):
+    calls = [{(it["number"], it[what]) for it in rank} for rank in lists]
+    first = max(min(calls_of_a_rank)[0] for calls_of_a_rank in calls)
+    odd = {number for number, _ in set().union(*calls) - set.intersection(*calls) if number >= first}
+    return min(odd, default=None)
 
 
 @torch.no_grad()
@@ -51,6 +52,6 @@ ANSWERS = {
         "accepted": [in_a_loop, from_a_list],
         "wrong": [(lambda frames: in_a_loop(frames)["line"], ["raised TypeError"])],
     },
-    "6.4.b": {"accepted": [by_number, by_place]},
+    "6.4.b": {"accepted": [by_number, of_sets]},
     "6.4.c": {"accepted": [under_a_decorator, detached]},
 }
