@@ -343,7 +343,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     from axe_playwright_python.sync_playwright import Axe
 
     widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP]
-    shown = ["guess = predict('Which?', 'one', 'another')", *widgets, "launch(lambda: 1)"]
+    shown = ["guess = predict('Which?', 'one', 'another')", *widgets, PAGER, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):
         it.run(cell)
