@@ -38,8 +38,8 @@ MODULES = [
     "ipywidgets",
     "ipykernel.kernelapp",
 ]
-AGENT = "from ddplab.script import agent; agent()"
-WARM = ("from multiprocessing.forkserver import main", AGENT, "ddplab.script")  # how what follows -c or -m begins
+AGENTS = ("from ddplab.script import agent; agent()", "from ddplab.course.played_servers import agent; agent()")
+WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script")  # how what follows -c or -m begins
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of this system call
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
 
@@ -154,7 +154,7 @@ def with_spare(order: dict, files: list[int]) -> tuple:
         pid = fork_sibling()
         if pid == 0:
             theirs.close()
-            return with_spare(order, files) if AGENT in order["argv"] else (order, files)
+            return with_spare(order, files) if {*AGENTS} & {*order["argv"]} else (order, files)
         send(theirs, pid)
         for file in files:
             os.close(file)
@@ -179,7 +179,8 @@ def lend(spare: socket.socket) -> None:
         asked = dict(zip(names, values, strict=True))
         argv = [os.fsdecode(word) for word in asked["args"]]
         program = argv[argv.index("-c" if "-c" in argv else "-m") + 1] if {"-c", "-m"} & set(argv) else ""
-        if CLONE is None or not program.startswith(WARM) or argv[0] != sys.executable:
+        warm = program.startswith(WARM) or (is_rank(argv) and "TORCHELASTIC_RUN_ID" in (asked["env"] or {}))
+        if CLONE is None or not warm or argv[0] != sys.executable:
             return fresh(*values)
         popen, numbers = asked["self"], [0, 1, 2, *asked["pass_fds"]]
         streams = zip((asked["p2cread"], asked["c2pwrite"], asked["errwrite"]), (0, 1, 2), strict=True)
@@ -198,6 +199,11 @@ def lend(spare: socket.socket) -> None:
         popen._close_pipe_fds(*(asked[end] for end in names if end.startswith(("p2c", "c2p", "err"))))
 
     subprocess.Popen._execute_child = start
+
+
+def is_rank(argv: list[str]) -> bool:
+    """Tell whether this is how an agent of torchrun starts a script."""
+    return argv[1] == "-u" and argv[2].endswith(".py")
 
 
 def become(
@@ -224,10 +230,15 @@ def become(
         sys.modules["torch"].set_num_threads(int(env["OMP_NUM_THREADS"]))
     sys.modules["numpy"].random.seed()  # Python's own generator is seeded by every fork
     sys.modules["torch"].default_generator.seed()
+    namespace = sys.modules["__main__"] = ModuleType("__main__")
+    if is_rank(argv):
+        sys.stdout.reconfigure(write_through=True)
+        sys.orig_argv, sys.argv, sys.path[0] = argv, argv[2:], os.path.dirname(os.path.abspath(argv[2]))
+        runpy.run_path(argv[2], run_name="__main__")
+        return
     option = next(index for index, word in enumerate(argv) if word in ("-m", "-c"))
     sys.orig_argv, sys.argv = argv, [argv[option], *argv[option + 2 :]]
     sys.path[0] = cwd if argv[option] == "-m" else ""
-    namespace = sys.modules["__main__"] = ModuleType("__main__")
     if argv[option] == "-m":
         runpy.run_module(argv[option + 1], run_name="__main__", alter_sys=True)
     else:

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import itertools
 import os
 import shutil
 import sys
@@ -18,110 +17,11 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, kind, needs_function, numbers, off
+from ddplab.checks.common import kind, off
 from ddplab.checks.turns import turn
 from ddplab.course.digits_job import make, train
 from ddplab.launcher import launch
 from ddplab.run import RankError, RankTimeoutError
-
-# 100 batches an epoch, saved after each 30th, killed in epoch 3 during batch 70, four ranks.
-numbers(
-    "5.4.1",
-    "After the accident",
-    Number("next_epoch", 3, "In which epoch was the last checkpoint written?").with_mistakes(
-        (4, "that would leave out the rest of epoch 3", "The last checkpoint was written within epoch 3."),
-        (2, "epoch 2 was finished", "The last checkpoint was written within epoch 3."),
-        (0, "the job does not begin anew", "It has a checkpoint."),
-    ),
-    Number("next_batch", 60, "Saved after batches 29, 59 and 89; killed during 70.").with_mistakes(
-        (59, "that batch was done before the save", "The position is the batch that comes *next*."),
-        (61, "one batch is left out", "Saved after batch 59. Which comes next?"),
-        (70, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-        (71, "what was done since the last checkpoint is lost", "Which checkpoint came before batch 70?"),
-        (0, "the position is within the epoch", "The checkpoint knows the batch too."),
-        (30, "there is a later checkpoint", "Saved after batches 29, 59 and 89."),
-        (90, "the job did not get that far", "Which checkpoint came before batch 70?"),
-    ),
-    Number(
-        "twice", 10, "From the position in the checkpoint to the last batch that was finished before the accident."
-    ).with_mistakes(
-        (11, "batch 70 was never finished the first time", "Finished before the accident, and again after it."),
-        (9, "one is missing", "Count the first and the last: from 60 to 69."),
-        (70, "the batches before 60 are in the checkpoint", "From where does the job go on?"),
-        (40, "that many batches of epoch 3 are left to do", "Which of them had been done before the accident?"),
-        (370, "that is everything that was done", "From where does the job go on?"),
-    ),
-    Number("random_states", 4, "Each rank draws numbers of its own.").with_mistakes(
-        (1, "that would be rank 0's alone", "Each rank draws numbers of its own."),
-        (3, "a rank is missing", "All four ranks start again, also the one that died."),
-    ),
-)
-
-
-@exercise("5.4.2", "The rest of the job")
-def rest_of_the_job(remaining: Callable[..., Any]) -> None:
-    """`remaining(position, epochs, batches)` gives (epoch, batch, data) from a position to the end of the job."""
-    needs_function("remaining", remaining)
-    for position in [(0, 0), (1, 2), (0, 3), (2, 4), (1, 4), (2, 1)]:
-        asked: list[int] = []
-
-        def batches(epoch: int, asked: list[int] = asked) -> list[str]:
-            asked.append(epoch)
-            return [f"batch {batch} of epoch {epoch}" for batch in range(4)]
-
-        answer = remaining(position, 3, batches)
-        if answer is None:
-            raise NotYet("`remaining` gives nothing", "`yield epoch, batch, data` in the loop, or return a list.")
-        wanted = _from(position)
-        got = [tuple(item) if isinstance(item, list | tuple) else item for item in itertools.islice(answer, 100)]
-        if len(got) == 100:
-            hint = f"{len(wanted)} batches are left. What ends your loop?"
-            raise NotYet(f"3 epochs of 4 batches, from {position} on: it gives 100 batches, and more", hint)
-        if got != wanted:
-            raise NotYet(*_why_not(position, got, wanted))
-
-
-def _from(position: tuple[int, int]) -> list[tuple[int, int, str]]:
-    everything = [(e, b, f"batch {b} of epoch {e}") for e in range(3) for b in range(4)]
-    return [item for item in everything if item[:2] >= position]
-
-
-def _why_not(position: tuple[int, int], got: list[Any], wanted: list[Any]) -> tuple[str, str]:
-    where = f"3 epochs of 4 batches, from {position} on"
-    if any(not isinstance(item, tuple) or len(item) != 3 for item in got):
-        odd = next(item for item in got if not isinstance(item, tuple) or len(item) != 3)
-        return f"{where}: it gives {odd!r}", "Three things each: epoch, batch, and the data."
-    places = [item[:2] for item in got]
-    if places == [item[:2] for item in wanted]:
-        return (
-            f"{where}: the numbers are right, but they come with other data",
-            "Ask `batches(epoch)` anew for every epoch, and let batch 0 be the first that it gives.",
-        )
-    epoch, batch = position
-    next_one = "The position is the batch that comes next."
-    for start, what, hint in (
-        ((0, 0), "the job begins anew", "Pass over what comes before the position."),
-        ((epoch, 0), f"the epoch begins anew, {batch} batches are trained twice", "Pass over the batches done."),
-        ((epoch, batch + 1), f"{position} itself is left out", next_one),
-        ((epoch + 1, 0), f"the rest of epoch {epoch} is left out", f"The position is within epoch {epoch}."),
-        ((epoch, batch - 1), f"batch {batch - 1} is trained twice", next_one),
-    ):
-        if places == [item[:2] for item in _from(start)]:
-            return f"{where}: {what}", hint
-    if places == [(e, b) for e in range(epoch, 3) for b in range(batch, 4)]:
-        hint = "Only the first epoch is one that was begun; the later ones start at batch 0."
-        return f"{where}: batches 0 to {batch - 1} are left out in every epoch", hint
-    missing = [place for place in (item[:2] for item in wanted) if place not in places]
-    if missing:
-        return f"{where}: {missing[0]} is missing", "To the end of the last epoch, epochs counted from 0."
-    return (
-        f"{where}: it gives {len(places)} batches, and {len(wanted)} are left",
-        "Which places come twice or too early?",
-    )
-
-
-# ------------------------------------------------------------------ your turn
 
 
 def _trained(*_: int) -> tuple[dict[str, Any]]:

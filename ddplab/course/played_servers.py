@@ -12,6 +12,9 @@ fight over its GPUs.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import logging
 import os
 import shlex
 import shutil
@@ -20,10 +23,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 
 class Server:
@@ -33,32 +40,68 @@ class Server:
         self.name, self.address = name, address
         self.disk = Path(tempfile.mkdtemp(prefix=f"ddplab-{name}-"))
         weakref.finalize(self, shutil.rmtree, self.disk, ignore_errors=True)
+        self.holds_store = False
         self._process: subprocess.Popen | None = None
 
     def __str__(self) -> str:
         return self.address
 
-    def type(self, line: str) -> None:
+    def type(self, line: str, **variables: str) -> None:
         """Type a command, as into a terminal of this server; it runs on while you do something else.
+
+        variables: of the environment, besides those that this kernel has.
 
         `torchrun` is this Python's. An agent whose server is named in `--rdzv-endpoint` holds the store, as it does
         where servers are apart; here every agent would find itself in it, so `is_host` says who is meant.
         """
         words = shlex.split(line)
         endpoint = words[words.index("--rdzv-endpoint") + 1] if "--rdzv-endpoint" in words else ""
-        host = f"is_host={int(endpoint.startswith(f'{self.address}:'))}"
+        self.holds_store = endpoint.startswith(f"{self.address}:")
+        host = f"is_host={int(self.holds_store)}"
         if "--rdzv-conf" in words:
             words[words.index("--rdzv-conf") + 1] += f",{host}"
         # torchrun reads its options from variables PET_… too
-        env = {**environment(), "SERVER": self.name, "PET_LOCAL_ADDR": self.address}
+        env = {**environment(), "SERVER": self.name, "PET_LOCAL_ADDR": self.address, "SAYS": str(self.disk / "says")}
+        env |= variables
         if endpoint:
             env["PET_RDZV_CONF"] = host
+        # a command ends when the kernel is gone: torchrun looks after that itself, others have a process beside them
+        program = [_AGENT, *words[1:]] if words[0] == "torchrun" else [_WATCH, *words]
+        self.note("typed, and holds the store" if self.holds_store else "typed")
         with open(self.disk / "screen", "w") as shown:
-            # between the terminal and the kernel stands one process that ends the command when the kernel is gone
-            watch = [sys.executable, "-c", _WATCH, *words]
             self._process = subprocess.Popen(
-                watch, cwd=self.disk, env=env, stdin=subprocess.PIPE, stdout=shown, stderr=shown, start_new_session=True
-            )
+                [sys.executable, "-c", *program],
+                cwd=self.disk, env=env, stdin=subprocess.PIPE, stdout=shown, stderr=shown, start_new_session=True,
+            )  # fmt: skip
+
+    def note(self, said: str) -> None:
+        """Write down, with the time, what befalls this server."""
+        _note(self.disk / "says", said)
+
+    @property
+    def diary(self) -> list[dict[str, Any]]:
+        """What befell this server and what its agents said, in torchrun's own words: `time` and `said` of each line."""
+        notes = self.disk / "says"
+        lines = notes.read_text().splitlines(keepends=True) if notes.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    @property
+    def processes(self) -> list[int]:
+        """The processes of the command, itself first, then the ranks that it has started."""
+        if not self.busy:
+            return []
+        command = psutil.Process(self._process.pid)
+        return [command.pid, *(child.pid for child in command.children(recursive=True))]
+
+    def switch_off(self) -> None:
+        """Let every process of this server be gone at once, without a word, and wait until they are."""
+        pids = self.processes
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if pids:
+            self._process.wait()
+            self.note("switched off")
 
     @property
     def screen(self) -> str:
@@ -96,7 +139,7 @@ class Server:
         try:
             return self._process.wait(patience)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self.switch_off()
             return self._process.wait()
 
 
@@ -113,6 +156,44 @@ def end():
 threading.Thread(target=end, daemon=True).start()
 sys.exit(command.wait())
 """
+
+
+_AGENT = "from ddplab.course.played_servers import agent; agent()"
+
+
+def agent() -> None:
+    """Be torchrun, with the options in `sys.argv`; note what the agent says, and end with the kernel."""
+    from torch.distributed.run import main
+
+    threading.Thread(target=_end_with_the_kernel, daemon=True).start()
+    said, notes = logging.getLogger("torch.distributed.elastic.agent.server.api"), logging.Handler()
+    notes.emit = lambda record: _note(Path(os.environ["SAYS"]), record.getMessage())
+    said.setLevel(logging.INFO)  # these lines go into the notes; the screen shows what it always shows
+    at = said
+    while at := at.parent:
+        for handler in at.handlers:
+            handler.addFilter(lambda record: record.name != said.name or record.levelno >= logging.WARNING)
+    said.addHandler(notes)
+    try:
+        main(sys.argv[1:])
+    finally:
+        _note(Path(os.environ["SAYS"]), "ended")
+
+
+def _end_with_the_kernel() -> None:
+    os.read(0, 1)  # a pipe that the kernel holds: it ends with the kernel
+    ranks = psutil.Process().children(recursive=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(5)
+    for rank in ranks:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rank.kill()
+    os.killpg(0, signal.SIGKILL)
+
+
+def _note(notes: Path, said: str) -> None:
+    with open(notes, "a") as file:
+        file.write(json.dumps({"time": time.time(), "said": said}) + "\n")
 
 
 def servers() -> tuple[Server, Server]:

@@ -1,0 +1,312 @@
+"""Checks of lesson 5.7, survive the night: the functions of its script, each tried without agents."""
+
+import contextlib
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from ddplab.checks.common import flat, kind, multiple, off
+from ddplab.checks.turns import turn
+from ddplab.course.night_job import ROOM, digest, network
+from ddplab.launcher import launch
+
+
+def _job(steps: int) -> tuple[Any, Any]:
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    for step in range(steps):
+        _train(net, optimizer, step)
+    return net, optimizer
+
+
+def _train(net: Any, optimizer: Any, step: int) -> None:
+    optimizer.zero_grad()
+    inputs = torch.randn(8, 64, generator=torch.Generator().manual_seed(step))
+    cross_entropy(net(inputs), torch.arange(8)).backward()
+    optimizer.step()
+
+
+def _resumed(resume: Callable[..., Any], done: int | None) -> list[Any]:
+    """The step with which it goes on, and whether the weights, and those after one more step, are the saved job's."""
+    with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
+        path = f"{folder}/last.pt"
+        before, its = _job(0 if done is None else done + 1)
+        if done is not None:
+            torch.save({"net": before.state_dict(), "optimizer": its.state_dict(), "done": done}, path)
+        net, optimizer = _job(0)
+        step = resume(path, net, optimizer)
+        cells = [f"step {step}" if isinstance(step, int) else kind(step)]
+        for more in range(2):
+            same = digest(net.state_dict()) == digest(before.state_dict())
+            cells.append("as left in peace" if same else "others")
+            if not more:
+                _train(before, its, 99), _train(net, optimizer, 99)
+        return cells
+
+
+def _resume(path: str, net: Any, optimizer: Any, check: bool = True, parts: str = "no", more: int = 1) -> Any:
+    if check and not os.path.exists(path):
+        return 0
+    saved = torch.load(path)
+    if "n" in parts:
+        net.load_state_dict(saved["net"])
+    if "o" in parts:
+        optimizer.load_state_dict(saved["optimizer"])
+    return saved["done"] + more
+
+
+turn(
+    "5.7.a",
+    "Begin again",
+    _resume,
+    {"the first evening": lambda: (None,), "steps 0 to 5 saved": lambda: (5,), "steps 0 to 11 saved": lambda: (11,)},
+    call=_resumed,
+    heads=("goes on with", "weights", "after one more step"),
+    mistakes=[
+        (partial(_resume, parts="n", more=0), "the optimizer begins anew, and a step is trained twice",
+         "That is the script as it was. What else is in the file, and which step comes *next*?"),
+        (partial(_resume, more=0), "a step that is done is trained once more", "`done` is the last step trained."),
+        (partial(_resume, parts="n"), "the optimizer has lost its momentum", "It has a state too, and the file has it."),
+        (partial(_resume, parts="o"), "the weights begin anew", "`net` has a state too, and the file has it."),
+        (partial(_resume, more=2), "a step is left out", "Which step comes after `done`?"),
+        (lambda path, net, optimizer: 0, "all begins anew", "What is saved lies at `path`."),
+        (lambda path, net, optimizer: _resume(path, net, optimizer) and None, "nothing came back",
+         "Return the step to go on with."),
+        (partial(_resume, check=False), "on the first evening there is no file yet", "`os.path.exists(path)`"),
+    ],
+)  # fmt: skip
+
+
+def _served(picked: Callable[[int, int], Any], begin: int) -> list[Any]:
+    """Whether the images are those picked in peace, how many a step and an epoch have, and the next epoch's order."""
+    calm = {}
+    for step in range(36):
+        torch.manual_seed(step)
+        calm[step] = [int(number) for number in picked(step, 768)]
+    torch.manual_seed(1)
+    again = {step: [int(number) for number in picked(step, 768)] for step in range(begin, 36)}
+    same = "the same" if all(calm[step] == again[step] for step in again) else "others"
+    epochs = [sorted(number for step in range(first, first + 12) for number in calm[step]) for first in (0, 12)]
+    served = min(len(set(epoch)) for epoch in epochs)
+    return [same, len(calm[begin]), served, "another" if calm[0] != calm[12] else "the same"]
+
+
+def _picked(step: int, n: int, seed: Callable[[int, int], int] = lambda epoch, batch: epoch, every: int = 64) -> Any:
+    epoch, batch = divmod(step, n // 64)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed(epoch, batch)))
+    return order[batch * every : batch * every + 64]
+
+
+def _from_a_stream(step: int, n: int) -> Any:
+    if step == 0:
+        order = torch.Generator().manual_seed(0)
+        _STREAM[:] = [batch for _ in range(6) for batch in torch.randperm(n, generator=order).split(64)]
+    return _STREAM.pop(0)
+
+
+_STREAM: list[Any] = []
+
+
+turn(
+    "5.7.b",
+    "The images of a step",
+    _picked,
+    {"begun again at step 6": lambda: (6,), "begun again at step 21": lambda: (21,)},
+    call=_served,
+    heads=("images picked", "a step", "of 768 an epoch", "next epoch's order"),
+    mistakes=[
+        (_from_a_stream, "whoever begins again gets what comes next in a stream, and not what belongs to the step",
+         "What may decide which images it is? The number of the step alone."),
+        (lambda step, n: torch.randperm(n)[:64], "nobody knows any more what was drawn",
+         "A generator of your own, with a seed that follows from `step`."),
+        (partial(_picked, seed=lambda epoch, batch: 0), "every epoch has the same order", "A seed that follows from the epoch."),
+        (partial(_picked, seed=lambda epoch, batch: 100 * epoch + batch),
+         "each step shuffles anew: some images come twice, others never", "One order for a whole epoch."),
+        (partial(_picked, every=0), "every step of an epoch gets the same images", "Which 64 of the order are its own?"),
+        (partial(_picked, every=1), "the batches of an epoch overlap", "A batch begins where the one before it ends."),
+    ],
+    hints={"'NoneType'": "Return the numbers of the images."},
+)  # fmt: skip
+
+
+def _on_full_disk(save: Callable[..., Any], room: bool) -> list[str]:
+    """What lies at the path after a save and the next, and whether the rank goes on; in a process of its own."""
+    return launch(_saves, save, room, nproc_per_node=1, device="cpu", init=False, quiet=True).results[0]
+
+
+def _saves(save: Callable[..., Any], room: bool) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
+        path, hard = f"{folder}/last.pt", resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        states = []
+        for done in (5, 11, 17):
+            net, optimizer = _job(done + 1)
+            states.append({"net": net.state_dict(), "optimizer": optimizer.state_dict(), "done": done})
+        torch.save(states[0], path)
+        cells = []
+        for state, limit in ((states[1], hard if room else ROOM), (states[2], hard)):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+            went_on = "goes on"
+            try:
+                save(state, path)
+            except Exception as error:
+                went_on = f"dies of {type(error).__name__}"
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+            cells += [_at(path), went_on]
+        return cells
+
+
+def _at(path: str) -> str:
+    try:
+        return f"step {torch.load(path)['done']}"
+    except FileNotFoundError:
+        return "nothing"
+    except (OSError, RuntimeError, EOFError):
+        return "half a file"
+
+
+def _save(
+    state: Any, path: str, beside: str = ".new", catch: Any = (OSError, RuntimeError), how: str = "replace"
+) -> None:
+    with contextlib.suppress(*catch):
+        if how == "remove":
+            os.remove(path)
+        torch.save(state, path + beside)
+        if how == "copy":
+            shutil.copy(path + beside, path)
+        elif beside and how != "forget":
+            os.replace(path + beside, path)
+
+
+turn(
+    "5.7.c",
+    "A save on a full disk",
+    _save,
+    {"there is room": lambda: (True,), "the disk is full": lambda: (False,)},
+    call=_on_full_disk,
+    heads=("at the path", "the rank", "after the next save", "the rank"),
+    mistakes=[
+        (partial(_save, beside="", catch=()), "a full disk leaves half a file where a whole one was, and ends the rank",
+         "That is the script as it was. Write beside it first, under another name."),
+        (partial(_save, beside=""), "the rank goes on, and half a file lies where a whole one was",
+         "Write beside it first, under another name."),
+        (partial(_save, catch=()), "the old file is safe, and the rank dies of the full disk",
+         "A night without a new checkpoint is better than none: `try`, and go on after the error that the table names."),
+        (partial(_save, how="remove"), "the old file is gone before the new one is there",
+         "`os.replace` takes its place in one move."),
+        (partial(_save, how="forget"), "the file at the path is never renewed",
+         "Write beside it; then, who gives the new file the name?"),
+    ],
+)  # fmt: skip
+
+
+def _patience(meet: Callable[..., Any], seconds: float) -> list[str]:
+    """How long the ranks of a group that `meet` makes wait for each other; two processes that torchrun might start."""
+    return launch(_waits, meet, seconds, nproc_per_node=2, device="cpu", init=False, quiet=True).results[0]
+
+
+def _waits(meet: Callable[..., Any], seconds: float) -> list[str]:
+    meet(timedelta(seconds=seconds))
+    if not dist.is_initialized():
+        return ["no group", ""]
+    ones = torch.ones(1)
+    dist.all_reduce(ones)
+    waits = dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+    return [f"of {int(ones)} ranks", f"{waits:g} s"]
+
+
+def _meet(patience: timedelta, backend: str = "gloo", times: float = 1, own: timedelta | None = None) -> None:
+    dist.init_process_group(backend, timeout=own or patience * times)
+
+
+turn(
+    "5.7.d",
+    "How long to wait for whom nobody hears",
+    _meet,
+    {"3 seconds": lambda: (3,), "half a minute": lambda: (30,)},
+    call=_patience,
+    heads=("a group", "waits at most"),
+    mistakes=[
+        (lambda patience: dist.init_process_group("gloo"), "who hears nothing waits for half an hour, the default",
+         "`init_process_group` has an argument for that."),
+        (partial(_meet, own=timedelta(seconds=3)), "that is right for 3 seconds only", "It is given: `patience`."),
+        (partial(_meet, own=timedelta(seconds=30)), "that is right for half a minute only", "It is given: `patience`."),
+        (partial(_meet, times=60), "those are minutes", "`patience` is a timedelta already."),
+        (partial(_meet, times=1000), "that is a thousand times as long", "`patience` is a timedelta already."),
+        (lambda patience: None, "no group is made", "`dist.init_process_group`"),
+    ],
+)  # fmt: skip
+
+
+def _batch(rank: int, size: int) -> tuple[Any, ...]:
+    drawn = torch.Generator().manual_seed(0)
+    net = network()
+    return DDP(net), torch.randn(64, 64, generator=drawn), torch.randint(10, (64,), generator=drawn), rank, size
+
+
+def _seen(learn: Callable[..., Any], model: Any, *given: Any) -> list[str]:
+    """How many images go forward at once; beside what one process makes of two shares: how near, and to the bit."""
+    passes = []
+    hook = model.module.register_forward_pre_hook(lambda _, inputs: passes.append(len(inputs[0])))
+    learn(model, *given)
+    hook.remove()
+    net, (images, labels, *_) = network(), given
+    for share in range(2):
+        (cross_entropy(net(images[share::2]), labels[share::2], reduction="sum") / 64).backward()
+    mine, wanted = ([part.grad for part in it.parameters()] for it in (model.module, net))
+    if any(gradient is None for gradient in mine):
+        return [" + ".join(map(str, passes)), "none", ""]
+    factor = multiple(flat(mine), flat(wanted), within=1e-5)
+    size = "the batch's" if off(flat(mine), flat(wanted)) < 1e-5 else f"{factor:.3g} times" if factor else "another"
+    same = all(torch.equal(*pair) for pair in zip(mine, wanted, strict=True))
+    return [" + ".join(map(str, passes)), size, "the same" if same else "others"]
+
+
+def _learn(
+    model: Any, images: Any, labels: Any, rank: int, size: int, scale: Callable[[int], float] = lambda size: size,
+    first: Callable[[int], int] = lambda rank: rank, shares: int = 2, step: Callable[[int], int] = lambda size: size,
+) -> None:  # fmt: skip
+    for share in range(first(rank), shares, step(size)):
+        loss = cross_entropy(model(images[share::shares]), labels[share::shares], reduction="sum") / 64
+        (loss * scale(size)).backward()
+
+
+def _as_it_was(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
+    cross_entropy(model(images[rank::size]), labels[rank::size]).backward()
+
+
+turn(
+    "5.7.e",
+    "The same bits on one node and on two",
+    _learn,
+    _batch,
+    ranks=(2, 1),
+    call=_seen,
+    heads=("images at once", "the gradient", "its bits"),
+    device="cpu",
+    mistakes=[
+        (_as_it_was, "alone it is one sum of 64, and together two of 32: the last digits differ",
+         "Always two shares, whoever is there: who is alone takes one after the other."),
+        (partial(_learn, scale=lambda size: 1), "on two ranks DDP divides by 2", "What has to be left when it has?"),
+        (partial(_learn, scale=lambda size: 64), "a mean over 64 is taken twice, or not at all",
+         "The sum over both shares, divided by 64."),
+        (partial(_learn, first=lambda rank: 0, step=lambda size: size), "rank 1 takes rank 0's share",
+         "Which share does each begin with?"),
+        (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Then both shares are its own."),
+        (lambda model, images, labels, rank, size: cross_entropy(model(images), labels).backward(),
+         "each takes the whole batch in one go", "Always two shares: `images[share::2]`."),
+        (lambda model, images, labels, rank, size: None, "nothing is learned", "`loss.backward()`"),
+        (partial(_learn, shares=4), "four shares are added up in another order by two ranks than by one",
+         "As many shares as there can be ranks: two."),
+    ],
+)  # fmt: skip

@@ -1,0 +1,81 @@
+// Who holds the store, the agents and the ranks, moment after moment; live, the newest moment is shown until somebody
+// goes back. With buttons for accidents where the night is being played.
+const BOX = 330, TALL = 128; // pixels, of a server
+const RANK = { runs: "trains", died: "✕ died", stopped: "✗ was stopped", returned: "○ has returned" };
+
+function render({ model, el }) {
+  const { bar, status, stage } = page(el);
+  const frames = () => model.get("frames");
+  const last = () => Math.max(0, frames().length - 1);
+  const player = playBar(bar, "moment", last, 1200, draw);
+  const accidents = node("div", { style: `${BAR}; margin: 6px 0` });
+  const verdict = node("pre", { style: `color: ${INK}; white-space: pre-wrap; margin: 6px 0`, role: "status" });
+  stage.after(accidents, verdict);
+  status.style.minHeight = "2.8em"; // room for two lines: the page does not jump
+  let pressed = 0;
+  const buttons = model.get("buttons").map((name) => button(accidents, name, () => ask(name)));
+  let shown = 0;
+
+  function ask(name) {
+    pressed += 1;
+    model.set("ask", `${name}#${pressed}`);
+    model.save_changes();
+  }
+
+  function draw(moment) {
+    shown = moment;
+    if (!frames().length) return;
+    const { servers, disk, said, step } = frames()[moment];
+    const done = step === null ? "" : `, step ${step}`;
+    status.textContent = `Moment ${moment} of ${last()}${done}: ${said}.`;
+    const width = servers.length * (BOX + 20);
+    const svg = shape("svg", { width, height: TALL + 60, role: "img" });
+    svg.setAttribute("aria-label", `${servers.map(inWords).join("; ")}; the disk: ${disk || "no checkpoint"}`);
+    servers.forEach((server, n) => svg.append(...drawn(server, 2 + n * (BOX + 20), moment && frames()[moment - 1].servers[n])));
+    svg.append(text(2, TALL + 40, `💾 the disk: ${disk || "no checkpoint"}`));
+    stage.replaceChildren(svg);
+  }
+
+  function drawn(server, x, before) {
+    const frame = shape("rect", { x, y: 2, width: BOX, height: TALL, rx: 6, fill: "none" });
+    const isNew = before && JSON.stringify(before) !== JSON.stringify(server);
+    frame.style.cssText = `stroke: ${INK}; stroke-width: ${isNew ? 3 : 1}; stroke-dasharray: ${server.agent ? "none" : "4 4"}`;
+    const parts = [frame, text(x + 12, 24, server.name, { "font-weight": "bold" })];
+    if (server.store) parts.push(text(x + BOX - 12, 24, "⌂ store", { "text-anchor": "end", "font-weight": "bold" }));
+    parts.push(text(x + 12, 50, server.agent ? `agent: ${server.agent}` : "no agent"));
+    server.ranks.forEach(([rank, state], n) => {
+      const [sign, colour] = model.get("looks")[rank % 8];
+      parts.push(text(x + 12, 78 + 24 * n, sign, { fill: colour }), text(x + 32, 78 + 24 * n, `rank ${rank} ${RANK[state]}`));
+    });
+    return parts;
+  }
+
+  function inWords({ name, agent, store, ranks }) {
+    const held = ranks.map(([rank, state]) => `rank ${rank} ${RANK[state]}`).join(", ");
+    return `${name}: ${agent ? `agent ${agent}` : "no agent"}${store ? ", the store" : ""}${held ? `, ${held}` : ""}`;
+  }
+
+  function news() {
+    const follows = shown >= Number(bar.querySelector("input").max);
+    player.go(model.get("going") && follows ? last() : Math.min(shown, last()));
+  }
+
+  function over() {
+    const going = model.get("going");
+    buttons.forEach((it) => (it.disabled = !going));
+    accidents.style.display = buttons.length ? "flex" : "none";
+    verdict.textContent = model.get("verdict");
+  }
+
+  model.on("change:frames", news);
+  model.on("change:going", over);
+  over();
+  player.go(model.get("going") ? last() : 0);
+  return () => {
+    player.stop();
+    model.off("change:frames", news);
+    model.off("change:going", over);
+  };
+}
+
+export default { render };

@@ -1,0 +1,236 @@
+"""A night on two played servers: a job trains, accidents come, and in the morning its weights are compared.
+
+    night("tonight.py", accidents=["kill a rank"])                     the script as it is
+    night("tonight.py", resume, picked, accidents=["kill a rank"])     with functions of yours in place of its own
+    night("tonight.py", resume, picked)                                live, with a button for each accident
+
+The agents, ranks, store, deaths and restarts are real. Played are the borders between the servers; a cut cable (all
+processes of server1 are stopped by SIGSTOP, so that nobody hears of them, and killed at the end); and a full disk (a
+limit on the size of the files that rank 0 may write).
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import json
+import os
+import runpy
+import signal
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddplab.course.holders import Board
+from ddplab.course.morning import compare
+from ddplab.course.played_servers import Server, environment, free_port, servers
+from ddplab.launcher import launch
+from ddplab.screen import live
+
+KILL, FILL, PREEMPT, CUT, ADD = ACCIDENTS = (
+    "kill a rank", "fill the disk", "preempt the job", "cut the cable", "add a node",
+)  # fmt: skip
+WHEN = (9, 15, 21, 27, 33)  # the steps at which they come, the first first; saved is after steps 5, 11, 17, …
+SILENCE = 60.0  # seconds after which a night in which nothing happens is over
+PATIENCE = 12.0  # seconds without a new rank after which ranks count as waiting for a server that is gone
+
+
+def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | None = None) -> Board | None:
+    """Play a night, and compare its morning with that of a calm one.
+
+    script: path of a script that takes a folder, calls `night_job` where tonight.py does, and trains 36 steps.
+    mended: functions that take the place of those of the same names in it. accidents: of ACCIDENTS, one every six
+    steps; when left out, they come from buttons, and nothing is played where nobody can press one.
+    Raises ValueError for an accident that cannot come, and for a function that the script does not have.
+    """
+    text = patched(Path(script).read_text(), *mended)
+    if accidents is None and not live():
+        print(f"In JupyterLab: a board with the buttons {', '.join(ACCIDENTS)}.")
+        return None
+    tonight = Night(text, accidents)
+    board = tonight.board
+    board.appear()
+    if accidents is None:
+        threading.Thread(target=tonight.play, daemon=True).start()
+        return None
+    tonight.play()
+    return None if live() else board
+
+
+def patched(text: str, *mended: Callable[..., Any]) -> str:
+    """Return a script in which functions stand in place of those with their names; ValueError when there is none."""
+    for function in mended:
+        lines, name = text.splitlines(), function.__name__
+        found = [it for it in ast.parse(text).body if isinstance(it, ast.FunctionDef) and it.name == name]
+        if not found:
+            raise ValueError(f"the script has no function {name!r}")
+        source = textwrap.dedent(inspect.getsource(function)).strip()
+        lines[found[0].lineno - 1 : found[0].end_lineno] = ast.unparse(ast.parse(source).body[0]).splitlines()
+        text = "\n".join(lines) + "\n"
+    return text
+
+
+class Night:
+    """One night: its two servers, its folder that both reach, and what happens."""
+
+    def __init__(self, text: str, accidents: Sequence[str] | None):
+        self.live, names = accidents is None, list(accidents or [])
+        self.cable = [name for name in names if name in (CUT, ADD)]
+        if any(name not in ACCIDENTS for name in names) or len(names) > len(WHEN):
+            raise ValueError(f"at most {len(WHEN)} accidents of {', '.join(ACCIDENTS)}; got {names}")
+        if any(a == b for a, b in zip(self.cable, self.cable[1:], strict=False)):
+            raise ValueError("a cable is cut once before a node is added, and a node added once before it is cut")
+        self.text, self.plan = text, list(zip(names, WHEN, strict=False))
+        self.folder = tempfile.TemporaryDirectory(prefix="ddplab-night-")
+        self.shared = Path(self.folder.name)
+        self.notes = self.shared / "night"
+        self.notes.mkdir()
+        pace = 0.3 if self.live else 0.0
+        (self.notes / "plan").write_text(json.dumps({"accidents": self.plan, "pace": pace}))
+        (self.shared / "tonight.py").write_text(text)
+        self.server1, self.server2 = servers()
+        self.port, self.told, self.lost = free_port(), [], ""
+        self.board = Board([self.server1, self.server2], self.diary, list(ACCIDENTS) if self.live else [])
+
+    # What is known
+
+    def diary(self) -> list[dict[str, Any]]:
+        """What all ranks have noted, and what this night has done to them, in the order of time."""
+        lines = list(self.told)
+        for file in self.notes.glob("diary-*"):
+            kept = file.read_text().splitlines(keepends=True)
+            lines += [json.loads(line) for line in kept if line.endswith("\n")]
+        return sorted(lines, key=lambda line: line["time"])
+
+    def tell(self, said: str) -> None:
+        self.told.append({"time": time.time(), "night": said})
+
+    @property
+    def here(self) -> list[Server]:
+        return [server for server in (self.server1, self.server2) if server.busy]
+
+    # What happens
+
+    def play(self) -> None:
+        """Play the night to its end, and compare. Nothing of it is left running, whatever happens."""
+        try:
+            nobody = self.cable[:1] == [ADD]
+            self.start(*([self.server2] if nobody else [self.server1, self.server2]))
+            for number, (name, step) in enumerate(self.plan):
+                if self.until(lambda step=step: self.all_hold(step)):
+                    self.come(name, number, step)
+            while self.here and not self.lost:
+                self.pressed()
+                self.until(self.board.pressed, 1)
+                if time.time() - max(frame["time"] for frame in self.board.frames) > SILENCE:
+                    self.lost = f"for {SILENCE:g} seconds nothing has happened"
+        finally:
+            for server in (self.server1, self.server2):
+                server.switch_off()
+        with contextlib.suppress(FileNotFoundError):
+            self.board.end(compare(self.diary(), calm(self.text), self.lost, self.shared))
+        self.folder.cleanup()
+
+    def start(self, *these: Server) -> None:
+        """Type the same line on these servers. One node is enough where nodes come and go."""
+        nodes = "1:2" if self.cable or self.live else "2"
+        for server in these:
+            server.type(
+                f"torchrun --nnodes {nodes} --max-restarts 3 --rdzv-backend c10d --rdzv-id tonight"
+                f" --rdzv-endpoint {self.server2}:{self.port} --monitor-interval 0.1"
+                " --rdzv-conf last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
+                f" '{self.shared}/tonight.py' '{self.shared}'",
+                TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+            )
+
+    def until(self, true: Callable[[], bool], seconds: float = SILENCE) -> bool:
+        """Wait until it is so, and keep the board going; False when the job has ended or the seconds are over."""
+        deadline = time.monotonic() + seconds
+        while not true():
+            if not self.here or time.monotonic() > deadline:
+                return False
+            self.board.update()
+            time.sleep(0.05)
+        return True
+
+    def ranks(self) -> dict[int, dict[str, Any]]:
+        """The last line of each rank that lives: pid → line."""
+        alive = {pid for server in self.here for pid in server.processes}
+        return {line["pid"]: line for line in self.diary() if line.get("pid") in alive}
+
+    def all_hold(self, step: int) -> bool:
+        last = self.ranks()
+        return len(last) == len(self.here) and all(
+            line.get("holds") == step and line["size"] == len(last) for line in last.values()
+        )
+
+    def pressed(self) -> None:
+        if (name := self.board.take()) is not None:
+            possible = {CUT: len(self.here) == 2, ADD: len(self.here) == 1}
+            if possible.get(name, True) and self.ranks():
+                self.come(name, None, None)
+
+    def come(self, name: str, number: int | None, step: int | None) -> None:
+        """Let an accident happen; those who wait for it go on."""
+        done = (lambda: None) if number is None else (self.notes / f"done{number}").touch
+        self.tell(name if step is None else f"{name}, at step {step}")
+        before = self.ranks()
+        if name == KILL:
+            os.kill(max(before, key=lambda pid: before[pid]["rank"]), signal.SIGKILL)
+            done()
+        elif name == FILL:
+            (self.notes / "full").touch()
+            done()
+        elif name == PREEMPT:
+            these = self.here
+            for server in these:
+                server.end()
+            done()
+            self.start(*these)
+        elif name == CUT:
+            for pid in self.server1.processes:
+                os.kill(pid, signal.SIGSTOP)
+            done()
+            on_server2 = set(self.server2.processes)
+            if self.until(lambda: set(self.server2.processes) - on_server2, PATIENCE):
+                self.server1.switch_off()
+            elif self.here:
+                self.lost = "server2's rank waits for server1, of which nothing comes; by default for 30 minutes"
+        elif name == ADD:
+            self.start(next(server for server in (self.server1, self.server2) if not server.busy))
+            self.until(lambda: len([line for line in self.ranks().values() if line["size"] == 2]) == 2)
+            done()
+
+
+CALM: dict[str, Path] = {}  # script → the folder of its calm night
+
+
+def calm(text: str) -> Path:
+    """Return the folder of a night of this script without an accident: two ranks, no agents."""
+    if text not in CALM:
+        folder = tempfile.TemporaryDirectory(prefix="ddplab-calm-")
+        KEPT.append(folder)
+        (Path(folder.name) / "night").mkdir()
+        (Path(folder.name) / "night" / "plan").write_text(json.dumps({"accidents": [], "pace": 0}))
+        (Path(folder.name) / "tonight.py").write_text(text)
+        launch(_calm, folder.name, nproc_per_node=2, device="cpu", init=False, quiet=True)
+        CALM[text] = Path(folder.name)
+    return CALM[text]
+
+
+KEPT: list[tempfile.TemporaryDirectory] = []
+
+
+def _calm(folder: str) -> None:
+    torch.set_num_threads(1)  # as under torchrun
+    os.environ.update({name: value for name, value in environment().items() if name == "CUDA_VISIBLE_DEVICES"})
+    sys.argv = [f"{folder}/tonight.py", folder]
+    runpy.run_path(sys.argv[0], run_name="__main__")
