@@ -54,6 +54,13 @@ frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,
 play({"two": frames, "one": frames[:2]}, first="two")"""
 STEP = "from ddplab.course.step_explorer import explore_step\nexplore_step()"
 PAGER = "from ddplab.course.incidents import incident\npage = incident(19)\npage"
+HOLDERS = """from types import SimpleNamespace
+from ddplab.course.holding import Board
+said = ["typed, and holds the store", "[default] Rendezvous'ing worker group", "group_rank=0 Rendezvous complete"
+        " group_world_size=1 global_ranks=[0]"]
+server = SimpleNamespace(name="server1", diary=[{"time": n, "said": it} for n, it in enumerate(said)])
+board = Board([server], buttons=["kill a rank"])
+board.appear()"""
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -573,6 +580,28 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     until(lambda: status.inner_text().startswith("Closed"), 30)
     assert "a barrier for one" in log.inner_text() and panel.bounding_box()["height"] == height
     picture(panel, "_closed")
+
+
+def test_a_board_that_is_live_from_the_keyboard(notebook, lab, picture):
+    end = "server.diary.append({'time': 9, 'said': 'ended'})\nboard.end('✓ as calm')\nprint(board.take())"
+    it = notebook(HOLDERS, end)
+    it.run(0)
+    panel = it.output(0)
+    status, boxes = panel.get_by_role("status"), panel.get_by_role("img")
+    assert status.first.inner_text().startswith("Moment 2 of 2: The meeting gives server1 node rank 0 of 1")
+    assert boxes.get_attribute("aria-label").startswith("server1: agent node 0 of 1, the store, rank 0 trains")
+    tab_to(lab.page, panel.get_by_role("slider", name="moment"))
+    lab.page.keyboard.press("ArrowLeft")
+    assert status.first.inner_text().startswith("Moment 1 of 2") and "rank 0" not in boxes.get_attribute("aria-label")
+    lab.page.keyboard.press("ArrowRight")
+    tab_to(lab.page, panel.get_by_role("button", name="kill a rank"))
+    lab.page.keyboard.press("Enter")
+    picture(panel)
+    it.run(1)
+    assert "kill a rank" in it.text(1)
+    until(lambda: status.last.inner_text() == "✓ as calm", 5)
+    assert status.first.inner_text().startswith("Moment 3 of 3: server1's agent has ended")
+    assert panel.get_by_role("button", name="kill a rank").is_disabled()
 
 
 def tab_to(page, place) -> None:

@@ -38,7 +38,7 @@ MODULES = [
     "ipywidgets",
     "ipykernel.kernelapp",
 ]
-AGENTS = ("from ddplab.script import agent; agent()", "from ddplab.course.played_servers import agent; agent()")
+AGENTS = ("from ddplab.script import agent; agent()", "from ddplab.course.played_agent import agent; agent()")
 WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script")  # how what follows -c or -m begins
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of this system call
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent

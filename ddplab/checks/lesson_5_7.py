@@ -5,7 +5,7 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -75,8 +75,8 @@ turn(
     mistakes=[
         (partial(_resume, parts="n", more=0), "the optimizer begins anew, and a step is trained twice",
          "That is the script as it was. What else is in the file, and which step comes *next*?"),
-        (partial(_resume, more=0), "a step that is done is trained once more", "`done` is the last step trained."),
-        (partial(_resume, parts="n"), "the optimizer has lost its momentum", "It has a state too, and the file has it."),
+        (partial(_resume, more=0), "a step that is done is trained once more", "`done` is the last one trained."),
+        (partial(_resume, parts="n"), "the optimizer has lost its momentum", "It too has a state in the file."),
         (partial(_resume, parts="o"), "the weights begin anew", "`net` has a state too, and the file has it."),
         (partial(_resume, more=2), "a step is left out", "Which step comes after `done`?"),
         (lambda path, net, optimizer: 0, "all begins anew", "What is saved lies at `path`."),
@@ -129,10 +129,11 @@ turn(
          "What may decide which images it is? The number of the step alone."),
         (lambda step, n: torch.randperm(n)[:64], "nobody knows any more what was drawn",
          "A generator of your own, with a seed that follows from `step`."),
-        (partial(_picked, seed=lambda epoch, batch: 0), "every epoch has the same order", "A seed that follows from the epoch."),
+        (partial(_picked, seed=lambda epoch, batch: 0), "every epoch has the same order",
+         "A seed that follows from the epoch."),
         (partial(_picked, seed=lambda epoch, batch: 100 * epoch + batch),
-         "each step shuffles anew: some images come twice, others never", "One order for a whole epoch."),
-        (partial(_picked, every=0), "every step of an epoch gets the same images", "Which 64 of the order are its own?"),
+         "each step shuffles anew: some images come twice, others never", "One order for an epoch."),
+        (partial(_picked, every=0), "every step of an epoch gets the same images", "Which 64 of the order are its?"),
         (partial(_picked, every=1), "the batches of an epoch overlap", "A batch begins where the one before it ends."),
     ],
     hints={"'NoneType'": "Return the numbers of the images."},
@@ -201,7 +202,7 @@ turn(
         (partial(_save, beside=""), "the rank goes on, and half a file lies where a whole one was",
          "Write beside it first, under another name."),
         (partial(_save, catch=()), "the old file is safe, and the rank dies of the full disk",
-         "A night without a new checkpoint is better than none: `try`, and go on after the error that the table names."),
+         "A night without a new checkpoint is better than none: `try`, and pass the error that the table names."),
         (partial(_save, how="remove"), "the old file is gone before the new one is there",
          "`os.replace` takes its place in one move."),
         (partial(_save, how="forget"), "the file at the path is never renewed",
@@ -302,7 +303,7 @@ turn(
          "The sum over both shares, divided by 64."),
         (partial(_learn, first=lambda rank: 0, step=lambda size: size), "rank 1 takes rank 0's share",
          "Which share does each begin with?"),
-        (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Then both shares are its own."),
+        (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Both shares are its own."),
         (lambda model, images, labels, rank, size: cross_entropy(model(images), labels).backward(),
          "each takes the whole batch in one go", "Always two shares: `images[share::2]`."),
         (lambda model, images, labels, rank, size: None, "nothing is learned", "`loss.backward()`"),

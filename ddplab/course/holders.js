@@ -70,7 +70,7 @@ function render({ model, el }) {
   model.on("change:frames", news);
   model.on("change:going", over);
   over();
-  player.go(model.get("going") ? last() : 0);
+  player.go(model.get("going") || model.get("verdict") ? last() : 0);
   return () => {
     player.stop();
     model.off("change:frames", news);

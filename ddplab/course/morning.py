@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 Line = dict[str, Any]
 EPOCH, STEPS = 12, 36
@@ -35,17 +35,14 @@ class Morning:
         return "\n".join([head, *(f"  {word}" for word in self.words)])
 
 
-def compare(diary: list[Line], calm: Path, lost: str, shared: Path) -> Morning:
+def compare(diary: list[Line], calm: list[Line], weights: dict[str, Tensor], lost: str, shared: Path) -> Morning:
     """Compare a night with the calm one.
 
-    diary: what the night's ranks have noted, by time. calm: the folder of the calm night. lost: why the night came to
-    no end, if it did not. shared: the folder of the night.
+    diary: what the night's ranks have noted, by time. calm, weights: what those of the calm night have noted, and where
+    they ended. lost: why the night came to no end, if it did not. shared: the folder of the night.
     """
-    theirs = [json.loads(line) for file in (calm / "night").glob("diary-*") for line in file.read_text().splitlines()]
-    first = lambda lines: [line for line in lines if line.get("rank") == 0]  # noqa: E731
-    mine, quiet = first(diary), first(sorted(theirs, key=lambda line: line["time"]))
+    mine, quiet = ([line for line in lines if line.get("rank") == 0] for lines in (diary, calm))
     words = _begun_again(mine)
-    weights = torch.load(calm / "night" / "weights0")
     of = sum(part.numel() for part in weights.values())
     left = shared / "night" / "weights0"
     different = None

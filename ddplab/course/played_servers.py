@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import shlex
 import shutil
@@ -23,7 +22,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import weakref
 from dataclasses import dataclass
@@ -31,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from ddplab.course.played_agent import agent, note  # noqa: F401
 
 
 class Server:
@@ -76,7 +76,7 @@ class Server:
 
     def note(self, said: str) -> None:
         """Write down, with the time, what befalls this server."""
-        _note(self.disk / "says", said)
+        note(self.disk / "says", said)
 
     @property
     def diary(self) -> list[dict[str, Any]]:
@@ -158,42 +158,7 @@ sys.exit(command.wait())
 """
 
 
-_AGENT = "from ddplab.course.played_servers import agent; agent()"
-
-
-def agent() -> None:
-    """Be torchrun, with the options in `sys.argv`; note what the agent says, and end with the kernel."""
-    from torch.distributed.run import main
-
-    threading.Thread(target=_end_with_the_kernel, daemon=True).start()
-    said, notes = logging.getLogger("torch.distributed.elastic.agent.server.api"), logging.Handler()
-    notes.emit = lambda record: _note(Path(os.environ["SAYS"]), record.getMessage())
-    said.setLevel(logging.INFO)  # these lines go into the notes; the screen shows what it always shows
-    at = said
-    while at := at.parent:
-        for handler in at.handlers:
-            handler.addFilter(lambda record: record.name != said.name or record.levelno >= logging.WARNING)
-    said.addHandler(notes)
-    try:
-        main(sys.argv[1:])
-    finally:
-        _note(Path(os.environ["SAYS"]), "ended")
-
-
-def _end_with_the_kernel() -> None:
-    os.read(0, 1)  # a pipe that the kernel holds: it ends with the kernel
-    ranks = psutil.Process().children(recursive=True)
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(5)
-    for rank in ranks:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            rank.kill()
-    os.killpg(0, signal.SIGKILL)
-
-
-def _note(notes: Path, said: str) -> None:
-    with open(notes, "a") as file:
-        file.write(json.dumps({"time": time.time(), "said": said}) + "\n")
+_AGENT = "from ddplab.course.played_agent import agent; agent()"
 
 
 def servers() -> tuple[Server, Server]:

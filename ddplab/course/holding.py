@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from ddplab.course.controls import widget
-from ddplab.course.played_servers import Server
 from ddplab.plots import COLOURS, SHAPES
 from ddplab.screen import live
+
+
+class Server(Protocol):
+    """What is asked of a played server: its name, and the `time` and `said` of what befell it."""
+
+    name: str
+    diary: list[dict[str, Any]]
+
 
 Frame = dict[str, Any]  # servers: a list of who is what; disk, said: words
 
@@ -22,7 +29,7 @@ def moments(servers: Sequence[Server], more: Sequence[dict[str, Any]] = ()) -> l
     """
     told = [{**line, "server": server.name} for server in servers for line in server.diary]
     now = {server.name: {"name": server.name, "agent": "", "store": False, "ranks": []} for server in servers}
-    frames, disk, step = [], "", None
+    frames, disk, step, trained = [], "", None, None
     for line in sorted([*told, *more], key=lambda line: line["time"]):
         at = now.get(line.get("server"), {})
         said = ""
@@ -31,8 +38,11 @@ def moments(servers: Sequence[Server], more: Sequence[dict[str, Any]] = ()) -> l
         elif "night" in line:
             said = f"Accident: {line['night']}"
         elif "saved" in line:
-            before, disk = disk, "a broken file" if line["saved"] is None else f"step {line['saved']}"
-            said = f"Rank {line['rank']} {'could not save' if disk == before else 'has saved'}; the disk holds {disk}"
+            disk = "a broken file" if line["saved"] is None else f"step {line['saved']}"
+            whether = "has saved" if line["saved"] == trained else "could not save"
+            said = f"Rank {line['rank']} {whether}; the disk holds {disk}"
+        elif "trained" in line and line["rank"] == 0:
+            trained = line["trained"]
         elif "step" in line and line["rank"] == 0:
             step = line["step"]
             if frames:
@@ -145,9 +155,19 @@ class Board:
     __repr__ = __str__
 
 
+class _Last(NamedTuple):
+    name: str
+    diary: list[dict[str, Any]]
+
+
 def holders(*servers: Server) -> None:
     """Show who held the store, the agents and the ranks of what was last typed on these servers, step by step."""
-    board = Board(servers)
+    last = []
+    for server in servers:
+        diary = server.diary
+        typed = [number for number, line in enumerate(diary) if line["said"].startswith("typed")]
+        last.append(_Last(server.name, diary[max(typed, default=0) :]))
+    board = Board(last)
     board.appear()
     board.end()
     if not live():

@@ -12,7 +12,6 @@ limit on the size of the files that rank 0 may write).
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
 import json
 import os
@@ -29,7 +28,7 @@ from typing import Any
 
 import torch
 
-from ddplab.course.holders import Board
+from ddplab.course.holding import Board
 from ddplab.course.morning import compare
 from ddplab.course.played_servers import Server, environment, free_port, servers
 from ddplab.launcher import launch
@@ -39,8 +38,8 @@ KILL, FILL, PREEMPT, CUT, ADD = ACCIDENTS = (
     "kill a rank", "fill the disk", "preempt the job", "cut the cable", "add a node",
 )  # fmt: skip
 WHEN = (9, 15, 21, 27, 33)  # the steps at which they come, the first first; saved is after steps 5, 11, 17, …
-SILENCE = 60.0  # seconds after which a night in which nothing happens is over
-PATIENCE = 12.0  # seconds without a new rank after which ranks count as waiting for a server that is gone
+SILENCE = 120.0  # seconds after which a night in which nothing happens is over
+PATIENCE = 12.0  # seconds after which a rank that is still there counts as waiting for a server that is gone
 
 
 def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | None = None) -> Board | None:
@@ -56,6 +55,7 @@ def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | N
         print(f"In JupyterLab: a board with the buttons {', '.join(ACCIDENTS)}.")
         return None
     tonight = Night(text, accidents)
+    calm(text)
     board = tonight.board
     board.appear()
     if accidents is None:
@@ -90,12 +90,8 @@ class Night:
             raise ValueError("a cable is cut once before a node is added, and a node added once before it is cut")
         self.text, self.plan = text, list(zip(names, WHEN, strict=False))
         self.folder = tempfile.TemporaryDirectory(prefix="ddplab-night-")
-        self.shared = Path(self.folder.name)
-        self.notes = self.shared / "night"
-        self.notes.mkdir()
-        pace = 0.3 if self.live else 0.0
-        (self.notes / "plan").write_text(json.dumps({"accidents": self.plan, "pace": pace}))
-        (self.shared / "tonight.py").write_text(text)
+        self.shared = Path(self.folder.name)  # plays a disk that both servers reach
+        self.notes = prepared(self.shared, text, self.plan, 0.3 if self.live else 0)
         self.server1, self.server2 = servers()
         self.port, self.told, self.lost = free_port(), [], ""
         self.board = Board([self.server1, self.server2], self.diary, list(ACCIDENTS) if self.live else [])
@@ -104,11 +100,7 @@ class Night:
 
     def diary(self) -> list[dict[str, Any]]:
         """What all ranks have noted, and what this night has done to them, in the order of time."""
-        lines = list(self.told)
-        for file in self.notes.glob("diary-*"):
-            kept = file.read_text().splitlines(keepends=True)
-            lines += [json.loads(line) for line in kept if line.endswith("\n")]
-        return sorted(lines, key=lambda line: line["time"])
+        return sorted([*self.told, *diary_in(self.notes)], key=lambda line: line["time"])
 
     def tell(self, said: str) -> None:
         self.told.append({"time": time.time(), "night": said})
@@ -135,9 +127,8 @@ class Night:
         finally:
             for server in (self.server1, self.server2):
                 server.switch_off()
-        with contextlib.suppress(FileNotFoundError):
-            self.board.end(compare(self.diary(), calm(self.text), self.lost, self.shared))
-        self.folder.cleanup()
+            self.board.end(compare(self.diary(), *calm(self.text), self.lost, self.shared))
+            self.folder.cleanup()
 
     def start(self, *these: Server) -> None:
         """Type the same line on these servers. One node is enough where nodes come and go."""
@@ -149,6 +140,7 @@ class Night:
                 " --rdzv-conf last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
                 f" '{self.shared}/tonight.py' '{self.shared}'",
                 TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+                STOPPED=str(self.notes / "stopped"),
             )
 
     def until(self, true: Callable[[], bool], seconds: float = SILENCE) -> bool:
@@ -196,11 +188,14 @@ class Night:
             done()
             self.start(*these)
         elif name == CUT:
-            for pid in self.server1.processes:
+            stopped = self.server1.processes
+            (self.notes / "stopped").write_text(" ".join(map(str, stopped)))
+            for pid in stopped:
                 os.kill(pid, signal.SIGSTOP)
             done()
             on_server2 = set(self.server2.processes)
-            if self.until(lambda: set(self.server2.processes) - on_server2, PATIENCE):
+            if self.until(lambda: on_server2 - set(self.server2.processes), PATIENCE):
+                self.until(lambda: set(self.server2.processes) - on_server2)
                 self.server1.switch_off()
             elif self.here:
                 self.lost = "server2's rank waits for server1, of which nothing comes; by default for 30 minutes"
@@ -210,23 +205,33 @@ class Night:
             done()
 
 
-CALM: dict[str, Path] = {}  # script → the folder of its calm night
+Calm = tuple[list[dict[str, Any]], dict[str, torch.Tensor]]
+CALM: dict[str, Calm] = {}  # script → what its calm night left
 
 
-def calm(text: str) -> Path:
-    """Return the folder of a night of this script without an accident: two ranks, no agents."""
+def calm(text: str) -> Calm:
+    """Return the diary and the weights of a night of this script without an accident: two ranks, no agents."""
     if text not in CALM:
-        folder = tempfile.TemporaryDirectory(prefix="ddplab-calm-")
-        KEPT.append(folder)
-        (Path(folder.name) / "night").mkdir()
-        (Path(folder.name) / "night" / "plan").write_text(json.dumps({"accidents": [], "pace": 0}))
-        (Path(folder.name) / "tonight.py").write_text(text)
-        launch(_calm, folder.name, nproc_per_node=2, device="cpu", init=False, quiet=True)
-        CALM[text] = Path(folder.name)
+        with tempfile.TemporaryDirectory(prefix="ddplab-calm-") as folder:
+            notes = prepared(Path(folder), text, [], 0)
+            launch(_calm, folder, nproc_per_node=2, device="cpu", init=False, quiet=True)
+            CALM[text] = diary_in(notes), torch.load(notes / "weights0")
     return CALM[text]
 
 
-KEPT: list[tempfile.TemporaryDirectory] = []
+def prepared(folder: Path, text: str, plan: list[tuple[str, int]], pace: float) -> Path:
+    """Put into the folder of a night what its script looks for, and return where its ranks leave their notes."""
+    notes = folder / "night"
+    notes.mkdir()
+    (notes / "plan").write_text(json.dumps({"accidents": plan, "pace": pace}))
+    (folder / "tonight.py").write_text(text)
+    return notes
+
+
+def diary_in(notes: Path) -> list[dict[str, Any]]:
+    """Return what all ranks have noted, in the order of time; a line that is being written comes later."""
+    lines = [line for page in notes.glob("diary-*") for line in page.read_text().splitlines(keepends=True)]
+    return sorted((json.loads(line) for line in lines if line.endswith("\n")), key=lambda line: line["time"])
 
 
 def _calm(folder: str) -> None:

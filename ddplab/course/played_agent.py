@@ -1,0 +1,54 @@
+"""What a played server runs when torchrun is typed: torchrun itself, in a process that ends with the kernel."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+
+def agent() -> None:
+    """Be torchrun, with the options in `sys.argv`; note what the agent says, and end with the kernel."""
+    from torch.distributed.run import main
+
+    threading.Thread(target=_end_with_the_kernel, daemon=True).start()
+    said, notes = logging.getLogger("torch.distributed.elastic.agent.server.api"), logging.Handler()
+    notes.emit = lambda record: note(Path(os.environ["SAYS"]), record.getMessage())
+    said.setLevel(logging.INFO)  # these lines go into the notes; the screen shows what it always shows
+    at = said
+    while at := at.parent:
+        for handler in at.handlers:
+            handler.addFilter(lambda record: record.name != said.name or record.levelno >= logging.WARNING)
+    said.addHandler(notes)
+    try:
+        main(sys.argv[1:])
+    finally:
+        note(Path(os.environ["SAYS"]), "ended")
+
+
+def _end_with_the_kernel() -> None:
+    os.read(0, 1)  # a pipe that the kernel holds: it ends with the kernel
+    stopped = Path(os.environ.get("STOPPED", os.devnull))  # by a cut cable: these cannot end by themselves
+    pids = stopped.read_text().split() if stopped.exists() else []
+    ranks = psutil.Process().children(recursive=True)
+    ranks += [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(5)
+    for rank in ranks:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rank.kill()
+    os.killpg(0, signal.SIGKILL)
+
+
+def note(notes: Path, said: str) -> None:
+    """Append a line to what befell a server: the time, and words."""
+    with open(notes, "a") as file:
+        file.write(json.dumps({"time": time.time(), "said": said}) + "\n")

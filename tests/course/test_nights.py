@@ -1,0 +1,161 @@
+"""Nights on played servers: what each accident makes of the script as it was, and of the mended one."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+import warm_kernels
+
+from ddplab.course.holding import Board, holders, moments
+from ddplab.course.morning import compare
+from ddplab.course.nights import ACCIDENTS, ADD, CUT, FILL, KILL, PREEMPT, Night, night, patched
+
+FOLDER = Path(__file__).parents[2] / "lessons" / "5_torchrun"
+SCRIPT = str(FOLDER / "tonight.py")
+ALL = ["resume", "picked", "save", "meet", "learn"]
+# what is played: the accidents, and which functions are mended
+NIGHTS = {
+    "killed": ([KILL], []),
+    "preempted": ([PREEMPT], ["resume"]),
+    "full": ([FILL], ["resume", "picked"]),
+    "cut": ([CUT], ["resume", "picked", "save"]),
+    "added": ([ADD], ["resume", "picked", "save", "meet"]),
+    "all five": ([KILL, FILL, PREEMPT, CUT, ADD], ALL),
+}
+
+
+@pytest.fixture(scope="module")
+def mornings(tmp_path_factory):
+    """What became of each night; all are played in one process, whose agents and ranks need not import torch anew."""
+    folder = tmp_path_factory.mktemp("nights")
+    cells = nbformat.read(FOLDER / "5.7_survive_the_night.ipynb", as_version=4).cells
+    ours = [cell.source for cell in cells if "one-way" in cell.metadata.get("tags", [])]
+    first = (
+        "import os\n\nimport torch\nimport torch.distributed as dist\nfrom torch.nn.functional import cross_entropy\n"
+    )
+    (folder / "mended.py").write_text("\n\n".join([first, *ours]))
+    order = {"script": SCRIPT, "functions": str(folder / "mended.py"), "nights": NIGHTS}
+    (folder / "in").write_text(json.dumps(order))
+    command = [sys.executable, "-m", "play_nights", str(folder / "in"), str(folder / "out")]
+    with open(folder / "errors", "w") as errors:
+        process = warm_kernels.launch_kernel(command, dict(os.environ), str(Path(__file__).parent), stderr=errors)
+    assert process.wait() == 0, (folder / "errors").read_text()[-3000:]
+    return {name: SimpleNamespace(**told) for name, told in json.loads((folder / "out").read_text()).items()}
+
+
+def test_a_mended_script_survives_all_five_bit_for_bit(mornings):
+    morning = mornings["all five"]
+    assert morning.different == 0, morning.words
+    assert morning.words[0] == "Steps 6 to 8 were trained again: that work was lost."
+    said = [frame["said"] for frame in morning.frames]
+    assert [it for it in said if it.startswith("Accident")] == [
+        f"Accident: {name}, at step {step}"
+        for name, step in zip(NIGHTS["all five"][0], (9, 15, 21, 27, 33), strict=True)
+    ]
+    assert "Rank 0 could not save; the disk holds step 11" in said and morning.frames[-1]["disk"] == "step 35"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        (
+            "killed",
+            ["Steps 5 to 8 were trained again", "the optimizer had lost its state", "320 of 768 images were never"],
+        ),
+        ("preempted", ["From step 6 on they differ: it was trained on other images."]),
+        ("full", ["After step 11 nothing was trained any more.", "the checkpoint is broken"]),
+        ("cut", ["After step 8 nothing was trained any more.", "waits for server1, of which nothing comes"]),
+        ("added", ["but 1 rank instead of 2: the gradient differs in its last digits"]),
+    ],
+)
+def test_each_flaw_is_found_by_an_accident_and_told(mornings, name, words):
+    morning = mornings[name]
+    assert morning.different != 0 and all(word in " ".join(morning.words) for word in words), morning.words
+
+
+def test_the_board_shows_who_holds_what(mornings):
+    frames = mornings["all five"].frames
+    first = next(frame for frame in frames if all(server["ranks"] for server in frame["servers"]))
+    assert [server["store"] for server in first["servers"]] == [False, True]
+    assert [(it["agent"], it["ranks"]) for it in first["servers"]] == [
+        ("node 0 of 2", [[0, "runs"]]),
+        ("node 1 of 2", [[1, "runs"]]),
+    ]
+    alone = next(frame for frame in frames if frame["said"] == "server1 is gone")["servers"]
+    assert (alone[0]["agent"], alone[1]["agent"], alone[1]["ranks"]) == ("", "node 0 of 1", [[0, "runs"]])
+    newcomer = [frame["servers"][1] for frame in frames if "hears of a newcomer" in frame["said"]][-1]
+    assert newcomer["ranks"] == [[0, "stopped"]]
+
+
+def test_functions_take_the_place_of_those_with_their_names():
+    def picked(step, n):
+        # of mine
+        return [step]
+
+    text = patched(Path(SCRIPT).read_text(), picked)
+    assert "return [step]" in text and "next(stream)" not in text and compile(text, "tonight.py", "exec")
+
+    def stolen():
+        pass
+
+    with pytest.raises(ValueError, match="the script has no function 'stolen'"):
+        patched(text, stolen)
+
+
+@pytest.mark.parametrize("accidents", [["rain"], [CUT, CUT], [ADD, ADD], [*ACCIDENTS, KILL]])
+def test_an_accident_that_cannot_come_is_refused(accidents):
+    with pytest.raises(ValueError, match=r"accidents|cable"):
+        Night(Path(SCRIPT).read_text(), accidents)
+
+
+def test_without_anybody_to_press_a_button_nothing_is_played(capsys):
+    assert night(SCRIPT) is None
+    said = capsys.readouterr().out
+    assert all(name in said for name in ACCIDENTS)
+
+
+def line(**told):
+    return {"rank": 0, "pid": 1, "size": 2, **told}
+
+
+def test_what_was_never_trained_is_told(tmp_path):
+    calm = [line(step=n, weights="a", momentum="b") for n in range(36)]
+    calm += [line(trained=n, images=[n], after="c") for n in range(36)]
+    mine = [it for it in calm if it.get("step", it.get("trained")) < 3]
+    mine += [line(step=5, pid=2, weights="x", momentum="b"), line(trained=5, pid=2, images=[5], after="d")]
+    morning = compare(mine, calm, {}, "", tmp_path)
+    assert morning.different is None and morning.words == [
+        "Steps 3 to 4 were never trained.",
+        "After step 5 nothing was trained any more.",
+        "Why: torchrun had no restart left.",
+        "From step 5 on they differ: it began with other weights.",
+    ]
+
+
+def server(name, *said):
+    return SimpleNamespace(name=name, diary=[{"time": n, "said": it} for n, it in enumerate(said)])
+
+
+def test_only_what_was_last_typed_is_shown(capsys):
+    holders(server("server1", "typed", "ended", "typed, and holds the store", "[default] Rendezvous'ing worker group"))
+    assert capsys.readouterr().out == (
+        " 0  On server1 torchrun is typed; its agent holds the store\n"
+        " 1  server1's agent signs in at the store, and waits for the others\n"
+    )
+
+
+def test_a_death_is_a_moment():
+    met = "[default] Rendezvous complete for workers. Result:\n group_rank=0\n group_world_size=1\n global_ranks=[0, 1]"
+    failed = "[default] Worker group FAILED. 3/3 attempts left; will restart worker group"
+    frames = moments([server("gpu01", "typed", met, failed, "switched off")])
+    assert [frame["servers"][0]["ranks"] for frame in frames[1:]] == [
+        [[0, "runs"], [1, "runs"]],
+        [[0, "died"], [1, "died"]],
+        [],
+    ]
+    assert frames[2]["said"] == "gpu01's agent finds its rank dead, and starts anew; 2 restarts left"
+    assert str(Board([server("gpu01", "typed")])) == " 0  On gpu01 torchrun is typed"
