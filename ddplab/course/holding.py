@@ -121,9 +121,12 @@ class Board:
         }
         self.widget = widget("holders", **names)
         self.widget.observe(lambda change: change["new"] and self.asked.append(change["new"].split("#")[0]), "ask")
+        self.place = display(self._bundle(), raw=True, display_id=True)
+
+    def _bundle(self) -> dict[str, Any]:
+        """Return the widget, and the words that stand in for it where it is gone (a saved file, a forge)."""
         bundle = self.widget._repr_mimebundle_()
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        self.place = display({**data, "text/plain": str(self)}, metadata, raw=True, display_id=True)
+        return {**(bundle[0] if isinstance(bundle, tuple) else bundle), "text/plain": str(self)}
 
     def update(self) -> None:
         frames = moments(self.servers, self.more())
@@ -144,9 +147,7 @@ class Board:
         self.morning = morning
         if self.widget:
             self.widget.verdict, self.widget.going = str(morning or ""), False
-            bundle = self.widget._repr_mimebundle_()
-            data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-            self.place.update({**data, "text/plain": str(self)}, metadata, raw=True)
+            self.place.update(self._bundle(), raw=True)
 
     def __str__(self) -> str:
         said = [f"{number:>2}  {frame['said']}" for number, frame in enumerate(self.frames)]
