@@ -589,7 +589,7 @@ def test_a_board_that_is_live_from_the_keyboard(notebook, lab, picture):
     panel = it.output(0)
     status, boxes = panel.get_by_role("status"), panel.get_by_role("img")
     assert status.first.inner_text().startswith("Moment 2 of 2: The meeting gives server1 node rank 0 of 1")
-    assert boxes.get_attribute("aria-label").startswith("server1: agent node 0 of 1, the store, rank 0 trains")
+    assert boxes.get_attribute("aria-label").startswith("server1: agent node 0 of 1, the store, rank 0 runs")
     tab_to(lab.page, panel.get_by_role("slider", name="moment"))
     lab.page.keyboard.press("ArrowLeft")
     assert status.first.inner_text().startswith("Moment 1 of 2") and "rank 0" not in boxes.get_attribute("aria-label")

@@ -1,7 +1,7 @@
 // Who holds the store, the agents and the ranks, moment after moment; live, the newest moment is shown until somebody
 // goes back. With buttons for accidents where the night is being played.
 const BOX = 330, TALL = 128; // pixels, of a server
-const RANK = { runs: "trains", died: "✕ died", stopped: "✗ was stopped", returned: "○ has returned" };
+const RANK = { runs: "runs", died: "✕ died", stopped: "✗ was stopped", returned: "○ has returned" };
 
 function render({ model, el }) {
   const { bar, status, stage } = page(el);
@@ -30,9 +30,9 @@ function render({ model, el }) {
     status.textContent = `Moment ${moment} of ${last()}${done}: ${said}.`;
     const width = servers.length * (BOX + 20);
     const svg = shape("svg", { width, height: TALL + 60, role: "img" });
-    svg.setAttribute("aria-label", `${servers.map(inWords).join("; ")}; the disk: ${disk || "no checkpoint"}`);
+    svg.setAttribute("aria-label", servers.map(inWords).join("; ") + (disk && `; the disk: ${disk}`));
     servers.forEach((server, n) => svg.append(...drawn(server, 2 + n * (BOX + 20), moment && frames()[moment - 1].servers[n])));
-    svg.append(text(2, TALL + 40, `💾 the disk: ${disk || "no checkpoint"}`));
+    if (disk || buttons.length) svg.append(text(14, TALL + 30, `▤ the disk: ${disk || "no checkpoint"}`));
     stage.replaceChildren(svg);
   }
 
@@ -62,7 +62,7 @@ function render({ model, el }) {
 
   function over() {
     const going = model.get("going");
-    buttons.forEach((it) => (it.disabled = !going));
+    for (const it of buttons) [it.disabled, it.style.opacity] = [!going, going ? 1 : 0.5];
     accidents.style.display = buttons.length ? "flex" : "none";
     verdict.textContent = model.get("verdict");
   }

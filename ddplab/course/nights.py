@@ -16,6 +16,7 @@ import inspect
 import json
 import os
 import runpy
+import shutil
 import signal
 import sys
 import tempfile
@@ -91,7 +92,7 @@ class Night:
         self.text, self.plan = text, list(zip(names, WHEN, strict=False))
         self.folder = tempfile.TemporaryDirectory(prefix="ddplab-night-")
         self.shared = Path(self.folder.name)  # plays a disk that both servers reach
-        self.notes = prepared(self.shared, text, self.plan, 0.3 if self.live else 0)
+        self.notes = prepared(self.shared, text, self.plan, 0.7 if self.live else 0)
         self.server1, self.server2 = servers()
         self.port, self.told, self.lost = free_port(), [], ""
         self.board = Board([self.server1, self.server2], self.diary, list(ACCIDENTS) if self.live else [])
@@ -129,6 +130,8 @@ class Night:
                 server.switch_off()
             self.board.end(compare(self.diary(), *calm(self.text), self.lost, self.shared))
             self.folder.cleanup()
+            for server in (self.server1, self.server2):
+                shutil.rmtree(server.disk)
 
     def start(self, *these: Server) -> None:
         """Type the same line on these servers. One node is enough where nodes come and go."""
@@ -169,6 +172,8 @@ class Night:
             possible = {CUT: len(self.here) == 2, ADD: len(self.here) == 1}
             if possible.get(name, True) and self.ranks():
                 self.come(name, None, None)
+            else:
+                self.tell(f"{name}, which cannot come now")
 
     def come(self, name: str, number: int | None, step: int | None) -> None:
         """Let an accident happen; those who wait for it go on."""

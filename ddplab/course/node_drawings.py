@@ -1,11 +1,11 @@
-"""Pictures for the part on torchrun: which GPU a rank asks for, who was in a job when, where a curve falls back."""
+"""Pictures for the part on torchrun: which GPU a rank asks for, where a curve falls back, what was forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
+from ddplab.plots import INK, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,24 +26,6 @@ def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
         axis.set_xticks(ranks, [f"RANK {rank}\nnode {node[rank]}" for rank in ranks])
         axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])
         axis.legend()
-    return figure
-
-
-def stays(seen: Sequence[tuple[int, str, int, int, int]], length: int = 20) -> Figure:
-    """Draw who was in an elastic job when: a bar for each stay of a server, from its first step to its last.
-
-    seen: (first step, server, rank, world size, images a step) of each stay, `length` steps each. A bar is hatched
-    where the server was a rank other than 0. Returns the matplotlib figure.
-    """
-    with drawing(9, 3) as figure:
-        axis = figure.subplots()
-        for step, server, rank, size, images in seen:
-            axis.barh(server, length, left=step, hatch="//" * rank, color=COLOURS[0], edgecolor=ON_COLOUR)
-            text = f"RANK {rank} of {size}\n{images} images a step"
-            patch = {"facecolor": COLOURS[0], "edgecolor": "none", "pad": 2}
-            axis.text(step + length / 2, server, text, ha="center", va="center", color=ON_COLOUR, bbox=patch)
-        end = max(step for step, *_ in seen) + length
-        axis.set(xlabel="step", xticks=range(0, end + 1, length))
     return figure
 
 

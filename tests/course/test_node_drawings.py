@@ -3,7 +3,7 @@
 import matplotlib
 import pytest
 
-from ddplab.course.node_drawings import distances, fall_back, gpus_asked_for, stays
+from ddplab.course.node_drawings import distances, fall_back, gpus_asked_for
 
 matplotlib.use("Agg")
 
@@ -16,13 +16,6 @@ def test_each_rank_stands_over_the_gpu_that_it_asks_for():
     assert [label.get_text() for label in axis.get_xticklabels()][3] == "RANK 3\nnode 1"
     low, high = axis.patches[0].get_extents().transformed(axis.transData.inverted()).intervaly
     assert low < 0 and 1 < high < 2, "the band holds cuda:0 and cuda:1 alone"
-
-
-def test_a_stay_is_a_bar_from_its_first_step_and_rank_1_is_hatched():
-    axis = stays([(0, "a", 0, 1, 64), (20, "a", 1, 2, 32), (20, "b", 0, 2, 32)]).axes[0]
-    assert [bar.get_x() for bar in axis.patches] == [0, 20, 20] and {bar.get_width() for bar in axis.patches} == {20}
-    assert [bool(bar.get_hatch()) for bar in axis.patches] == [False, True, False]
-    assert axis.texts[1].get_text() == "RANK 1 of 2\n32 images a step"
 
 
 def test_the_fall_is_in_the_picture():
