@@ -74,7 +74,7 @@ def patched(text: str, *mended: Callable[..., Any]) -> str:
         if not found:
             raise ValueError(f"the script has no function {name!r}")
         source = textwrap.dedent(inspect.getsource(function)).strip()
-        lines[found[0].lineno - 1 : found[0].end_lineno] = ast.unparse(ast.parse(source).body[0]).splitlines()
+        lines[found[0].lineno - 1 : found[0].end_lineno] = source.splitlines()
         text = "\n".join(lines) + "\n"
     return text
 

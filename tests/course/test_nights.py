@@ -97,7 +97,11 @@ def test_functions_take_the_place_of_those_with_their_names():
         return [step]
 
     text = patched(Path(SCRIPT).read_text(), picked)
-    assert "return [step]" in text and "next(stream)" not in text and compile(text, "tonight.py", "exec")
+    assert (
+        "    # of mine\n    return [step]" in text
+        and "next(stream)" not in text
+        and compile(text, "tonight.py", "exec")
+    )
 
     def stolen():
         pass
