@@ -202,6 +202,7 @@ class Night:
             if self.until(lambda: on_server2 - set(self.server2.processes), PATIENCE):
                 self.until(lambda: set(self.server2.processes) - on_server2)
                 self.server1.switch_off()
+                (self.notes / "stopped").unlink()
             elif self.here:
                 self.lost = "server2's rank waits for server1, of which nothing comes; by default for 30 minutes"
         elif name == ADD:

@@ -37,9 +37,10 @@ def agent() -> None:
 def _end_with_the_kernel() -> None:
     os.read(0, 1)  # a pipe that the kernel holds: it ends with the kernel
     stopped = Path(os.environ.get("STOPPED", os.devnull))  # by a cut cable: these cannot end by themselves
-    pids = stopped.read_text().split() if stopped.exists() else []
+    for pid in stopped.read_text().split() if stopped.exists() else []:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
     ranks = psutil.Process().children(recursive=True)
-    ranks += [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(5)
     for rank in ranks:

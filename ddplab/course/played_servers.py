@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 
-from ddplab.course.played_agent import agent, note  # noqa: F401
+from ddplab.course.played_agent import note
 
 
 class Server:

@@ -71,6 +71,17 @@ def test_no_process_outlives_the_kernel():
         shutil.rmtree(disk)
 
 
+def test_what_a_cut_cable_has_stopped_ends_with_the_kernel_too(tmp_path):
+    stopped = subprocess.Popen(["sleep", "60"])
+    stopped.send_signal(signal.SIGSTOP)
+    (tmp_path / "stopped").write_text(str(stopped.pid))
+    code = "from ddplab.course import played_agent; played_agent._end_with_the_kernel()"
+    env = {**os.environ, "STOPPED": str(tmp_path / "stopped")}
+    kernel_is_gone = subprocess.DEVNULL  # as a pipe that nobody holds any more
+    agent = subprocess.run([sys.executable, "-c", code], stdin=kernel_is_gone, env=env, timeout=60)
+    assert agent.returncode == -signal.SIGTERM and stopped.wait(5) == -signal.SIGKILL
+
+
 SCRIPT = """#!/bin/bash
 set -eu
 hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
