@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from ddplab.course.holding import Board
@@ -153,13 +154,12 @@ class Night:
             if not self.here or time.monotonic() > deadline:
                 return False
             self.board.update()
-            time.sleep(0.05)
+            time.sleep(0.1)
         return True
 
     def ranks(self) -> dict[int, dict[str, Any]]:
         """The last line of each rank that lives: pid → line."""
-        alive = {pid for server in self.here for pid in server.processes}
-        return {line["pid"]: line for line in self.diary() if line.get("pid") in alive}
+        return {line["pid"]: line for line in self.diary() if "pid" in line and psutil.pid_exists(line["pid"])}
 
     def all_hold(self, step: int) -> bool:
         last = self.ranks()

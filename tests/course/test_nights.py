@@ -20,10 +20,8 @@ ALL = ["resume", "picked", "save", "meet", "learn"]
 # what is played: the accidents, and which functions are mended
 NIGHTS = {
     "killed": ([KILL], []),
-    "preempted": ([PREEMPT], ["resume"]),
-    "full": ([FILL], ["resume", "picked"]),
-    "cut": ([CUT], ["resume", "picked", "save"]),
-    "added": ([ADD], ["resume", "picked", "save", "meet"]),
+    "preempted, full": ([PREEMPT, FILL], ["resume"]),
+    "added, cut": ([ADD, CUT], ["resume", "picked", "save"]),
     "all five": ([KILL, FILL, PREEMPT, CUT, ADD], ALL),
 }
 
@@ -66,10 +64,14 @@ def test_a_mended_script_survives_all_five_bit_for_bit(mornings):
             "killed",
             ["Steps 5 to 8 were trained again", "the optimizer had lost its state", "320 of 768 images were never"],
         ),
-        ("preempted", ["From step 6 on they differ: it was trained on other images."]),
-        ("full", ["After step 11 nothing was trained any more.", "the checkpoint is broken"]),
-        ("cut", ["After step 8 nothing was trained any more.", "waits for server1, of which nothing comes"]),
-        ("added", ["but 1 rank instead of 2: the gradient differs in its last digits"]),
+        (
+            "preempted, full",
+            ["From step 6 on they differ: it was trained on other images.", "the checkpoint is broken"],
+        ),
+        (
+            "added, cut",
+            ["but 1 rank instead of 2: the gradient differs in its last digits", "waits for server1, of which nothing"],
+        ),
     ],
 )
 def test_each_flaw_is_found_by_an_accident_and_told(mornings, name, words):
