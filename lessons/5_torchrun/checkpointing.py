@@ -1,4 +1,7 @@
-"""Save and load all that changes while a job trains. Lesson 5.4 says why each line is there."""
+"""Save and load all that changes while a job trains. Lesson 5.4 says why each line is there.
+
+On GPUs call `torch.cuda.set_device` first. The path is on a disk that all nodes share.
+"""
 
 import os
 
