@@ -22,10 +22,11 @@ from ddplab.run import Run
 from ddplab.screen import in_kernel, live
 from ddplab.tables import HTML, brief, html_table
 
-REDRAW = 0.06  # seconds between redraws
+REDRAW = 0.035  # seconds between redraws, at least; one that is due waits for the next look, every 0.02 s
 DRAWN_POINTS = 300  # in all curves together, which keeps a redraw of 8 ranks under a millisecond
 TAIL = 8192  # bytes read of each file at a redraw; run.metrics misses nothing, the panel may skip
 PRINTED_LINES = 20  # of each rank under the cell; the rest is in run.output
+KEPT_POINTS = 1024  # of each line, so that a run of many hours needs no more memory than one of a minute
 COLUMNS = 8  # logged values with a column of their own; the others are in run.metrics
 
 
@@ -83,6 +84,23 @@ class AsItComes(AtTheEnd):
         print(self.run.summary(), flush=True)
 
 
+class Trail(list):
+    """The (step, value) points of a line: at most KEPT_POINTS, taken evenly from all, and always the newest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen, self.stride = 0, 1  # of so many points that came, each so-many-th is kept
+
+    def add(self, point: tuple[float, float]) -> None:
+        if (self.seen - 1) % self.stride:  # the newest until now is none of those that are kept
+            self.pop()
+        self.append(point)
+        self.seen += 1
+        if len(self) > KEPT_POINTS:
+            del self[1::2]
+            self.stride *= 2
+
+
 class Panel(View):
     """The live view: a line per rank and the curves of what they log, then a picture and text that stay.
 
@@ -96,7 +114,7 @@ class Panel(View):
         self.redrawn = 0.0
         self.rows: dict[int, dict] = {}  # rank → its newest row
         self.rates: dict[int, float] = {}
-        self.points: dict[str, dict[int, list]] = defaultdict(lambda: defaultdict(list))
+        self.points: dict[str, dict[int, Trail]] = defaultdict(lambda: defaultdict(Trail))
         self.tails = [Tail(folder.of(rank, "metrics")) for rank in range(run.world_size)]
         if not wait:
             self._appear()
@@ -137,7 +155,7 @@ class Panel(View):
                 self.rows[rank] = row
                 for name, value in row.items():
                     if type(value) in (int, float) and name not in ("step", "time") and value - value == 0:
-                        self.points[name][rank].append((row["step"], value))
+                        self.points[name][rank].add((row["step"], value))
             newest = self.rows.get(rank)
             if previous and newest is not previous and newest["time"] > previous["time"]:
                 self.rates[rank] = (newest["step"] - previous["step"]) / (newest["time"] - previous["time"])
