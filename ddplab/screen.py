@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from base64 import b64encode
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 
@@ -20,14 +22,28 @@ def in_kernel() -> bool:
     return any(kind.__name__ == "ZMQInteractiveShell" for kind in type(shell).__mro__)  # Colab's is a subclass
 
 
-def show(words: Any, widget: Callable[[], Any]) -> None:
-    """Display a widget where somebody can press it, and the words where nobody can."""
-    if not live():
+def show(words: Any, widget: Callable[[], Any], picture: Callable[[], Any] | None = None) -> None:
+    """Display a widget where somebody can press it, and the words where nobody can.
+
+    picture: draws a matplotlib figure that stands beside the words, in a notebook's kernel.
+    """
+    if not in_kernel() or not (live() or picture):
         print(words)
         return
     from IPython.display import display
 
+    # Where the widget is gone (a saved file, a forge) words and picture stand in for it.
+    stays = {"text/plain": str(words), **({"image/png": png(picture())} if picture else {})}
+    if not live():
+        display(stays, raw=True)
+        return
     bundle = widget()._repr_mimebundle_()
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-    # Where the widget is gone (a saved file, a forge) the words stand in for it.
-    display({**data, "text/plain": str(words)}, metadata, raw=True)
+    display({**data, **stays}, metadata, raw=True)
+
+
+def png(figure: Any) -> str:
+    """Return a matplotlib figure as a notebook stores it: a PNG file, in base64."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=90)
+    return b64encode(buffer.getvalue()).decode()

@@ -21,24 +21,25 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from browser import CHROMIUM, CHROMIUM_FLAGS, Notebook, server, until, write
 
-CELL = """from ddplab import launch, log
-import math, os, time
-def train(seconds):
-    end, step = time.time() + seconds, 0
-    while time.time() < end:
-        log(**{f"value_{n}": math.sin(0.01 * step + n) + 0.1 * int(os.environ["RANK"]) for n in range(VALUES)})
+CELL = """import math, os, time
+from ddplab import launch, log
+def train():
+    step = 0
+    while not os.path.exists("enough"):
+        log(**{f"value_{n}": math.sin(0.01 * step + n) + 0.1 * int(os.environ["RANK"]) for n in range(10)})
         step += 1
         time.sleep(0.05)
-launch(train, SECONDS, nproc_per_node=RANKS, device="cpu")
+launch(train, nproc_per_node=8, device="cpu")
 None"""
 # Each redraw that a person sees, and each height that the panel then has, once it has curves.
 WATCH = """cell => {
     const node = window.panel.content.widgets[cell].outputArea.node;
-    window.watched = {redraws: [], heights: []};
+    window.watched = {redraws: [], heights: [], alone: 0};
     let before = '';
     new MutationObserver(() => {
         const now = node.querySelector('table')?.innerText ?? before;
-        if (now === before || !node.querySelector('polyline')) return;
+        if (now === before) return;
+        if (!node.querySelector('polyline')) { window.watched.alone = node.getBoundingClientRect().height; return; }
         before = now;
         window.watched.redraws.push(performance.now() / 1000);
         const height = node.getBoundingClientRect().height, last = window.watched.heights.at(-1);
@@ -62,6 +63,8 @@ class Watched(NamedTuple):
     heights: list[float]
     early: Held
     late: Held
+    alone: float  # the height of the table, before there are curves
+    after: float  # the height of what stays when the run has ended
 
 
 def held(session: Any, kernel: psutil.Process) -> Held:
@@ -71,36 +74,33 @@ def held(session: Any, kernel: psutil.Process) -> Held:
     return Held(of_page["JSHeapUsedSize"] / 1e6, int(of_page["Nodes"]), kernel.memory_info().rss / 1e6)
 
 
-def watch(notebook: Notebook, kernel: psutil.Process, cell: int, seconds: float) -> Watched:
-    """Run a cell that lasts so many seconds, and watch its panel from a tenth of the time on."""
+def watch(notebook: Notebook, kernel: psutil.Process, seconds: float) -> Watched:
+    """Run the notebook's first cell, which is CELL, watch its panel for so many seconds, and end the run."""
     session = notebook.page.context.new_cdp_session(notebook.page)
     session.send("Performance.enable")
-    notebook.page.evaluate(WATCH, cell)
-    notebook.start(cell)
+    notebook.page.evaluate(WATCH, 0)
+    notebook.start(0)
     until(lambda: notebook.page.evaluate("() => window.watched.redraws.length > 0"), 60)
-    began = time.monotonic()
-    time.sleep(seconds / 10)
+    time.sleep(0.1 * seconds)
     early = held(session, kernel)
-    while notebook.busy and time.monotonic() - began < seconds - 2:
-        time.sleep(0.5)
-        late = held(session, kernel) if time.monotonic() - began > seconds - 4 else early
+    time.sleep(0.9 * seconds)
+    late = held(session, kernel)
     seen = notebook.page.evaluate("() => window.watched")
-    assert notebook.busy, "the run had ended before the measurement"
+    enough = notebook.file.with_name("enough")
+    enough.touch()
     notebook.wait(60)
+    enough.unlink()
     moments = seen["redraws"]
-    return Watched((len(moments) - 1) / (moments[-1] - moments[0]), seen["heights"], early, late)
-
-
-def cell_of(seconds: float, ranks: int = 8, values: int = 10) -> str:
-    """Return the cell that is watched."""
-    return CELL.replace("SECONDS", f"{seconds:g}").replace("RANKS", str(ranks)).replace("VALUES", str(values))
+    rate = (len(moments) - 1) / (moments[-1] - moments[0])
+    time.sleep(1)  # the picture takes a moment
+    after = notebook.output(0).bounding_box()["height"]
+    return Watched(rate, seen["heights"], early, late, seen["alone"], after)
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--seconds", type=float, default=600)
-    options.add_argument("--ranks", type=int, default=8)
-    seconds, ranks = (chosen := options.parse_args()).seconds, chosen.ranks
+    seconds = options.parse_args().seconds
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as (url, jupyter), sync_playwright() as started:
@@ -109,13 +109,13 @@ def main() -> int:
         page.goto(f"{url}lab?token=test&reset")
         page.wait_for_function("() => window.jupyterapp?.started")
         page.evaluate("() => window.jupyterapp.started")
-        write(Path(folder) / "home" / "panel.ipynb", cell_of(seconds, ranks))
+        write(Path(folder) / "home" / "panel.ipynb", CELL)
         notebook = Notebook(page, Path(folder) / "home", "panel.ipynb")
         [kernel] = psutil.Process(jupyter.pid).children()
-        seen = watch(notebook, kernel, 0, seconds)
+        seen = watch(notebook, kernel, seconds)
         browser.close()
-    print(f"{ranks} ranks, 10 values each, {seconds:g} s: {seen.rate:.1f} redraws a second")
-    print(f"heights of the panel, one after the other: {seen.heights}")
+    print(f"8 ranks, 10 values each, {seconds:g} s: {seen.rate:.1f} redraws a second")
+    print(f"heights of the panel with its curves: {seen.heights}; before, {seen.alone}; what stays, {seen.after}")
     for name, at in (("early", seen.early), ("late", seen.late)):
         print(f"{name:5}  JavaScript {at.heap:.1f} MB, {at.nodes} nodes; kernel {at.kernel:.0f} MB")
     grown = seen.late.heap > 1.2 * seen.early.heap or seen.late.kernel > 1.2 * seen.early.kernel

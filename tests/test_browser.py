@@ -14,6 +14,7 @@ import pytest
 from browser import CHROMIUM, CHROMIUM_FLAGS, FOLDERS, ROOT, Notebook, server, until, write
 from leftovers import ranks_alive, run_folders
 from leftovers import until as soon
+from panel_in_a_page import CELL, watch
 from run_notebooks import code_cells, read
 
 from ddplab.course.step_explorer import StepModel
@@ -61,6 +62,21 @@ said = ["typed, and holds the store", "[default] Rendezvous'ing worker group", "
 server = SimpleNamespace(name="server1", diary=[{"time": n, "said": it} for n, it in enumerate(said)])
 board = Board([server], buttons=["kill a rank"])
 board.appear()"""
+DARTS = """import torch, torch.distributed as dist
+from ddplab.course.darts import fall, logging_darts
+def darts():
+    hits = (torch.rand(300, 2, generator=torch.Generator().manual_seed(dist.get_rank())).norm(dim=1) < 1).sum()
+    dist.all_reduce(hits)
+    return hits.item()
+fall(launch(logging_darts(darts), device="cpu", quiet=True))"""
+DEALER = "from ddplab.course.cards import dealer\ndealer()"
+THEATRE = """import torch, torch.distributed as dist
+from ddplab.course.stage import theatre
+def scene():
+    for _ in range(2):
+        time.sleep(0.1)
+        dist.all_reduce(torch.ones(1))
+theatre(scene, rank=1, deed="dies before", call=2)"""
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -182,6 +198,14 @@ def test_panel_moves_while_the_cell_runs(notebook, picture):
     gaps = [later - earlier for earlier, later in pairwise(seen)]
     assert len(seen) > 20, "the panel stood still"
     assert median(gaps) <= 0.1, f"{1 / median(gaps):.0f} redraws a second"
+
+
+def test_a_panel_of_eight_ranks_neither_jumps_nor_grows(notebook, lab):
+    """`stress/panel_in_a_page.py` watches it for ten minutes."""
+    it = notebook(CELL)
+    seen = watch(it, psutil.Process(lab.server.pid).children()[0], seconds=5)
+    assert len(seen.heights) == 1, f"the panel's height was {seen.heights}"
+    assert seen.late.heap < 1.3 * seen.early.heap and seen.late.nodes < 1.3 * seen.early.nodes
 
 
 @pytest.mark.parametrize("how", ["mouse", "keyboard"])
@@ -307,7 +331,7 @@ def test_everything_is_legible(notebook, lab, picture, theme):
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER]
     shown = ["run = launch(train, 60, wait=False)", question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
     it.command("apputils:change-theme", theme=f"JupyterLab {theme}")
@@ -349,7 +373,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
 
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP, DARTS, DEALER, THEATRE]
     shown = ["guess = predict('Which?', 'one', 'another')", *widgets, PAGER, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):
@@ -602,6 +626,65 @@ def test_a_board_that_is_live_from_the_keyboard(notebook, lab, picture):
     until(lambda: status.last.inner_text() == "✓ as calm", 5)
     assert status.first.inner_text().startswith("Moment 3 of 3: server1's agent has ended")
     assert panel.get_by_role("button", name="kill a rank").is_disabled()
+
+
+def test_darts_fall_and_are_pooled(notebook, lab, picture):
+    it = notebook(DARTS)
+    it.run(0)
+    panel = it.output(0)
+    status = panel.get_by_role("status")
+    tab_to(lab.page, panel.get_by_role("button", name="Step"))
+    lab.page.keyboard.press("Space")
+    assert status.inner_text() == "Each rank has thrown its first dart" and "of 1 within" in panel.inner_text()
+    height = panel.bounding_box()["height"]
+    tab_to(lab.page, panel.get_by_role("slider", name="darts"))
+    lab.page.keyboard.press("End")
+    until(lambda: "every rank holds" in status.inner_text(), 5)
+    picture(panel)
+    [hits] = re.findall(r"holds ([\d,]+)", status.inner_text())
+    assert f"{hits} of 600 within" in panel.inner_text()  # what the ranks returned is what the page has counted
+    lab.page.keyboard.press("Home")
+    assert status.inner_text() == "No dart has fallen yet" and panel.bounding_box()["height"] == height
+
+
+def test_the_dealer_from_the_keyboard(notebook, lab, picture):
+    it = notebook(DEALER)
+    it.run(0)
+    panel = it.output(0)
+    tab_to(lab.page, panel.get_by_role("slider", name="cards"))
+    lab.page.keyboard.press("End")
+    until(lambda: "in no epoch: 0" in panel.inner_text(), 5)
+    assert "epoch 0: twice 0; nobody 2 (2, 6)" in panel.inner_text()
+    height = panel.bounding_box()["height"]
+    for name, said in (("set_epoch", "in no epoch: 2 (2, 6)"), ("drop_last", "epoch 2: twice 2 (1, 4); nobody 0")):
+        tab_to(lab.page, panel.get_by_role("checkbox", name=name))
+        lab.page.keyboard.press("Space")
+        until(lambda said=said: said in panel.inner_text(), 5)
+    picture(panel)
+    tab_to(lab.page, panel.get_by_role("combobox", name="ranks"))
+    lab.page.keyboard.press("ArrowUp")
+    until(lambda: "rank 3" not in panel.inner_text(), 5)
+    assert panel.bounding_box()["height"] == height, "the page jumped"
+
+
+def test_the_theatre_from_the_keyboard(notebook, lab, picture):
+    it = notebook(THEATRE)
+    it.run(0)
+    panel = it.output(0)
+    status, said = panel.get_by_role("status"), panel.locator("pre")
+    tab_to(lab.page, panel.get_by_role("slider", name="clock"))
+    lab.page.keyboard.press("End")
+    until(lambda: "rank 1 was killed by SIGKILL" in said.inner_text(), 5)
+    assert "✕ died" in panel.inner_text() and "✗ was stopped" in panel.inner_text()
+    height = panel.bounding_box()["height"]
+    tab_to(lab.page, panel.get_by_role("combobox", name="what it does"))
+    lab.page.keyboard.press("Home")  # "does nothing else"
+    tab_to(lab.page, panel.get_by_role("button", name="Run", exact=True))
+    lab.page.keyboard.press("Space")
+    until(lambda: "finished" in said.inner_text(), 20)
+    assert status.inner_text().startswith("The end") and panel.inner_text().count("○ returned") == 4
+    assert panel.bounding_box()["height"] == height, "the page jumped"
+    picture(panel)
 
 
 def tab_to(page, place) -> None:

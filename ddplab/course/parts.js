@@ -56,11 +56,13 @@ function button(bar, name, press) {
 }
 
 // Buttons and a slider over the moments 0 … last() of what has happened. `draw(moment, before)` draws one of them;
-// `pace` is the milliseconds from one to the next while it plays.
+// `pace` is the milliseconds from one to the next while it
+// plays. Returns functions: to go to a moment, to stop, and to start playing.
 function playBar(bar, name, last, pace, draw) {
   let moment = 0, timer = 0;
   button(bar, "Back", () => (stop(), go(moment - 1)));
   const play = button(bar, "Play", () => (timer ? stop() : start()));
+  play.style.minWidth = "5em"; // for Pause too
   button(bar, "Step", () => (stop(), go(moment + 1)));
   const scrub = control(bar, name, "input", { type: "range", min: 0, step: 1 });
   scrub.addEventListener("input", () => (stop(), go(Number(scrub.value))));
@@ -85,5 +87,5 @@ function playBar(bar, name, last, pace, draw) {
     draw(moment, before);
   }
 
-  return { go, stop };
+  return { go, stop, start };
 }

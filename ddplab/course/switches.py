@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from ddplab.course.controls import widget
 from ddplab.course.trials import HEADS, TOP, Trial, train_digits
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, DASHES, MARKERS, SVG_DASHES, tiles
-from ddplab.screen import live
+from ddplab.screen import live, png
 from ddplab.tables import text_table
 
 if TYPE_CHECKING:
@@ -88,7 +86,7 @@ class SideBySide:
         for setting in self.settings if begin else ():
             self.train(*setting, seeds=self.seeds)
         # Where the widget is gone (a saved file, a forge) the picture and the text stand in for it.
-        bundle = {"image/png": _png(self.figure()), "text/plain": str(self)} if self.trials else {}
+        bundle = {"image/png": png(self.figure()), "text/plain": str(self)} if self.trials else {}
         if handle is not None and bundle:
             handle.update({**page._repr_mimebundle_()[0], **bundle}, raw=True)
         elif bundle:
@@ -183,9 +181,3 @@ def _checked(settings: Sequence[tuple], seeds: int, epochs: int) -> tuple:
 
 def _nearest(value: float, options: Sequence[float]) -> float:
     return min(options, key=lambda option: abs(option - value))
-
-
-def _png(figure: Figure) -> str:
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=90)
-    return b64encode(buffer.getvalue()).decode()

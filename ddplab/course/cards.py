@@ -1,0 +1,80 @@
+"""The card dealer: which samples DistributedSampler deals to which rank, for each way to set it, as a film."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from torch.utils.data import DistributedSampler
+
+from ddplab.course.controls import widget
+from ddplab.course.drawings import strip
+from ddplab.plots import COLOURS, SHAPES
+from ddplab.screen import show
+
+EPOCHS = 3
+CHOICES = {  # what can be chosen, in the order of a deal's key
+    "samples": tuple(range(6, 14)),
+    "ranks": (2, 3, 4),
+    "shuffle": (True, False),
+    "set_epoch": (True, False),
+    "drop_last": (True, False),
+}
+Epochs = list[list[list[int]]]  # of each epoch and rank, the samples that it is served
+
+
+def dealt(samples: int, ranks: int, shuffle: bool, set_epoch: bool, drop_last: bool) -> Epochs:
+    """Return what torch's own DistributedSampler deals to each rank, in each of three epochs."""
+    epochs = []
+    for epoch in range(EPOCHS):
+        shares = []
+        for rank in range(ranks):
+            data = range(samples)
+            sampler = DistributedSampler(data, num_replicas=ranks, rank=rank, shuffle=shuffle, drop_last=drop_last)
+            if set_epoch:
+                sampler.set_epoch(epoch)
+            shares.append(list(sampler))
+        epochs.append(shares)
+    return epochs
+
+
+def dealer(
+    samples: int = 10, ranks: int = 4, shuffle: bool = True, set_epoch: bool = True, drop_last: bool = True
+) -> None:
+    """Show a dealer: choose, press Play, and the cards go to the ranks, with counters of "twice" and "nobody".
+
+    The arguments are what is chosen at first. Where nobody can press a button, three epochs of that are drawn as
+    strips, and counted. Raises ValueError for what the dealer does not offer.
+    """
+    chosen = {"samples": samples, "ranks": ranks, "shuffle": shuffle, "set_epoch": set_epoch, "drop_last": drop_last}
+    for name, value in chosen.items():
+        if value not in CHOICES[name]:
+            raise ValueError(f"{name} is one of {', '.join(map(str, CHOICES[name]))}, not {value!r}")
+    first = dealt(**chosen)
+    titles = {f"epoch {epoch}": shares for epoch, shares in enumerate(first)}
+    show(counted(first, samples), lambda: _table(chosen), lambda: strip(titles, samples))
+
+
+def counted(epochs: Epochs, samples: int) -> str:
+    """Return which samples were dealt twice or to nobody: a line for each epoch, and one for all of them."""
+    lines, everybody = [], set()
+    for epoch, shares in enumerate(epochs):
+        served = [sample for share in shares for sample in share]
+        twice = sorted({sample for sample in served if served.count(sample) > 1})
+        lines.append(f"epoch {epoch}: twice {_named(twice)}; nobody {_named(set(range(samples)) - set(served))}")
+        everybody.update(served)
+    return "\n".join([*lines, f"in no epoch: {_named(set(range(samples)) - everybody)}"])
+
+
+def _named(samples: Any) -> str:
+    return f"{len(samples)} ({', '.join(map(str, sorted(samples)))})" if samples else "0"
+
+
+def _table(chosen: dict[str, Any]) -> Any:
+    deals = {_key(values): dealt(*values) for values in product(*CHOICES.values())}
+    choices = {name: list(values) for name, values in CHOICES.items()}
+    return widget("cards", deals=deals, choices=choices, chosen=chosen, looks=list(zip(SHAPES, COLOURS, strict=True)))
+
+
+def _key(values: Any) -> str:
+    return " ".join(str(int(value)) for value in values)
