@@ -34,19 +34,14 @@ Write "cuda:0", or start a fresh process.
   that moves tensors;
 - nested and compressed (CSR) tensors; lazy modules before their first call; numpy and `from_dlpack`
   without `.cpu()`;
-- `torch.Generator(device="vgpu:0")`, or a CPU generator where CUDA wants its own;
-  `x.type("torch.FloatTensor")`;
-- `torch.load(map_location=<function>)` (a string, a device or a dictionary works); the `out=` forms of
-  `torch.nn.parallel.comm`;
-- a backward of your own `autograd.Function` that mixes in the CPU zeros it gets for an output nobody used
-  (`ctx.set_materialize_grads(False)` avoids them); one foreach or fused optimiser step over several
-  devices.
+- a CPU generator where CUDA wants its own; `x.type("torch.FloatTensor")`; the `out=` forms of
+  `torch.nn.parallel.comm`.
 
-**What differs in silence**, and no lesson leans on: a storage, a pointer, `is_cuda` and a raw dlpack
-capsule tell the truth (CPU); a saved file keeps values, not which tensors shared memory (a parameter with
-two names stays one); `torch.autocast("vgpu")` goes by the CPU's list of operations, which leaves softmax
-and sums in half precision where CUDA's takes float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA
-`ToCopyBackward0`; a model that is run from TorchScript is checked kernel by kernel only.
+**What differs in silence**, and no lesson leans on: a pointer, `is_cuda` and a raw dlpack capsule tell the truth
+(CPU); `torch.autocast("vgpu")` goes by the CPU's list of operations, which leaves softmax and sums in half
+precision where CUDA's takes float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a
+TransformerEncoder in evaluation does not take its fast path; cuDNN's warning about weights that are "not part of
+single contiguous chunk of memory" is absent; a model that is run from TorchScript is checked kernel by kernel only.
 
 Tested with torch 2.8 and 2.13. DataParallel itself takes complex parameters only in torch newer than 2.8.
 """
@@ -61,6 +56,7 @@ from .meter import Meter, meter
 __all__ = ["GPUs", "Meter", "VirtualGPUs", "active", "gpus", "virtual_gpus"]
 
 _active: "VirtualGPUs | None" = None
+_kernels = torch.library.Library("_", "IMPL")
 
 
 class GPUs(Sequence):
@@ -116,11 +112,11 @@ class VirtualGPUs(GPUs):
             how = "leave their `with` block, or call .off(), first"
             raise RuntimeError(f"{len(_active)} virtual GPUs are on already: {how}")
         _take_the_name()
-        self._undo = comm.pretend(self.n)
-        tensor.state["count"] = self.n
-        tensor.seed_all(torch.initial_seed())
-        meter.reset()
-        _active = self
+        with comm.pretend(self.n) as undo:  # an error or an interrupt in here leaves nothing behind
+            tensor.seed_all(torch.initial_seed())
+            meter.reset()
+            self._undo, self._depth, self._was_on = undo.pop_all(), 0, []
+            tensor.state["count"], _active = self.n, self
         return self
 
     def off(self) -> None:
@@ -128,17 +124,20 @@ class VirtualGPUs(GPUs):
         global _active
         if _active is self:
             _active, self._depth = None, 0
+            self._was_on = [False] * len(self._was_on)
             tensor.state["count"] = tensor.here.gpu = 0
             self._undo.close()
 
     def __enter__(self) -> "VirtualGPUs":
+        was_on = _active is self
         self.on()
+        self._was_on.append(was_on)
         self._depth += 1
         return self
 
     def __exit__(self, *_) -> None:
         self._depth -= 1
-        if self._depth <= 0:
+        if not self._was_on.pop():
             self.off()
 
 
@@ -153,6 +152,7 @@ def _take_the_name() -> None:
     if name != "privateuseone":
         raise RuntimeError(f"torch has room for one extra kind of device, and {name!r} has taken it")
     torch.utils.rename_privateuse1_backend("vgpu")
+    _kernels.fallback(comm.factory, "PrivateUse1")  # for good, so that it can say when they are switched off
     truth = {"getAccelerator": lambda: real}
     torch._C._get_accelerator = lambda check=None: real or torch.device("cpu")  # dist.barrier asks it
     if real is not None and real.type == "cuda":

@@ -17,8 +17,26 @@ from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tensors
 from torch.nn.parallel import comm
 
+from . import checkpoint, gradients
 from .meter import meter
-from .tensor import because, here, label, move, place, place_of, raw, real_data, seed_all, seeds, set_data, to
+from .tensor import (
+    VTensor,
+    because,
+    device_generators,
+    generator,
+    here,
+    label,
+    move,
+    place,
+    place_of,
+    random,
+    raw,
+    real_data,
+    seed_all,
+    set_data,
+    state,
+    to,
+)
 
 # ---- torch._C._broadcast, _broadcast_coalesced, _scatter, _gather ------------------------------------------
 
@@ -73,7 +91,7 @@ def gather(tensors: list[Tensor], dim: int, destination: int | None) -> Tensor:
         expected[dim] = t.shape[dim]
         if list(t.shape) != expected:
             raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(t.shape)}, but expected {expected}")
-    target = None if destination == -1 else place_of("vgpu" if destination is None else destination)
+    target = None if destination == -1 else place_of(state["name"] if destination is None else destination)
     for t in tensors:
         meter.count("gather", place(t), target, t.nbytes)
     with raw():
@@ -84,24 +102,6 @@ def reduce_add(inputs, destination=None, real=comm.reduce_add):
     """Torch's own; only the meter is told why."""
     with because("reduce"):
         return real(inputs, destination)
-
-
-# ---- the zeros that autograd hands to backward for an output nobody used -----------------------------------
-
-
-def _with_labelled_zeros(function: type) -> list[tuple[str, staticmethod]]:
-    """An autograd function's own forward and backward, with those zeros (made in C++) labelled."""
-    forward, backward = function.forward, function.backward
-
-    def remember_places(ctx, *args):
-        out = forward(ctx, *args)
-        ctx.places = [place(t) for t in ((out,) if isinstance(out, Tensor) else out)]
-        return out
-
-    def label_zeros(ctx, *grads):
-        return backward(ctx, *map(label, grads, ctx.places))
-
-    return [("forward", staticmethod(remember_places)), ("backward", staticmethod(label_zeros))]
 
 
 # ---- what torch asks about the machine ---------------------------------------------------------------------
@@ -121,6 +121,7 @@ def _module(count: int) -> types.ModuleType:
     """torch.vgpu, what torch.cuda is to CUDA; DataParallel and autocast ask it."""
     vgpu = types.ModuleType("torch.vgpu", "Virtual GPUs, made by ddplab.vgpu.")
     vgpu.is_available = vgpu.is_initialized = lambda: True
+    vgpu._initialized = True  # torch.utils.checkpoint asks it
     vgpu.device_count = lambda: count
     vgpu.current_device = lambda: here.gpu
     vgpu.set_device = lambda device: setattr(here, "gpu", place_of(device))
@@ -130,8 +131,7 @@ def _module(count: int) -> types.ModuleType:
     vgpu.memory_allocated = lambda device="vgpu": meter.memory[f"vgpu:{place_of(device)}"]
     vgpu.max_memory_allocated = lambda device="vgpu": meter.peak[f"vgpu:{place_of(device)}"]
     vgpu.manual_seed = vgpu.manual_seed_all = seed_all
-    vgpu.get_rng_state = lambda device="vgpu": seeds.get(place_of(device), seeds[None])
-    vgpu.set_rng_state = lambda new, device="vgpu": seeds.__setitem__(place_of(device), new)
+    vgpu.get_rng_state, vgpu.set_rng_state = get_rng_state, set_rng_state
     vgpu.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     vgpu._is_in_bad_fork = lambda: False
     return vgpu
@@ -151,9 +151,19 @@ def _send(self, device="vgpu"):  # x.vgpu(1), module.vgpu()
     return self.to(torch.device("vgpu", place_of(device)))
 
 
+def _known_index(*args, **kwargs) -> int:  # DataParallel(device_ids=...): a GPU that is not there is refused at once
+    index = torch._utils._get_device_index(*args, **kwargs)
+    if not -1 <= index < state["count"]:
+        raise AssertionError("Invalid device id")  # torch/cuda/__init__.py, get_device_properties
+    return index
+
+
 def _constructor(real):  # torch.tensor(..., device="vgpu:0"): made on the CPU, then sent
     @functools.wraps(real)
     def build(*args, device=None, requires_grad=False, **kwargs):
+        device = torch.get_default_device() if device is None and type(args[0]) is not VTensor else device
+        if not any(type(a) is VTensor for a in args):
+            kwargs["device"] = "cpu"  # and not what `with torch.device(...)` says, which comes after
         out = real(*args, **kwargs).to(device)
         return out.requires_grad_() if requires_grad else out
 
@@ -162,33 +172,115 @@ def _constructor(real):  # torch.tensor(..., device="vgpu:0"): made on the CPU, 
 
 def factory(op, *args, device=None, **kwargs):
     """What torch calls for any other kernel asked to make a tensor with device="vgpu:i"."""
+    gpu = place_of(state["name"] if device is None else device)
+    kwargs.pop("pin_memory", None)
     with raw():
-        out = op(*args, device="cpu", **kwargs)
-        return label(out, place_of(device)) if isinstance(out, Tensor) else [label(t, place_of(device)) for t in out]
+        kwargs["device"] = "cpu"
+        drawn = torch.Tag.nondeterministic_seeded in op.tags  # randperm
+        out = random(op, gpu, args, kwargs) if drawn else op(*args, **kwargs)
+        return label(out, gpu) if isinstance(out, Tensor) else [label(t, gpu) for t in out]
 
 
-# ---- torch.load: a storage stays in CPU memory and remembers where map_location wants it ----------------------
-
-real_restore, real_rebuild = torch.serialization.default_restore_location, torch._utils._rebuild_tensor
+# ---- how optimisers sort tensors ---------------------------------------------------------------------------
 
 
-def restore(storage, location: str):
-    """The storage where map_location wants it; on a virtual GPU the tensor made of it is labelled in `rebuild`."""
-    if not str(location).startswith("vgpu"):
-        return real_restore(storage, location)
-    storage.vgpu = place_of(location)
-    return storage
+def group(lists, with_indices=False):
+    """torch._C._group_tensors_by_device_and_dtype, by label. Raises as aten/src/ATen/native/ForeachUtils.h does."""
+    groups: dict = {}
+    for i, first in enumerate(lists[0]):
+        key = (first.device, first.dtype)
+        for t in (other[i] for other in lists[1:] if other):
+            step = t is not None and t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64)
+            if t is not None and (t.device, t.dtype) != key and not (step and t.numel() == 1):
+                raise RuntimeError(
+                    "Tensors of the same index must be on the same device and the same dtype except `step` tensors "
+                    "that can be CPU and float32/64 notwithstanding"
+                )
+        members, indices = groups.setdefault(key, ([[] for _ in lists], []))
+        for mine, other in zip(members, lists, strict=True):
+            if other:
+                mine.append(other[i])
+        if with_indices:
+            indices.append(i)
+    return groups
 
 
-def rebuild(storage, *layout) -> Tensor:
-    return move(real_rebuild(storage, *layout), getattr(storage._untyped_storage, "vgpu", None))
+# ---- generators --------------------------------------------------------------------------------------------
 
 
-def patches(count: int) -> list[tuple[object, str, object]]:
-    """Everything that is replaced while virtual GPUs are on: (where, name, what with)."""
-    names = ("data_parallel", "parallel_apply", "_functions")  # files, which torch.nn.parallel hides behind functions
-    data_parallel, parallel_apply, functions = (sys.modules[f"torch.nn.parallel.{name}"] for name in names)
+class Generator(torch._C.Generator):
+    """torch.Generator(device="vgpu:0"): a CPU generator that says where it belongs. Others are torch's own."""
+
+    def __new__(cls, device="cpu"):
+        gpu = place_of(device)
+        if not isinstance(gpu, int):
+            return torch._C.Generator(device)
+        self = super().__new__(cls, "cpu")
+        self.gpu = gpu
+        device_generators[self._cdata] = gpu  # C++ hands over another Python object for it
+        return self
+
+    def __init__(self, device="cpu"):
+        pass
+
+    def __del__(self):
+        device_generators.pop(self._cdata, None)
+
+    device = property(lambda self: torch.device(state["name"], self.gpu))
+
+
+class _Generators(type):
+    def __call__(cls, device="cpu"):
+        return Generator(device)
+
+    def __instancecheck__(cls, x):
+        return isinstance(x, torch._C.Generator)
+
+    def __subclasscheck__(cls, other):
+        return issubclass(other, torch._C.Generator)
+
+
+class AnyGenerator(metaclass=_Generators):
+    """What torch.Generator is while virtual GPUs are on."""
+
+
+def get_rng_state(device=None) -> Tensor:
+    return generator(here.gpu if device is None else place_of(device)).get_state()
+
+
+def set_rng_state(new: Tensor, device=None) -> None:
+    generator(here.gpu if device is None else place_of(device)).set_state(new)
+
+
+def patches() -> list[tuple[object, str, object]]:
+    """What is replaced under either name: (where, name, what with)."""
+    functions = sys.modules["torch.nn.parallel._functions"]  # a file, which torch.nn.parallel hides behind functions
     lazy = torch.nn.parameter.UninitializedTensorMixin
+    seen_by_functions = _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False))  # no streams
+    table = [
+        (functions, "torch", seen_by_functions),
+        (comm, "reduce_add", reduce_add),
+        (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
+        (torch._C, "_broadcast", broadcast),
+        (torch._C, "_broadcast_coalesced", broadcast_coalesced),
+        (torch._C, "_scatter", scatter),
+        (torch._C, "_gather", gather),
+        (torch._C, "_group_tensors_by_device_and_dtype", group),
+        (torch, "Generator", AnyGenerator),
+        (Tensor, "to", to),
+        (Tensor, "data", property(real_data.__get__, set_data)),
+        (lazy, "_allowed_methods", [*lazy._allowed_methods, to]),
+        (torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor)),
+    ]
+    for name in ("tensor", "as_tensor", "asarray", "sparse_coo_tensor"):
+        table.append((torch, name, _constructor(getattr(torch, name))))
+    return [*table, *gradients.patches(), *checkpoint.patches()]
+
+
+def vgpu_patches(count: int) -> list[tuple[object, str, object]]:
+    """What else is replaced where their name is "vgpu": torch.vgpu stands beside torch.cuda."""
+    names = ("data_parallel", "parallel_apply")  # files
+    data_parallel, parallel_apply = (sys.modules[f"torch.nn.parallel.{name}"] for name in names)
     accelerator = _Torch(
         torch.accelerator,
         is_available=lambda: True,
@@ -204,49 +296,28 @@ def patches(count: int) -> list[tuple[object, str, object]]:
         amp=_Torch(torch.amp, autocast=lambda _, enabled: torch.autocast("vgpu", enabled=enabled)),
         is_autocast_enabled=lambda kind="vgpu": torch.is_autocast_enabled(kind),
     )
-    seen_by_functions = _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False))  # no streams
-    table = [
+    return [
         (torch, "vgpu", _module(count)),
         (torch._utils, "_get_available_device_type", lambda: "vgpu"),
-        (torch._utils, "_rebuild_tensor", rebuild),
-        (torch.serialization, "default_restore_location", restore),
         (data_parallel, "_get_available_device_type", lambda: "vgpu"),
+        (data_parallel, "_get_device_index", _known_index),
         (parallel_apply, "_get_device_index", torch._utils._get_device_index),
         (parallel_apply, "torch", seen_by_parallel_apply),
-        (functions, "torch", seen_by_functions),
-        (comm, "reduce_add", reduce_add),
-        (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
-        (torch._C, "_broadcast", broadcast),
-        (torch._C, "_broadcast_coalesced", broadcast_coalesced),
-        (torch._C, "_scatter", scatter),
-        (torch._C, "_gather", gather),
-        (Tensor, "to", to),
-        (Tensor, "data", property(real_data.__get__, set_data)),
         (Tensor, "is_vgpu", property(lambda self: False)),
         (Tensor, "vgpu", _send),
         (torch.nn.Module, "vgpu", _send),
-        (lazy, "_allowed_methods", [*lazy._allowed_methods, to]),
-        (torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor)),
     ]
-    for name in ("tensor", "as_tensor", "asarray", "sparse_coo_tensor"):
-        table.append((torch, name, _constructor(getattr(torch, name))))
-    for function in (functions.Broadcast, functions.ReduceAddCoalesced, functions.Scatter, functions.Gather):
-        table += [(function, *method) for method in _with_labelled_zeros(function)]
-    return table
 
 
 def pretend(count: int) -> ExitStack:
-    """Replace all that; closing what comes back puts everything as it was."""
-    undo = ExitStack()
-    for owner, name, ours in patches(count):
-        if name in vars(owner):
-            undo.callback(setattr, owner, name, vars(owner)[name])
-        else:
-            undo.callback(delattr, owner, name)
-        setattr(owner, name, ours)
-    sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it
-    undo.callback(sys.modules.pop, "torch.vgpu")
-    library = torch.library.Library("_", "IMPL")
-    library.fallback(factory, "PrivateUse1")
-    undo.callback(library._destroy)
-    return undo
+    """Replace all that; closing what comes back puts everything as it was. An error leaves nothing replaced."""
+    with ExitStack() as undo:
+        for owner, name, ours in patches() + vgpu_patches(count):
+            if name in vars(owner):
+                undo.callback(setattr, owner, name, vars(owner)[name])
+            else:
+                undo.callback(delattr, owner, name)
+            setattr(owner, name, ours)
+        sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it
+        undo.callback(sys.modules.pop, "torch.vgpu")
+        return undo.pop_all()

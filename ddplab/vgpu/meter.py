@@ -1,11 +1,15 @@
 """The meter: every byte that crosses between devices, and every byte that a virtual GPU holds."""
 
 import threading
-from collections import defaultdict
+import weakref
+from collections import defaultdict, deque
+
+state = {"name": "vgpu", "count": 0}  # what virtual GPUs are called in this process, and how many are on
 
 
-def _called(gpu: int | None) -> str:
-    return "cpu" if gpu is None else f"vgpu:{gpu}"
+def called(gpu: int | str | None) -> str:
+    """A place as the meter writes it: "cpu", "vgpu:1", or a word ("peers")."""
+    return gpu if isinstance(gpu, str) else "cpu" if gpu is None else f"{state['name']}:{gpu}"
 
 
 class Meter:
@@ -20,30 +24,46 @@ class Meter:
 
     def __init__(self):
         self._lock = threading.RLock()  # a tensor may be freed, and counted, while its thread is in here
-        self.memory: dict[str, int] = defaultdict(int)  #: bytes held now, by device
+        self._held: dict[str, int] = defaultdict(int)
+        self.book = None  # a rehearsal's: told of each piece of memory before it is held, and of each copy
         self.reset()
 
     def reset(self) -> None:
         """Forget the copies, and let the peaks start from what is held now."""
         with self._lock:
             self._rows: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-            self.memory = defaultdict(int, {name: nbytes for name, nbytes in self.memory.items() if nbytes})
-            self.peak: dict[str, int] = defaultdict(int, self.memory)  #: most bytes held since reset(), by device
+            self._held = defaultdict(int, {name: nbytes for name, nbytes in self.memory.items() if nbytes})
+            self.peak: dict[str, int] = defaultdict(int, self._held)  #: most bytes held since reset(), by device
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes held now, by device."""
+        with self._lock:
+            while _freed:
+                block = _freed.popleft()
+                _alive.discard(block)
+                self._held[called(block.gpu)] -= block.nbytes
+            return self._held
 
     def count(self, cause: str, source: int | None, target: int | None, nbytes: int) -> None:
         """Write down one copy of nbytes from source to target (numbers of GPUs; None is the CPU)."""
         if cause and source != target:
             with self._lock:
-                row = self._rows[cause, _called(source), _called(target)]
+                row = self._rows[cause, called(source), called(target)]
                 row[0] += 1
                 row[1] += nbytes
+            if self.book:
+                self.book.copied(cause, source, target)
 
     def hold(self, gpu: int, nbytes: int) -> None:
         """Write down that a device holds nbytes more (less, if negative)."""
-        name = _called(gpu)
+        name = called(gpu)
         with self._lock:
-            self.memory[name] += nbytes
-            self.peak[name] = max(self.peak[name], self.memory[name])
+            memory = self.memory
+            if self.book:
+                self.book.admit(gpu, memory[name], nbytes)
+            memory[name] += nbytes
+            self.peak[name] = max(self.peak[name], memory[name])
 
     @property
     def rows(self) -> list[tuple[str, str, str, int, int]]:
@@ -92,20 +112,31 @@ class Meter:
         return "".join(f"<table>{table}</table>" for table in tables)
 
 
+# Blocks whose memory is free again. A weak reference's callback that is written in C, as this `append` is, cannot be
+# where Ctrl-C strikes; a __del__ can, and Python would swallow the interrupt.
+_freed: deque["_Ref"] = deque()
+_alive: set["_Ref"] = set()
 meter = Meter()
+
+
+class _Ref(weakref.ref):
+    gpu = nbytes = 0
 
 
 class Block:
     """One piece of memory on a device. It hangs on the storage, and goes when the storage is freed."""
 
     def __init__(self, gpu: int):
-        self.gpu, self.nbytes = gpu, 0
+        self._ref = ref = _Ref(self, _freed.append)
+        ref.gpu = gpu
+        _alive.add(ref)
+
+    @property
+    def gpu(self) -> int:
+        return self._ref.gpu
 
     def resize(self, nbytes: int) -> None:
         """The piece is new, or has grown or shrunk."""
-        if nbytes != self.nbytes:
-            meter.hold(self.gpu, nbytes - self.nbytes)
-            self.nbytes = nbytes
-
-    def __del__(self):
-        self.resize(0)
+        if nbytes != self._ref.nbytes:
+            meter.hold(self._ref.gpu, nbytes - self._ref.nbytes)
+            self._ref.nbytes = nbytes

@@ -4,7 +4,7 @@ A `VTensor` is a `torch.Tensor` whose memory is ordinary CPU memory. Three thing
 `vgpu:i`:
 
 - the Python attributes that tell where a tensor is, or move it (`device`, `cpu()`, `to()`, ...) go by the
-  label;
+  label (`state["name"]`: in a rehearsal the devices are called "cuda:i", see ddplab/rehearse);
 - `__torch_dispatch__` sees each kernel before it runs, refuses to mix devices, and labels the result;
 - `__torch_function__` sees each call as you wrote it. Torch's C++ believes the tensor to be on the CPU,
   so inside one call it may make CPU tensors for its own use (a causal mask, zeros to scatter into). A
@@ -24,7 +24,7 @@ from torch import Tensor
 from torch._C import DisableTorchFunctionSubclass, TensorBase, _DisableTorchDispatch, _is_any_autocast_enabled
 from torch.nn import Parameter
 
-from .meter import Block, meter
+from .meter import Block, meter, state
 
 
 class _Here(threading.local):  # what each thread knows; DataParallel runs one thread per replica
@@ -34,7 +34,6 @@ class _Here(threading.local):  # what each thread knows; DataParallel runs one t
 
 
 here = _Here()
-state = {"count": 0}  # how many virtual GPUs are on
 
 
 @contextlib.contextmanager
@@ -94,14 +93,26 @@ def place(x: Tensor) -> int | torch.device | None:
 
 def place_of(device) -> int | torch.device | None:
     """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if it is not there."""
-    device = torch.device("vgpu", device) if isinstance(device, int) else torch.device(device)
-    if device.type != "vgpu":
+    if not isinstance(device, torch.device):
+        device = torch.device("vgpu", device) if isinstance(device, int) else torch.device(device)
+    if device.type not in (state["name"], "vgpu"):  # torch's C++ makes "vgpu:0" of a bare 0
         return None if device.type == "cpu" else device
     gpu = here.gpu if device.index is None else device.index
     if not 0 <= gpu < state["count"]:
-        there = f"there are {state['count']}" if state["count"] else "virtual GPUs are switched off"
-        raise RuntimeError(f"vgpu error: invalid device ordinal {gpu} ({there})")
+        raise _no_such_gpu(gpu)
     return gpu
+
+
+def _no_such_gpu(gpu: int) -> RuntimeError:
+    if state["name"] == "cuda":  # c10/cuda/CUDAException.cpp, with the hint of c10/cuda/CUDAMiscFunctions.cpp
+        return torch.AcceleratorError(
+            "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?\n"
+            "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might "
+            "be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+            "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+        )
+    there = f"there are {state['count']}" if state["count"] else "virtual GPUs are switched off: .on() switches them on"
+    return RuntimeError(f"vgpu error: invalid device ordinal {gpu} ({there})")
 
 
 # ---- moving ------------------------------------------------------------------------------------------------
@@ -151,21 +162,29 @@ def to(self: Tensor, *args, **kwargs) -> Tensor:
 def set_data(self: Tensor, new: Tensor) -> None:
     """`self.data = new`, by which `Module.to` lets a parameter move and stay the same Python object.
 
-    From the CPU to a virtual GPU and back, it becomes another kind of tensor: all that Python and C++ know of
-    it changes places with a new one. No backward through an older output can work then; on CUDA neither.
+    From the CPU to a virtual GPU and back, it becomes another kind of tensor: what C++ knows of it changes
+    places with a new one, its own attributes and hooks stay. No backward through an older output can work
+    then; on CUDA neither.
     """
     if (type(self) is VTensor) == (type(new) is VTensor):
         if type(self) is VTensor:
             self.gpu = new.gpu
         return real_data.__set__(self, new)
     grad, requires_grad = self.grad, self.requires_grad
-    if requires_grad and self.is_leaf:
+    hooks, after = self._backward_hooks, self._post_accumulate_grad_hooks
+    if requires_grad and self.is_leaf and not self.is_inference():
         torch.autograd.graph.get_gradient_edge(self).node.register_prehook(_moved)
     new = Parameter(new, requires_grad) if isinstance(self, Parameter) else new.detach()
+    own = {name: value for name, value in self.__dict__.items() if name not in ("gpu", "_is_param")}
     self.__class__, new.__class__ = new.__class__, self.__class__
     self.__dict__, new.__dict__ = new.__dict__, self.__dict__
     torch._C._swap_tensor_impl(self, new)
+    self.__dict__.update(own)
     self.requires_grad_(requires_grad)
+    if hooks is not None:
+        self._backward_hooks = hooks
+    if after is not None:
+        self._post_accumulate_grad_hooks = after
     with because(""):  # Module.to moves the gradient itself, right after this, and that is counted
         self.grad = None if grad is None else grad.to(self.device)
 
@@ -199,8 +218,10 @@ def _name(func) -> str:
 def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
     """Several places in one kernel: return if CUDA would run it, raise in its words if not."""
     name, specs = _name(func), func._schema.arguments
-    if name == "copy_":
-        return meter.count(here.cause, place(args[1]), place(args[0]), args[0].nbytes)
+    if (
+        name == "copy_"
+    ):  # torch's own, of a number (x[0] = 3.) or of a bucket without a label, no GPU copies between places
+        return None if _torch_asks() else meter.count(here.cause, place(args[1]), place(args[0]), args[0].nbytes)
     given = dict(zip((spec.name for spec in specs), args, strict=False)) | kwargs
     found = [(argument, t) for argument, value in given.items() for t in _tensors([value])]
     if name in _INDEXING:
@@ -212,6 +233,8 @@ def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
         found = [(a, t) for a, t in found if a != "indices" and (a != "values" or t.dim())]
     elif name == "_pack_padded_sequence":
         found = found[:1]  # the lengths stay on the CPU
+    elif name.startswith("_ctc_loss"):
+        found = [(a, t) for a, t in found if not a.endswith("_lengths")]  # torch brings them to the CPU by itself
     elif torch.Tag.pointwise in func.tags or name in _CPU_SCALARS or name.startswith(("_foreach", "_fused")):
         written = {spec.name for spec in specs if spec.alias_info and spec.alias_info.is_write}
         found = [(a, t) for a, t in found if t.dim() or place(t) is not None or a in written]
@@ -233,32 +256,83 @@ def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
         return kinds.format(*(t.type() for _, t in found[:2]))
     if torch.Tag.pointwise in func.tags:
         other = next(t for _, t in found if place(t) != gpu)
-        return f"{_SAME}found at least two devices, vgpu:{gpu} and {other.device}!"
+        return f"{_SAME}found at least two devices, {state['name']}:{gpu} and {other.device}!"
     argument, other = next((a, t) for a, t in found if t.device != first.device)
     which = f"got {argument} is on {other.device}, different from other tensors on {first.device}"
-    return f"{_SAME}{which} (when checking argument in method wrapper_VGPU_{name})"
+    return f"{_SAME}{which} (when checking argument in method wrapper_{state['name'].upper()}_{name})"
 
 
 # ---- random numbers: each device its own, seeded alike, as on CUDA -----------------------------------------
 
-seeds: dict[int | None, Tensor] = {}  # the state of each device's generator; None: of one that has not drawn yet
-_one_draws = threading.Lock()
+_seed = [0]
+_generators: dict[int, torch.Generator] = {}  # of each device that has drawn; each draws by itself, in any thread
 
 
 def seed_all(seed: int) -> None:
     """Let every device start anew from this seed."""
-    seeds.clear()
-    seeds[None] = torch.Generator().manual_seed(seed).get_state()
+    _generators.clear()
+    _seed[0] = int(seed)
 
 
-def _random(func, gpu: int, args: tuple, kwargs: dict):
-    if any(isinstance(a, torch.Generator) for a in (*args, *kwargs.values())):
-        raise RuntimeError("Expected a 'vgpu' device type for generator but found 'cpu'")
-    with _one_draws, torch.random.fork_rng(devices=()):
-        torch.set_rng_state(seeds.get(gpu, seeds[None]))
-        out = func(*args, **kwargs)
-        seeds[gpu] = torch.get_rng_state()
-    return out
+def generator(gpu: int) -> torch.Generator:
+    """The device's own."""
+    return _generators.get(gpu) or _generators.setdefault(gpu, torch._C.Generator().manual_seed(_seed[0]))
+
+
+def _like(fill: str, *numbers):  # rand_like and the like take no generator in every torch
+    def draw(x, *given, generator, **options):
+        out = torch.empty_like(x, **{key: value for key, value in options.items() if key != "pin_memory"})
+        bounds = numbers or (0, *given)[-2:]
+        return getattr(out, fill)(*bounds, generator=generator)
+
+    return draw
+
+
+def _dropout(x, p, train=True, *, generator):  # aten/src/ATen/native/Dropout.cpp: native_dropout_cpu
+    if train is False or not x.numel():
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    mask = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - p, generator=generator)
+    return x * mask * (0.0 if p == 1 else 1 / (1 - p)), mask
+
+
+_WITH_GENERATOR = {
+    "native_dropout": _dropout,
+    "rand_like": _like("uniform_", 0, 1),
+    "randn_like": _like("normal_", 0, 1),
+}
+_WITH_GENERATOR["randint_like"] = _like("random_")
+device_generators: dict[int, int] = {}  # torch.Generator("vgpu:0"), by the address of its C++ part -> its GPU
+
+
+@functools.cache
+def _takes_generator(func) -> int | str | None:  # at which place, or by name
+    for i, spec in enumerate(func._schema.arguments):
+        if spec.name == "generator":
+            return "generator" if spec.kwarg_only else i
+    return None
+
+
+def random(kernel, gpu: int, args: tuple, kwargs: dict):
+    """Run a kernel that draws, from the device's own generator (or from the one that it was given)."""
+    func = kernel
+    where = _takes_generator(func)
+    given = kwargs.get("generator") or (args[where] if isinstance(where, int) and len(args) > where else None)
+    if given is not None:
+        if given._cdata not in device_generators:
+            raise RuntimeError(f"Expected a '{state['name']}' device type for generator but found 'cpu'")
+        return func(*args, **kwargs)
+    kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+    if isinstance(where, int):
+        return func(*args[:where], generator(gpu), *args[where + 1 :], **kwargs)
+    name = _name(func)
+    if where is None and name in _WITH_GENERATOR:
+        func = _WITH_GENERATOR[name]
+    elif where is None:
+        overload = "low_generator" if func._overloadname == "low" else "generator"
+        func = getattr(getattr(torch.ops.aten, name), overload, None)
+        if func is None:  # the CPU's attention, which draws nothing
+            return kernel(*args, **kwargs)
+    return func(*args, **kwargs, generator=generator(gpu))
 
 
 # ---- the tensor --------------------------------------------------------------------------------------------
@@ -273,16 +347,18 @@ class VTensor(Tensor):
         kwargs, name = kwargs or {}, _name(func)
         tensors = [*_tensors((*args, *kwargs.values()))]
         gpu = next(t.gpu for t in tensors if type(t) is VTensor)
+        if torch.is_inference_mode_enabled() and func._can_decompose():  # what autograd's layer does elsewhere
+            return func.decompose(*args, **kwargs)
         if any(type(t) is not VTensor or t.gpu != gpu for t in tensors):
             _check(func, gpu, args, kwargs)
         if name == "_local_scalar_dense":
             meter.count(".item()", gpu, None, args[0].nbytes)
         if kwargs.get("device") is not None:
-            gpu = kwargs["device"].index if kwargs["device"].type == "vgpu" else gpu
+            gpu = place_of(kwargs["device"]) if kwargs["device"].type in (state["name"], "vgpu") else gpu
             kwargs = {**kwargs, "device": "cpu"}
         with DisableTorchFunctionSubclass(), _DisableTorchDispatch():
             if torch.Tag.nondeterministic_seeded in func.tags:
-                out = _random(func, gpu, args, kwargs)
+                out = random(func, gpu, args, kwargs)
             else:
                 out = func(*args, **kwargs)
             if name == "_pack_padded_sequence":
@@ -304,6 +380,8 @@ class VTensor(Tensor):
         tensors = [*_tensors((*args, *kwargs.values()))]
         if name in _RNN or name in _PACKING:  # lengths and batch sizes belong on the CPU
             tensors = [t for t in tensors if type(t) is VTensor or t.is_floating_point()]
+        elif name == "ctc_loss":
+            tensors = [*_tensors(args[:2])]
         gpu = next((t.gpu for t in tensors if type(t) is VTensor), None)
         outer, here.strict = here.strict, any(type(t) is not VTensor for t in tensors)
         try:
@@ -321,8 +399,9 @@ class VTensor(Tensor):
         finally:
             here.strict = outer
 
-    device = property(lambda self: torch.device("vgpu", self.gpu))
-    is_vgpu = property(lambda self: True)
+    device = property(lambda self: torch.device(state["name"], self.gpu))
+    is_vgpu = property(lambda self: state["name"] == "vgpu")
+    is_cuda = property(lambda self: state["name"] == "cuda")
     is_cpu = property(lambda self: False)
     data = property(real_data.__get__, set_data)
     to = to
@@ -344,7 +423,7 @@ class VTensor(Tensor):
         if dtype is not None:
             return self.to(dtype)
         with raw():
-            return Tensor.type(self).replace("torch.", "torch.vgpu.")
+            return Tensor.type(self).replace("torch.", f"torch.{state['name']}.")
 
     def __repr__(self, **_):
         with raw():
@@ -363,11 +442,11 @@ class VTensor(Tensor):
             return super().__deepcopy__(memo)
         return memo.setdefault(id(self), Parameter(self.data.clone(), self.requires_grad))
 
-    def __reduce_ex__(self, protocol):  # torch's own way for memory it cannot save: no class of ours in the file
+    def __reduce_ex__(self, protocol):  # as torch saves any tensor; checkpoint.py tags its storage
         if isinstance(self, Parameter):
             return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
-        args = (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
-        return torch._utils._rebuild_device_tensor_from_cpu_tensor, args
+        with raw():
+            return Tensor.__reduce_ex__(self.detach().requires_grad_(self.requires_grad), protocol)
 
     def _refuse(self, *args, **kwargs):
         raise NotImplementedError("torch.compile and dlpack would lose the label of a virtual GPU's tensor")
@@ -387,8 +466,8 @@ _NOTHING = contextlib.nullcontext()
 
 
 def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not torch.autocast("cpu")
-    on = torch.is_autocast_enabled("vgpu")
-    return torch.autocast("cpu", torch.get_autocast_dtype("vgpu") if on else None, enabled=on)
+    on = torch.is_autocast_enabled(state["name"])
+    return torch.autocast("cpu", torch.get_autocast_dtype(state["name"]) if on else None, enabled=on)
 
 
 def _made_elsewhere(func, args: tuple, device, requires_grad=False, **kwargs):  # x.new_zeros(3, device=...)

@@ -14,9 +14,9 @@ from ddplab.vgpu import gpus, virtual_gpus
 
 
 def snapshot():
-    from ddplab.vgpu.comm import patches
+    from ddplab.vgpu.comm import patches, vgpu_patches
 
-    table = [(owner, name) for owner, name, _ in patches(2)]
+    table = [(owner, name) for owner, name, _ in patches() + vgpu_patches(2)]
     state = {(id(owner), name): vars(owner).get(name) for owner, name in table}
     return state | {"modules": sys.modules.get("torch.vgpu"), "vgpu": hasattr(torch, "vgpu")}
 

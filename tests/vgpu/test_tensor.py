@@ -279,14 +279,12 @@ def _refused(compiled):
         lambda: torch.export.export(nn.Linear(3, 1).to("vgpu:0"), (x,)),
         lambda: compiled(x),
         lambda: torch.from_dlpack(x),
-        lambda: torch.Generator(device="vgpu:0"),
         lambda: torch.randn(3, device="vgpu:0", generator=torch.Generator()),
         lambda: x.type("torch.FloatTensor"),
         lambda: torch.ones(2, 2).to_sparse_csr().to("vgpu:0"),
         lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]).to("vgpu:0"),
         lambda: torch.func.grad(lambda t: t.to("vgpu:1").sum())(x),
         lambda: comm.gather([x, x], out=torch.empty(6, device="vgpu:0")),
-        lambda: _round_trip(x, map_location=lambda storage, place: storage),
         lambda: torch.nested.nested_tensor([torch.ones(2)], device="vgpu:0"),
     ):
         with warnings.catch_warnings(), pytest.raises(Exception):  # noqa: B017
