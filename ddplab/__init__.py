@@ -40,7 +40,7 @@ __all__ = [
 # (nbval, which sets PYTEST_CURRENT_TEST, runs many notebooks that never launch: there the first launch starts it.)
 if (
     multiprocessing.parent_process() is None
-    and not {"RANK", "DDPLAB_RUN_DIR", "PYTEST_CURRENT_TEST"} & os.environ.keys()
+    and not {"RANK", "DDPLAB_RUN_DIR", "DDPLAB_REHEARSAL", "PYTEST_CURRENT_TEST"} & os.environ.keys()
     and not IN_FORKSERVER
     and "--multiprocessing-fork" not in sys.orig_argv
 ):

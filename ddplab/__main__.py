@@ -1,4 +1,4 @@
-"""`python -m ddplab check [paths]`: a learner's own CI. `python -m ddplab doctor`: what this machine has."""
+"""`python -m ddplab`: `check`, a learner's own CI; `doctor`, this machine; `rehearse`, a script without GPUs."""
 
 import argparse
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 from ddplab import checks
 from ddplab.checkup import doctor
 from ddplab.notebooks import first_line, read, run
+from ddplab.rehearse import command as rehearsal
 
 STATES = {  # what a check prints -> how a report over many exercises says it
     checks.CORRECT: "correct",
@@ -118,7 +119,11 @@ def main(arguments: list[str] | None = None) -> int:
     checking = commands.add_parser("check", help="run exercise notebooks as you filled them in, report each exercise")
     checking.add_argument("paths", nargs="*", type=Path, default=[Path("exercises")], help="notebooks or folders")
     commands.add_parser("doctor", help="what this machine has, what will go wrong on it, and what to do")
-    asked = parser.parse_args(arguments)
+    commands.add_parser("rehearse", help="run a CUDA and DDP script on virtual GPUs", add_help=False)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["rehearse"]:  # what follows is the script's, and torchrun's
+        return rehearsal.main(given[1:])
+    asked = parser.parse_args(given)
     return check(asked.paths) if asked.command == "check" else see_the_doctor()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ddplab"
-FOLDERS = {"checks", "course", "vgpu"}
+FOLDERS = {"checks", "course", "rehearse", "vgpu"}
 SLOW = ("matplotlib", "ipywidgets", "IPython", "torch.distributed.run", "torch.distributed.elastic")
 
 Arrows = set[tuple[str, str]]
@@ -119,7 +119,7 @@ def test_the_core_does_not_know_what_only_lessons_need():
     assert not [arrow for arrow in imported() if arrow[0] in core and arrow[1] in FOLDERS | {"init", "main"}]
 
 
-@pytest.mark.parametrize("part", ["worker", "folder", "hardware", "processes", "script", "vgpu"])
+@pytest.mark.parametrize("part", ["worker", "folder", "hardware", "processes", "script", "rehearse", "vgpu"])
 def test_what_runs_in_a_rank_knows_no_screen(part):
     assert not reachable(imported(), part) & {"panel", "plots", "screen", "follow", "run", "launcher"}
 

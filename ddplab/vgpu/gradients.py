@@ -14,6 +14,7 @@ from torch.autograd.function import BackwardCFunction
 from .tensor import To, VTensor, label, move, place, raw
 
 real_grad, real_hook, real_make = TensorBase.grad, Tensor.register_hook, torch.autograd._make_grads
+real_run = torch.autograd._engine_run_backward
 real_apply, real_backward = vars(torch.autograd.Function)["apply"].__func__, BackwardCFunction.apply
 _NO_TENSOR = object()
 
@@ -40,6 +41,12 @@ def _make_grads(outputs, grads, *args, **kwargs):
             for i, (out, grad) in enumerate(zip(outputs, grads, strict=False))
         ]
     return real_make(outputs, grads, *args, **kwargs)
+
+
+def _run(*args, **kwargs):
+    """The engine. What hooks, Functions and checkpoints call in there are calls as you wrote them, too."""
+    with torch._C._EnableTorchFunction():
+        return real_run(*args, **kwargs)
 
 
 def _apply(cls, *args, **kwargs):
@@ -119,6 +126,7 @@ VTensor.grad = grad
 def patches() -> list[tuple[object, str, object]]:
     return [
         (torch.autograd, "_make_grads", _make_grads),
+        (torch.autograd, "_engine_run_backward", _run),
         (torch.autograd.Function, "apply", classmethod(_apply)),
         (BackwardCFunction, "apply", _backward),
         (Tensor, "register_hook", _register_hook),

@@ -97,6 +97,8 @@ def place_of(device) -> int | torch.device | None:
         device = torch.device("vgpu", device) if isinstance(device, int) else torch.device(device)
     if device.type not in (state["name"], "vgpu"):  # torch's C++ makes "vgpu:0" of a bare 0
         return None if device.type == "cpu" else device
+    if wake := state.get("wake"):  # a rehearsal's: CUDA refuses in a forked child
+        wake()
     gpu = here.gpu if device.index is None else device.index
     if not 0 <= gpu < state["count"]:
         raise _no_such_gpu(gpu)
@@ -264,6 +266,7 @@ def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
 
 # ---- random numbers: each device its own, seeded alike, as on CUDA -----------------------------------------
 
+kernels: dict = {}  # by name: those that torch has for real GPUs only
 _seed = [0]
 _generators: dict[int, torch.Generator] = {}  # of each device that has drawn; each draws by itself, in any thread
 
@@ -360,7 +363,7 @@ class VTensor(Tensor):
             if torch.Tag.nondeterministic_seeded in func.tags:
                 out = random(func, gpu, args, kwargs)
             else:
-                out = func(*args, **kwargs)
+                out = kernels.get(name, func)(*args, **kwargs)
             if name == "_pack_padded_sequence":
                 return label(out[0], gpu), out[1]
             if type(out) in (list, tuple):
@@ -447,6 +450,15 @@ class VTensor(Tensor):
             return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
         with raw():
             return Tensor.__reduce_ex__(self.detach().requires_grad_(self.requires_grad), protocol)
+
+    def pin_memory(self, *_):
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+
+    def is_pinned(self, *_) -> bool:
+        return False
+
+    def record_stream(self, stream) -> None:
+        """Nothing: there are no streams."""
 
     def _refuse(self, *args, **kwargs):
         raise NotImplementedError("torch.compile and dlpack would lose the label of a virtual GPU's tensor")

@@ -22,6 +22,14 @@ def test_activation_checkpointing_draws_the_same_dropout_again(two, reentrant):
     assert torch.equal(x.grad.cpu(), out.detach().cpu())  # 2 where kept, 0 where dropped
 
 
+def test_activation_checkpointing_recomputes_under_autocast(two):
+    net, x = nn.Linear(4, 4).to("vgpu:0"), torch.ones(2, 4, device="vgpu:0", requires_grad=True)
+    with torch.autocast("vgpu", dtype=torch.bfloat16):
+        out = checkpoint(net, x, use_reentrant=False)
+    out.float().sum().backward()
+    assert out.dtype == torch.bfloat16 and x.grad.device == two[0]
+
+
 def test_inference_mode_moves_and_replicates(two):
     with torch.inference_mode():
         net = nn.Linear(3, 2).to("vgpu:0")

@@ -1,0 +1,54 @@
+"""Rehearsal: an unmodified CUDA and DDP script on a machine without GPUs.
+
+    python -m ddplab rehearse --nproc-per-node 4 train.py --its --options
+    python -m ddplab rehearse --gpus 2 --python train.py        # a script that starts its ranks itself, or DataParallel
+
+Every rank is a real process. Its GPUs are virtual ones (ddplab.vgpu) under the name "cuda:i": torch.cuda answers for
+them, "nccl" is gloo behind NCCL's refusals (nccl.py), and what CUDA or NCCL would refuse raises their error.
+
+**It is whole-process.** `boot/sitecustomize.py` patches torch right after its import, in every Python process of the
+rehearsal, for good. Nothing else is touched: leave out the command, and torch is torch. `python -I` escapes it.
+
+**What it cannot show:** speed, overlap, races between streams, kernels' scratch space, an allocator's fragments, the
+rounding of GPUs' kernels, your own CUDA or Triton kernels, CUDA graphs. torch.compile and torch.jit.script are skipped,
+and said so. A virtual GPU waits for nothing: what a real one does later, it does at once.
+"""
+
+import atexit
+import json
+import os
+import sys
+
+VARIABLE = "DDPLAB_REHEARSAL"  # in the environment of every process of a rehearsal: its settings, as JSON
+
+
+def install() -> None:
+    """Put virtual GPUs in the place of CUDA, in this process, for good."""
+    import torch
+    import torch.distributed
+    import torch.nn.parallel
+    import torch.optim
+    import torch.utils._device
+
+    from ddplab.vgpu import comm, meter, tensor
+
+    settings = json.loads(os.environ[VARIABLE])
+    tensor.state.update(name="cuda", count=settings["gpus"])
+    torch.utils._device._device_constructors()  # remembers torch's own functions; call it before any is replaced
+    torch.utils.rename_privateuse1_backend("vgpu")  # gives device=0 a meaning in C++
+    from . import cuda, nccl
+    from .books import Books
+
+    meter.book = Books(settings)
+    for owner, name, ours in comm.patches() + cuda.patches() + nccl.patches():
+        setattr(owner, name, ours)
+    tensor.kernels.update(cuda.kernels)
+    tensor.state["wake"] = cuda.wake
+    tensor.seed_all(torch.initial_seed())
+    sys.modules["torch.vgpu"] = torch.cuda  # torch's C++ imports it
+    cuda.library.fallback(comm.factory, "CUDA")
+    cuda.library.fallback(comm.factory, "PrivateUse1")
+    os.register_at_fork(after_in_child=cuda.after_fork)
+    sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(meter.book.stepped)
+    sys.excepthook = meter.book.died
+    atexit.register(meter.book.close)

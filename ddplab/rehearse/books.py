@@ -1,0 +1,177 @@
+"""What the processes of a rehearsal write down: bytes held, in one shared map; the rest when they end."""
+
+import fcntl
+import json
+import mmap
+import os
+import struct
+import sys
+import time
+import traceback
+import weakref
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+from ddplab.vgpu import meter
+from ddplab.vgpu.meter import called
+from ddplab.vgpu.tensor import VTensor, raw
+
+PROCESSES = 512  # that a rehearsal has room for
+HANG = 20  # seconds that a rank waits for one that has died; torchrun stops it before
+
+
+def readable(n: int) -> str:
+    """A number of bytes as torch's own messages write it."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n} bytes"
+
+
+class Book:
+    """Rows of 64-bit integers, one a process: pid, rank, then (held, peak) for each GPU."""
+
+    def __init__(self, path: str, gpus: int):
+        self.path, self.gpus, self.width = path, gpus, 8 * (2 + 2 * gpus)
+        if not os.path.exists(path):
+            Path(path).write_bytes(bytes(PROCESSES * self.width))
+        with open(path, "r+b") as file:
+            self.map = mmap.mmap(file.fileno(), PROCESSES * self.width)
+
+    def rows(self) -> list[tuple[int, int, list[tuple[int, int]]]]:
+        """(pid, rank, [(held, peak) for each GPU]) of every process that has held something."""
+        out = []
+        for at in range(0, PROCESSES * self.width, self.width):
+            pid, rank, *values = struct.unpack_from(f"{2 + 2 * self.gpus}q", self.map, at)
+            if pid == 0:
+                break
+            out.append((pid, rank, [*zip(values[::2], values[1::2], strict=True)]))
+        return out
+
+
+class Books(Book):
+    """The book as one process writes it."""
+
+    def __init__(self, settings: dict):
+        super().__init__(settings["book"], settings["gpus"])
+        self.capacity, self.pid, self.row = settings["memory"], 0, 0
+        self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
+        self.kinds: dict[str, dict[str, int]] = {}  # device -> kind -> most bytes
+        self.skipped: set[str] = set()
+        self.models: list[list[weakref.ref]] = []
+        self.steps, self.digests, self.error, self.waits = 0, [], None, None
+
+    def _mine(self) -> int:  # the offset of this process's row, taken on first use, also after a fork
+        if self.pid != os.getpid():
+            with open(self.path, "r+b") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self.pid, self.row = os.getpid(), len(self.rows()) * self.width
+                struct.pack_into("2q", self.map, self.row, self.pid, int(os.environ.get("RANK", -1)))
+        return self.row
+
+    def ranked(self, rank: int) -> None:
+        """This process is that rank."""
+        struct.pack_into("q", self.map, self._mine() + 8, rank)
+
+    def admit(self, gpu: int, held: int, more: int) -> None:
+        """Write down what this process holds from now on. Raises torch.OutOfMemoryError where the GPU is full."""
+        if self.capacity and more > 0:
+            rows = [(pid, values[gpu][0]) for pid, _, values in self.rows()]
+            used = sum(n for _, n in rows)
+            if used + more > self.capacity:  # c10/cuda/CUDACachingAllocator.cpp
+                others = "".join(
+                    f"Process {pid} has {readable(n)} memory in use. " for pid, n in rows if n and pid != os.getpid()
+                )
+                raise torch.OutOfMemoryError(
+                    f"CUDA out of memory. Tried to allocate {readable(more)}. GPU {gpu} has a total capacity of "
+                    f"{readable(self.capacity)} of which {readable(max(0, self.capacity - used))} is free. {others}"
+                    f"Including non-PyTorch memory, this process has {readable(held)} memory in use. Of the allocated "
+                    f"memory {readable(held)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch but "
+                    "unallocated. (A virtual GPU: what tensors hold, no context, no fragments.)"
+                )
+        at = self._mine() + 16 + 16 * gpu
+        struct.pack_into(
+            "2q", self.map, at, held + more, max(held + more, struct.unpack_from("q", self.map, at + 8)[0])
+        )
+
+    def copied(self, cause: str, source, target) -> None:
+        """Note the line of a script that copies from a GPU to the CPU."""
+        if target is None and isinstance(source, int):
+            frame = sys._getframe(2)
+            while frame is not None and not yours(frame.f_code.co_filename):
+                frame = frame.f_back
+            if frame is not None:
+                self.lines[frame.f_code.co_filename, frame.f_lineno, "copy" if cause == ".to" else cause] += 1
+
+    def stepped(self, optimizer, *_) -> None:
+        """After each optimizer step: count it; at the first two, note what holds how much."""
+        self.steps += 1
+        if self.steps > 2:
+            return
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if type(p) is VTensor:
+                    states = [s for s in optimizer.state.get(p, {}).values() if type(s) is VTensor]
+                    for kind, tensors in (("parameters", [p]), ("gradients", [p.grad]), ("optimizer state", states)):
+                        self.keep(p.gpu, f"{kind} {self.steps}", sum(t.nbytes for t in tensors if t is not None))
+
+    def keep(self, gpu: int, kind: str, nbytes: int) -> None:
+        """That many bytes more are of this kind."""
+        kinds = self.kinds.setdefault(called(gpu), {})
+        kinds[kind] = kinds.get(kind, 0) + nbytes
+
+    def watch(self, params) -> None:
+        """Compare these parameters between ranks at the end."""
+        self.models.append([weakref.ref(p) for p in params])
+
+    def compare(self) -> None:
+        """Take the parameters' digests: when the process group goes, while they live."""
+        with raw():
+            for refs in self.models:
+                params = [p for ref in refs if (p := ref()) is not None]
+                if len(params) == len(refs):
+                    data = b"".join(
+                        p.detach().contiguous().view(torch.uint8).numpy().tobytes() for p in params if p.dim()
+                    )
+                    self.digests.append(sha256(data).hexdigest())
+        self.models.clear()
+
+    def died(self, kind, error, trace) -> None:
+        """sys.excepthook. A rank that lost its peer hangs, as NCCL would have it, until torchrun stops it."""
+        from ddplab.diagnosis import _VICTIM, learners, location, source_of, waits_in
+
+        frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
+        own = learners(frames)
+        at = f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
+        if not (issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
+            self.error = {"what": f"{kind.__name__}: {error}", "where": at}
+            return sys.__excepthook__(kind, error, trace)
+        self.waits = f"in {waits_in(frames) or 'a collective'} at {at}"
+        self.close()
+        told = f"rank {os.environ.get('RANK', '?')} waits {self.waits}\nfor a rank that has died. On GPUs it hangs here"
+        print(f"[rehearsal] {told}: until torchrun stops it, or NCCL's timeout.", file=sys.stderr, flush=True)
+        time.sleep(HANG)
+
+    def close(self) -> None:
+        """Write down what the report needs; this process holds nothing any more, its peak stays in the map."""
+        self.compare()
+        if self.pid != os.getpid():
+            return
+        for gpu in range(self.gpus):
+            struct.pack_into("q", self.map, self.row + 16 + 16 * gpu, 0)
+        lines = [(*key, n) for key, n in self.lines.items()]
+        names = ("kinds", "steps", "digests", "error", "waits")
+        data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
+        data["skipped"] = sorted(self.skipped)
+        Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))
+
+
+_LIBRARIES = (os.path.dirname(torch.__path__[0]) + os.sep, str(Path(__file__).parent.parent) + os.sep, "<")
+
+
+def yours(file: str) -> bool:
+    """Tell whether a file is a script's: not Python's, not a library's, not ours."""
+    return not file.startswith(_LIBRARIES) and f"{os.sep}lib{os.sep}python" not in file

@@ -1,0 +1,97 @@
+"""`python -m ddplab rehearse`: start the script on virtual GPUs, then say what was found."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from . import VARIABLE, report
+from .books import Book
+
+USAGE = """usage: python -m ddplab rehearse [--gpus N] [--gpu-memory 24GiB] [--json FILE]
+           [--strict [--copies-per-step N]]
+           (--nproc-per-node N [torchrun's own options] | --python) script.py [the script's options]"""
+UNITS = {"gib": 2**30, "mib": 2**20, "kib": 2**10, "gb": 10**9, "mb": 10**6, "b": 1}
+
+
+def memory(text: str) -> int:
+    """Bytes: "24GiB", "512MiB". Raises ValueError."""
+    number = text.rstrip("GgMmKkIiBb")
+    return int(float(number) * UNITS[text[len(number) :].lower() or "b"])
+
+
+def parsed(arguments: list[str]) -> tuple[dict, list[str]]:
+    """Our options, and what is torchrun's or python's: the options before the script that are not ours, and all after.
+
+    Raises ValueError with what is wrong.
+    """
+    ours = {"gpus": None, "memory": 0, "json": None, "strict": False, "python": False, "copies": 0}
+    rest, todo = [], list(arguments)
+    while todo and todo[0].startswith("-"):
+        name, equals, value = todo.pop(0).partition("=")
+        name = name.replace("_", "-")
+        if name in ("--strict", "--python"):
+            ours[name[2:]] = True
+        elif name in ("--gpus", "--gpu-memory", "--json", "--copies-per-step", "--nproc-per-node"):
+            if not equals and not todo:
+                raise ValueError(f"{name} needs a value")
+            value = value if equals else todo.pop(0)
+            key = {"--gpu-memory": "memory", "--copies-per-step": "copies", "--nproc-per-node": "gpus"}.get(
+                name, name[2:]
+            )
+            if name == "--nproc-per-node":
+                rest.append(f"{name}={value}")
+                if ours["gpus"] or not value.isdigit():
+                    continue
+            try:
+                kind = memory if key == "memory" else str if key == "json" else int
+                ours[key] = kind(value)
+            except (KeyError, ValueError):
+                raise ValueError(f"{name} {value}: not understood") from None
+        else:  # torchrun's or python's, which knows which of them take a value
+            rest += [name + equals + value if equals else name, *todo]
+            return ours, rest
+    return ours, rest + todo
+
+
+def main(arguments: list[str]) -> int:
+    """Run it. Returns the script's exit status; 1 where --strict objects; 2 if it was not started."""
+    try:
+        ours, rest = parsed(arguments)
+    except ValueError as error:
+        print(f"{USAGE}\n{error}", file=sys.stderr)
+        return 2
+    if not rest:
+        print(USAGE, file=sys.stderr)
+        return 2
+    if torch.version.cuda:
+        print(
+            f"rehearse needs torch's CPU build; this one is built for CUDA {torch.version.cuda}. In an environment of "
+            "its own: pip install torch --index-url https://download.pytorch.org/whl/cpu",
+            file=sys.stderr,
+        )
+        return 2
+    gpus = ours["gpus"] or 2
+    meeting = any(a.startswith(("--standalone", "--nnodes", "--rdzv", "--master", "--node")) for a in rest)
+    torchrun = ["-m", "torch.distributed.run", *([] if meeting else ["--standalone"])]
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
+        book = str(Path(folder, "book"))
+        Book(book, gpus)
+        here = Path(__file__).resolve().parent
+        paths = [str(here / "boot"), str(here.parent.parent), os.environ.get("PYTHONPATH", "")]
+        env = os.environ | {
+            VARIABLE: json.dumps({"gpus": gpus, "memory": ours["memory"], "book": book}),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        }
+        code = subprocess.call([sys.executable, *([] if ours["python"] else torchrun), *rest], env=env)
+        found = report.read(book, gpus)
+    found["exit_status"] = code
+    found["objections"] = report.objections(found, ours["copies"]) if ours["strict"] else []
+    print(report.text(found), file=sys.stderr)
+    if ours["json"]:
+        Path(ours["json"]).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return code or int(bool(found["objections"]))

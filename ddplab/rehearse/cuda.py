@@ -1,0 +1,312 @@
+"""What scripts ask torch.cuda and torch.accelerator, answered for virtual GPUs."""
+
+import os
+import sys
+import types
+import warnings
+from multiprocessing.reduction import ForkingPickler
+
+import torch
+from torch import Tensor
+
+from ddplab.vgpu import meter
+from ddplab.vgpu.comm import get_rng_state, set_rng_state
+from ddplab.vgpu.meter import called
+from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, state, to
+
+from .books import yours
+from .kernels import kernels
+from .streams import Event, Stream, number, stream
+
+__all__ = ["after_fork", "kernels", "library", "patches"]
+
+library = torch.library.Library("_", "IMPL")
+_used = {"initialized": False, "bad_fork": False}
+
+
+def count() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return state["count"]
+    return min(state["count"], len([v for v in visible.split(",") if v.strip() not in ("", "-1")]))
+
+
+def wake() -> None:
+    """CUDA's lazy initialisation: note that it happened, refuse in a forked child (torch/cuda/__init__.py)."""
+    if _used["bad_fork"]:
+        how = "To use CUDA with multiprocessing, you must use the 'spawn' start method"
+        raise RuntimeError(f"Cannot re-initialize CUDA in forked subprocess. {how}")
+    _used["initialized"] = True
+
+
+def after_fork() -> None:
+    """In a forked child."""
+    _used["bad_fork"] = _used["bad_fork"] or _used["initialized"]
+
+
+def set_device(device) -> None:
+    if isinstance(device, int) and device < 0:
+        return
+    wake()
+    here.gpu = number(device)
+
+
+class Within:
+    """torch.cuda.device(1), a block."""
+
+    def __init__(self, device):
+        self.idx = -1 if device is None or device == -1 else number(device)
+        self.prev_idx = -1
+
+    def __enter__(self):
+        self.prev_idx = _exchange(self.idx)
+
+    def __exit__(self, *_):
+        here.gpu = self.prev_idx
+        return False
+
+
+def _exchange(gpu: int) -> int:
+    outer, here.gpu = here.gpu, here.gpu if gpu < 0 else place_of(gpu)
+    return outer
+
+
+def properties(device=None):
+    gpu = here.gpu if device is None else torch._utils._get_device_index(device, optional=True)
+    if not 0 <= gpu < count():
+        raise AssertionError("Invalid device id")
+    return types.SimpleNamespace(
+        name="virtual GPU (CPU memory)",
+        major=9,
+        minor=0,
+        total_memory=meter.book.capacity or 80 * 2**30,
+        multi_processor_count=132,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        gcnArchName="",
+        uuid=f"GPU-virtual-{gpu}",
+        L2_cache_size=50 * 2**20,
+        regs_per_multiprocessor=65536,
+    )
+
+
+def held(device=None) -> int:
+    return meter.memory[called(number(device))]
+
+
+def peak(device=None) -> int:
+    return max(meter.peak[called(number(device))], held(device))
+
+
+def reset_peak(device=None) -> None:
+    meter.peak[called(number(device))] = held(device)
+
+
+def memory_stats(device=None) -> dict:
+    out = {"num_ooms": 0, "num_alloc_retries": 0}
+    for kind in ("allocated", "reserved", "active", "requested"):
+        out |= {f"{kind}_bytes.all.current": held(device), f"{kind}_bytes.all.peak": peak(device)}
+    return out
+
+
+def mem_get_info(device=None) -> tuple[int, int]:
+    gpu, total = number(device), properties(device).total_memory
+    return total - sum(values[gpu][0] for _, _, values in meter.book.rows()), total
+
+
+RealDevice, real_parse_to = torch.device, torch._C._nn._parse_to
+
+
+class _Devices(type):
+    def __call__(cls, *args, **kwargs):
+        if args and type(args[0]) is int:
+            args = ("cuda", *args)
+        return RealDevice(*args, **kwargs)
+
+    def __instancecheck__(cls, x):
+        return isinstance(x, RealDevice)
+
+    def __subclasscheck__(cls, other):
+        return issubclass(other, RealDevice)
+
+
+class Device(metaclass=_Devices):
+    """torch.device, for which a bare number is a CUDA device; without an accelerator torch's own refuses one."""
+
+
+def parse_to(*args, **kwargs):
+    """Module.to's arguments."""
+    if args and type(args[0]) is int:
+        args = (RealDevice("cuda", args[0]), *args[1:])
+    if type(kwargs.get("device")) is int:
+        kwargs["device"] = RealDevice("cuda", kwargs["device"])
+    return real_parse_to(*args, **kwargs)
+
+
+def _skip(what: str):  # a compiler would lose the labels
+    def skipped(obj=None, *args, **kwargs):
+        if what not in meter.book.skipped and yours(sys._getframe(1).f_code.co_filename):
+            warnings.warn(f"rehearsal: {what} is skipped on virtual GPUs, the model runs eagerly", stacklevel=2)
+            meter.book.skipped.add(what)
+        return (lambda function: function) if obj is None else obj
+
+    return skipped
+
+
+def send(self: Tensor, device=None, non_blocking=False, memory_format=torch.preserve_format) -> Tensor:
+    """Tensor.cuda."""
+    return to(self, RealDevice("cuda", number(device)), non_blocking=non_blocking, memory_format=memory_format)
+
+
+def pin_memory(self: Tensor, device=None) -> Tensor:
+    """Tensor.pin_memory: a copy that says it is pinned."""
+    if is_pinned(self):
+        return self
+    out = self.detach().clone()
+    out._pinned = True
+    return out
+
+
+def is_pinned(self: Tensor, device=None) -> bool:
+    """Tensor.is_pinned."""
+    return getattr(self, "_pinned", False)
+
+
+def _legacy(dtype):  # torch.cuda.FloatTensor(2, 3)
+    def make(*args):
+        if args and all(isinstance(a, int) for a in args):
+            return torch.empty(*args, dtype=dtype, device="cuda")
+        return torch.tensor(*args, dtype=dtype, device="cuda")
+
+    return make
+
+
+def _from_the_cpu(real):  # a CPU factory refuses a CUDA generator
+    def made(*args, **kwargs):
+        given, device = kwargs.get("generator"), kwargs.get("device")
+        place = torch.get_default_device() if device is None else torch.device(device)
+        if hasattr(given, "gpu") and place.type == "cpu":
+            raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
+        return real(*args, **kwargs)
+
+    return made
+
+
+def _reduce(x: VTensor):  # through a queue to another process
+    with raw():
+        return label, (x.detach(), x.gpu)
+
+
+def patches() -> list[tuple[object, str, object]]:
+    """What is replaced in torch.cuda and about it: (where, name, what with)."""
+    ForkingPickler.register(VTensor, _reduce)
+    c, optimizer, foreach = torch.cuda, sys.modules["torch.optim.optimizer"], torch.utils._foreach_utils
+
+    def nothing(*args, **kwargs):
+        return None
+
+    answers = dict(
+        is_available=lambda: count() > 0,
+        device_count=count,
+        current_device=number,
+        set_device=set_device,
+        device=Within,
+        _exchange_device=_exchange,
+        _maybe_exchange_device=_exchange,
+        is_initialized=lambda: _used["initialized"] and not _used["bad_fork"],
+        _initialized=True,  # torch.utils.checkpoint asks it
+        init=wake,
+        _lazy_init=wake,
+        _lazy_call=lambda function, **_: function(),
+        _is_in_bad_fork=lambda: _used["bad_fork"],
+        synchronize=lambda device=None: number(device) and None,
+        get_device_name=lambda device=None: properties(device).name,
+        get_device_capability=lambda device=None: (9, 0),
+        get_device_properties=properties,
+        can_device_access_peer=lambda a, b: True,
+        is_bf16_supported=lambda including_emulation=True: True,
+        is_tf32_supported=lambda: True,
+        get_arch_list=lambda: ["sm_90"],
+        is_current_stream_capturing=lambda: False,
+        Stream=Stream,
+        ExternalStream=Stream,
+        Event=Event,
+        stream=stream,
+        StreamContext=stream,
+        current_stream=Stream,
+        default_stream=Stream,
+        set_stream=nothing,
+        ipc_collect=nothing,
+        empty_cache=nothing,
+        memory_stats=memory_stats,
+        memory_allocated=held,
+        memory_reserved=held,
+        memory_cached=held,
+        max_memory_allocated=peak,
+        max_memory_reserved=peak,
+        max_memory_cached=peak,
+        reset_peak_memory_stats=reset_peak,
+        reset_max_memory_allocated=reset_peak,
+        reset_max_memory_cached=reset_peak,
+        reset_accumulated_memory_stats=nothing,
+        mem_get_info=mem_get_info,
+        memory_summary=lambda device=None, abbreviated=False: repr(meter),
+        set_per_process_memory_fraction=nothing,
+        manual_seed=lambda seed: generator(here.gpu).manual_seed(int(seed)) and None,
+        manual_seed_all=seed_all,
+        seed=lambda: generator(here.gpu).seed() and None,
+        seed_all=lambda: seed_all(int.from_bytes(os.urandom(7))),
+        initial_seed=lambda: generator(here.gpu).initial_seed(),
+        get_rng_state=get_rng_state,
+        set_rng_state=set_rng_state,
+        get_rng_state_all=lambda: [get_rng_state(i) for i in range(count())],
+        set_rng_state_all=lambda new: [set_rng_state(s, i) for i, s in enumerate(new)] and None,
+    )
+    table = [(c, name, answer) for name, answer in answers.items()]
+    for file in (c.memory, c.random, c.streams):
+        table += [(file, name, answer) for name, answer in answers.items() if hasattr(file, name)]
+    kinds = {"Float": "float", "Double": "double", "Half": "half", "BFloat16": "bfloat16", "Long": "long", "Int": "int"}
+    kinds |= {"Short": "short", "Char": "int8", "Byte": "uint8", "Bool": "bool"}
+    table += [(c, f"{name}Tensor", _legacy(getattr(torch, kind))) for name, kind in kinds.items()]
+    table += [(c.nvtx, name, nothing) for name in ("range_push", "range_pop", "mark", "range_start", "range_end")]
+    table += [(c.nccl, "version", lambda: (2, 29, 7)), (c.nccl, "is_available", lambda tensors: False)]
+    accelerator = dict(
+        getAccelerator=lambda: RealDevice("cuda"),
+        getDeviceIndex=lambda: here.gpu,
+        setDeviceIndex=set_device,
+        exchangeDevice=_exchange,
+        maybeExchangeDevice=_exchange,
+        getStream=Stream,
+        setStream=nothing,
+        synchronizeDevice=nothing,
+        emptyCache=nothing,
+        getDeviceStats=memory_stats,
+        resetPeakStats=reset_peak,
+        resetAccumulatedStats=nothing,
+    )
+    table += [(torch._C, f"_accelerator_{name}", answer) for name, answer in accelerator.items()]
+    table += [
+        (torch.backends.cuda, "is_built", lambda: True),
+        (torch.backends.cudnn, "version", lambda: 91900),
+        (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
+        (torch._C, "_get_accelerator", lambda check=None: RealDevice("cuda")),
+        (torch, "device", Device),
+        (torch._C._nn, "_parse_to", parse_to),
+        (torch.version, "cuda", "13.0"),
+        (torch.jit, "script", _skip("torch.jit.script")),
+        (torch, "compile", _skip("torch.compile")),
+        (torch.nn.Module, "compile", lambda self, *args, **kwargs: _skip("torch.compile")(self) and None),
+        (sys.modules["torch.nn.parallel._functions"], "_get_stream", Stream),
+        (torch, "Stream", Stream),
+        (torch, "Event", Event),
+        (Tensor, "cuda", send),
+        (Tensor, "pin_memory", pin_memory),
+        (Tensor, "is_pinned", is_pinned),
+        (optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, VTensor]),
+        (foreach, "_foreach_supported_types", [*foreach._foreach_supported_types, VTensor]),
+    ]
+    return table + [
+        (torch, name, _from_the_cpu(getattr(torch, name))) for name in ("randperm", "rand", "randn", "randint")
+    ]

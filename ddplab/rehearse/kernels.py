@@ -1,0 +1,58 @@
+"""SyncBatchNorm's kernels, which torch has for CUDA only (native/cuda/Normalization.cuh), written in torch."""
+
+import torch
+
+
+def _over(x, vector):  # [C] -> [1, C, 1, ...]
+    return vector.view(1, -1, *[1] * (x.dim() - 2))
+
+
+def _dims(x):
+    return [d for d in range(x.dim()) if d != 1]
+
+
+def batch_norm_stats(x, eps):
+    x = x.float() if x.dtype in (torch.half, torch.bfloat16) else x
+    var, mean = torch.var_mean(x, _dims(x), correction=0)
+    return mean, (var + eps).rsqrt()
+
+
+def batch_norm_gather_stats_with_counts(x, means, invstds, running_mean, running_var, momentum, eps, counts):
+    n = counts.to(means.dtype).view(-1, 1)
+    total = n.sum()
+    mean = (means * n).sum(0) / total
+    var = ((invstds.pow(-2) - eps + (means - mean) ** 2) * n).sum(0) / total
+    if running_mean is not None:
+        running_mean.mul_(1 - momentum).add_(mean.to(running_mean.dtype), alpha=momentum)
+        running_var.mul_(1 - momentum).add_((var * total / (total - 1)).to(running_var.dtype), alpha=momentum)
+    return mean, (var + eps).rsqrt()
+
+
+def batch_norm_elemt(x, weight, bias, mean, invstd, eps):
+    out = (x - _over(x, mean)) * _over(x, invstd)
+    if weight is not None:
+        out = out * _over(x, weight) + _over(x, bias)
+    return out.to(x.dtype)
+
+
+def batch_norm_backward_reduce(grad, x, mean, invstd, weight, input_g, weight_g, bias_g):
+    grad = grad.to(mean.dtype)
+    sum_dy, sum_dy_xmu = grad.sum(_dims(x)), (grad * (x - _over(x, mean))).sum(_dims(x))
+    kind = None if weight is None else weight.dtype
+    return (
+        sum_dy,
+        sum_dy_xmu,
+        (sum_dy_xmu * invstd).to(kind) if weight_g and kind else None,
+        sum_dy.to(kind) if bias_g and kind else None,
+    )
+
+
+def batch_norm_backward_elemt(grad, x, mean, invstd, weight, sum_dy, sum_dy_xmu, count):
+    total = count.sum()
+    scale = invstd if weight is None else invstd * weight
+    slope = sum_dy_xmu / total * invstd**2
+    return ((grad - _over(x, sum_dy / total) - (x - _over(x, mean)) * _over(x, slope)) * _over(x, scale)).to(grad.dtype)
+
+
+names = "stats gather_stats_with_counts elemt backward_reduce backward_elemt".split()
+kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in names}

@@ -1,0 +1,346 @@
+"""dist.init_process_group("nccl"): gloo does the work, on the CPU memory behind the labels; scripts see NCCL.
+
+`ProcessGroupNCCL` takes the place of torch's class of that name, which a CPU build lacks. It is a
+`dist.ProcessGroup` written in Python, so every collective comes through here, whether Python calls it or DDP's
+reducer in C++. What it refuses, it refuses in the words of torch (the sources are named) or of NCCL.
+"""
+
+import os
+import socket
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import distributed_c10d as c10d
+
+from ddplab.vgpu import meter
+from ddplab.vgpu.tensor import VTensor, here, label, place, place_of, raw
+
+_KINDS = "int8 uint8 bool int32 int64 float16 bfloat16 float32 float64 complex64 complex128 float8_e5m2 float8_e4m3fn"
+_DTYPES = {getattr(torch, name) for name in _KINDS.split()}  # ncclDataType, torch/csrc/distributed/c10d/NCCLUtils.cpp
+
+
+def _tensors(args):
+    for arg in args:
+        if isinstance(arg, Tensor):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _tensors(arg)
+
+
+def _plain(arg):  # the CPU tensor behind the label
+    if isinstance(arg, Tensor):
+        return arg.detach()
+    return [_plain(a) for a in arg] if isinstance(arg, (list, tuple)) else arg
+
+
+class _Options:  # ProcessGroupNCCL.Options
+    def __init__(self, *_, **__):
+        self._timeout, self.is_high_priority_stream = timedelta(minutes=10), False
+        self.global_ranks_in_group, self.group_name = [], ""
+        self.config = type("Config", (), {})()
+
+
+class ProcessGroupNCCL(dist.ProcessGroup):
+    """NCCL as a script can notice it. `twin` is the same group for DDP's C++, whose buckets carry no label."""
+
+    Options = _Options
+
+    def __init__(self, store, rank, size, options=None, twin_of=None):
+        super().__init__(rank, size)
+        self.store, self.trusted = store, twin_of is not None
+        if twin_of is not None:
+            self.inner, self.world, self.seen = twin_of.inner, twin_of, twin_of.seen
+            return
+        self.options = options or _Options()
+        self.inner = dist.ProcessGroupGloo(store, rank, size, timeout=self.options._timeout)
+        self.world, self.seen = self, set()
+        self.twin = ProcessGroupNCCL(store, rank, size, twin_of=self)  # for DDP's C++, whose buckets have no label
+        if dist.group.WORLD is None:
+            meter.book.ranked(rank)
+
+    @property
+    def twin_or_self(self):
+        return self if self.trusted else self.twin
+
+    # ---- what it is asked ----------------------------------------------------------------------------------
+
+    def _get_backend_name(self):
+        return "nccl"
+
+    getBackendName = name = _get_backend_name
+
+    @property
+    def _device_types(self):
+        return [torch.device(name) for name in self._devices()]
+
+    def _devices(self):
+        config = c10d._world.pg_backend_config.get(self.world, "cuda:nccl")
+        return [part.split(":")[0] for part in str(config).split(",")]
+
+    def _get_backend(self, device):
+        if torch.device(device).type not in self._devices():
+            raise RuntimeError(f"No backend type associated with device type {torch.device(device).type}")
+        return self.inner
+
+    def _set_group_name(self, name):
+        self._name = name
+
+    @property
+    def group_name(self):
+        return self._name
+
+    def _set_group_desc(self, desc):
+        self._desc = desc
+
+    @property
+    def group_desc(self):
+        return self._desc
+
+    def _set_sequence_number_for_group(self):
+        pass
+
+    def _get_sequence_number_for_group(self):
+        return 0
+
+    def shutdown(self):
+        pass
+
+    abort = shutdown
+
+    # ---- what it refuses -----------------------------------------------------------------------------------
+
+    def _check(self, args, p2p=False):
+        if self.trusted:
+            return
+        gpus = set()
+        for t in _tensors(args):
+            where = place(t)
+            if where is None:
+                if "cpu" not in self._devices():  # ProcessGroup.hpp, getBackend
+                    raise RuntimeError("No backend type associated with device type cpu")
+                continue
+            gpus.add(where)
+            with raw():  # ProcessGroupNCCL.cpp: check_gpu_single_tensor, getNcclDataType
+                if t.layout is not torch.strided:
+                    raise ValueError("Tensors must be CUDA and dense")
+                dense = t.is_contiguous() or (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
+                if not dense and not p2p:
+                    raise ValueError("Tensors must be contiguous")
+            if t.dtype not in _DTYPES:
+                kind = t.type().rsplit(".", 1)[1].removesuffix("Tensor")
+                raise TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
+        for gpu in gpus:
+            self._meet(gpu, p2p)
+
+    def _meet(self, gpu: int, p2p: bool = False) -> None:
+        """What making a communicator checks: no two ranks on one GPU (NCCL, src/init.cc)."""
+        bound = self.world.bound_device_id
+        if bound is not None and bound.index != gpu:
+            raise dist.DistBackendError(
+                "Attempt to perform collective on tensor not on device passed to init_process_group"
+            )
+        if gpu in self.seen or p2p:  # a p2p communicator has two ranks only; not rehearsed
+            return
+        turn = len(self.seen)
+        self.seen.add(gpu)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        real = visible.split(",")[gpu] if visible else gpu
+        self.store.set(f"gpu/{turn}/{self.rank()}", f"{socket.gethostname()}/{real}")
+        others = [self.store.get(f"gpu/{turn}/{r}").decode() for r in range(self.size())]
+        for other, place_ in enumerate(others):
+            if other != self.rank() and place_ == others[self.rank()]:
+                bus = (int(place_.rsplit("/", 1)[1]) + 1) << 12 if place_.rsplit("/", 1)[1].isdigit() else 0
+                raise dist.DistBackendError(
+                    "NCCL error in: (rehearsed), invalid usage (run with NCCL_DEBUG=WARN for details), "
+                    "NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+                    f"Last error:\nDuplicate GPU detected : rank {self.rank()} and rank {other} both on CUDA device "
+                    f"{bus:x}"
+                )
+
+    # ---- what it does --------------------------------------------------------------------------------------
+
+    def _run(self, name, *args, p2p=False):
+        self._check(args, p2p)
+        self._count(name, args)
+        with raw():
+            return getattr(self.inner, name)(*_plain(args))
+
+    def _count(self, name, args):
+        meter.count(name, here.gpu, "peers", sum(t.nbytes for t in _tensors(args)))
+
+    def _averaged(self, name, tensors, out, opts):  # gloo has no ReduceOp.AVG
+        if opts is None or opts.reduceOp != dist.ReduceOp.AVG:
+            return self._run(name, *tensors, *([] if opts is None else [opts]))
+        opts.reduceOp = dist.ReduceOp.SUM
+        work = self._run(name, *tensors, opts)
+        work.wait()
+        with raw():
+            for t in _tensors(_plain(list(out))):
+                t.div_(self.size(), rounding_mode=None if t.is_floating_point() or t.is_complex() else "trunc")
+        return work
+
+    def allreduce(self, tensors, opts=None, *rest):
+        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+        if isinstance(opts, dist.ReduceOp.RedOpType) or opts is None:
+            op, opts = opts, dist.AllreduceOptions()
+            opts.reduceOp = op if op is not None else dist.ReduceOp.SUM
+        return self._averaged("allreduce", [tensors], tensors, opts)
+
+    def allreduce_coalesced(self, tensors, opts=None):
+        return self._averaged("allreduce_coalesced", [tensors], tensors, opts)
+
+    def broadcast(self, tensors, opts=None, *rest, root=None):
+        tensors = [tensors] if isinstance(tensors, Tensor) else tensors
+        if not isinstance(opts, dist.BroadcastOptions):
+            root, opts = root if opts is None else opts, dist.BroadcastOptions()
+            opts.rootRank = root or 0
+        return self._run("broadcast", tensors, opts)
+
+    def reduce(self, tensors, opts=None):
+        return self._averaged("reduce", [tensors], tensors if opts and opts.rootRank == self.rank() else [], opts)
+
+    def allgather(self, outputs, inputs, opts=None):
+        return self._run("allgather", outputs, inputs, *([opts] if opts else []))
+
+    def all_gather_single(self, output, input, opts=None):
+        self._check([output, input])  # gloo cuts the output along its first dimension, NCCL goes by bytes
+        return self.twin_or_self._run("_allgather_base", output.view(-1), input.view(-1), *([opts] if opts else []))
+
+    _allgather_base = all_gather_single
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        return self._run("allgather_coalesced", outputs, inputs, *([opts] if opts else []))
+
+    def all_gather_single_coalesced(self, outputs, inputs, opts=None):
+        works = [self.all_gather_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+        for work in works:
+            work.wait()
+        return works[-1]
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def reduce_scatter_single(self, output, input, opts=None):
+        opts = opts or dist.ReduceScatterOptions()
+        self._check([output, input])
+        return self.twin_or_self._averaged("_reduce_scatter_base", [output.view(-1), input.view(-1)], [output], opts)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter(self, outputs, inputs, opts=None):
+        return self._averaged("reduce_scatter", [outputs, inputs], outputs, opts or dist.ReduceScatterOptions())
+
+    def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
+        works = [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
+        for work in works:
+            work.wait()
+        return works[-1]
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    def gather(self, outputs, inputs, opts=None):
+        return self._run("gather", outputs, inputs, *([opts] if opts else []))
+
+    def scatter(self, outputs, inputs, opts=None):
+        return self._run("scatter", outputs, inputs, *([opts] if opts else []))
+
+    def alltoall(self, outputs, inputs, opts=None):
+        flat = torch.cat([t.detach().reshape(-1) for t in inputs])
+        out = torch.empty_like(flat).resize_(sum(t.numel() for t in outputs))
+        self._check([*outputs, *inputs])
+        with raw():
+            out, flat = _plain(out), _plain(flat)
+            work = self.inner.alltoall_base(
+                out, flat, [t.numel() for t in outputs], [t.numel() for t in inputs], dist.AllToAllOptions()
+            )
+            work.wait()
+            for t, piece in zip(outputs, out.split([t.numel() for t in outputs]), strict=True):
+                _plain(t).copy_(piece.view(t.shape))
+        return work
+
+    def all_to_all_single(self, output, input, output_sizes, input_sizes, opts=None):
+        return self._run("alltoall_base", output, input, output_sizes, input_sizes, opts or dist.AllToAllOptions())
+
+    alltoall_base = all_to_all_single
+
+    def send(self, tensors, dst, tag=0):
+        return self._run("send", tensors, dst, tag, p2p=True)
+
+    def recv(self, tensors, src, tag=0):
+        return self._run("recv", tensors, src, tag, p2p=True)
+
+    def recv_anysource(self, tensors, tag=0):
+        raise RuntimeError("ProcessGroupNCCL does not support recvAnysource")
+
+    def barrier(self, opts=None, *rest):
+        device = getattr(opts, "device", None)
+        if not (device is not None and device.type == "cpu" and "cpu" in self._devices()):
+            self._meet(here.gpu if device is None or device.index is None else device.index)
+        return self.inner.barrier(dist.BarrierOptions())
+
+
+# ---- DDP's C++: its buckets are plain CPU tensors, so it talks to the twin, which takes them --------------------
+
+
+def _for_cpp(pg, tensors=()):
+    if not isinstance(pg, ProcessGroupNCCL):
+        return pg
+    pg._check(tensors)
+    return pg.twin
+
+
+def patches() -> list[tuple[object, str, object]]:
+    """What is replaced in torch.distributed: (where, name, what with)."""
+    real_reducer, verify, coalesced = dist.Reducer, dist._verify_params_across_processes, dist._broadcast_coalesced
+
+    def reducer(*args, **kwargs):
+        args = [_for_cpp(a) for a in args]
+        kwargs = {name: _for_cpp(a) for name, a in kwargs.items()}
+        params = args[0] if args else kwargs["params"]
+        by_view = kwargs.get("gradient_as_bucket_view", args[7] if len(args) > 7 else False)
+        for p in params:
+            if type(p) is VTensor and not by_view:  # the buckets: C++ makes them, so they are counted here
+                meter.hold(p.gpu, p.nbytes)
+                meter.book.keep(p.gpu, "buckets", p.nbytes)
+        meter.book.watch(params)
+        return real_reducer(*args, **kwargs)
+
+    destroy = dist.destroy_process_group
+
+    def destroy_process_group(group=None):
+        meter.book.compare()
+        destroy(group)
+
+    new_group = c10d._new_process_group_helper
+
+    def helper(*args, device_id=None, **kwargs):
+        pg, store = new_group(*args, device_id=device_id, **kwargs)
+        if isinstance(pg, ProcessGroupNCCL) and device_id is not None:
+            pg.bound_device_id = device_id
+            pg._meet(place_of(device_id))  # NCCL connects at once
+        return pg, store
+
+    buffer, gradients = dist.GradBucket.buffer, dist.GradBucket.gradients  # what a comm hook gets to see
+
+    def gpu_of(bucket):
+        return next((p.gpu for p in bucket.parameters() if type(p) is VTensor), None)
+
+    def labelled(x, gpu):
+        with raw():
+            return label(x, gpu)
+
+    return [
+        (c10d, "destroy_process_group", destroy_process_group),
+        (dist, "destroy_process_group", destroy_process_group),
+        (dist.GradBucket, "buffer", lambda self: labelled(buffer(self), gpu_of(self))),
+        (dist.GradBucket, "gradients", lambda self: [labelled(g, gpu_of(self)) for g in gradients(self)]),
+        (c10d, "_new_process_group_helper", helper),
+        (c10d, "_NCCL_AVAILABLE", True),
+        (c10d, "default_pg_nccl_timeout", timedelta(minutes=10)),
+        (c10d, "ProcessGroupNCCL", ProcessGroupNCCL),
+        (dist, "ProcessGroupNCCL", ProcessGroupNCCL),
+        (dist, "Reducer", reducer),
+        (dist, "_verify_params_across_processes", lambda pg, ts, logger=None: verify(_for_cpp(pg, ts), ts, logger)),
+        (dist, "_broadcast_coalesced", lambda pg, ts, size, src=0: coalesced(_for_cpp(pg, ts), ts, size, src)),
+    ]

@@ -1,0 +1,109 @@
+"""The report at the end of a rehearsal: from what each process wrote down to a dictionary, and from that to lines."""
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from .books import Book, readable
+
+NOT_REHEARSED = (
+    "not rehearsed: times, overlap, races between streams, NCCL's own scratch memory, GPUs' rounding, CUDA graphs, "
+    "your own kernels, waits for the GPU other than copies to the CPU"
+)
+
+
+def read(book: str, gpus: int) -> dict:
+    """What was found: GPUs with their users and peaks, traffic, copies to the CPU, the dead and those who wait."""
+    found: dict = {"gpus": [{"device": f"cuda:{gpu}", "users": []} for gpu in range(gpus)]}
+    said = {int(path.suffixes[-2][1:]): json.loads(path.read_text()) for path in Path(book).parent.glob("book.*.json")}
+    traffic, lines, skipped, steps = Counter(), Counter(), set(), 0
+    digests = defaultdict(set)
+    found |= {"raised": {}, "waits": {}}
+    for pid, rank, held in sorted(Book(book, gpus).rows(), key=lambda row: row[1:2] + row[:1]):
+        data, who = said.get(pid), f"rank {rank}" if rank >= 0 else f"process {pid}"
+        for gpu, (_, peak) in enumerate(held):
+            if peak:
+                kinds = _apart((data or {}).get("kinds", {}).get(f"cuda:{gpu}", {}), peak)
+                found["gpus"][gpu]["users"].append({"who": who, "peak": peak, "of which": kinds})
+        if data is None:
+            continue
+        for cause, source, target, copies, nbytes in data["rows"]:
+            link = cause, source.split(":")[0], target.split(":")[0]
+            traffic.update({(*link, "copies"): copies, (*link, "bytes"): nbytes})
+        for file, line, what, times in data["lines"]:
+            lines[file, line, what] = max(lines[file, line, what], times)
+        steps = max(steps, data["steps"])
+        skipped |= {*data["skipped"]}
+        if data["error"]:
+            found["raised"][who] = data["error"]
+        if data["waits"]:
+            found["waits"][who] = data["waits"]
+        for i, digest in enumerate(data["digests"]):
+            digests[i].add(digest)
+    links = sorted({key[:3] for key in traffic})
+    found["traffic"] = [
+        {"cause": c, "from": a, "to": b, "copies": traffic[c, a, b, "copies"], "bytes": traffic[c, a, b, "bytes"]}
+        for c, a, b in links
+    ]
+    found["copies_to_cpu"] = [
+        {"file": file, "line": line, "what": what, "times": times} for (file, line, what), times in lines.most_common()
+    ]
+    found["steps"], found["skipped"] = steps, sorted(skipped)
+    found["parameters"] = (
+        "differ" if any(len(d) > 1 for d in digests.values()) else "equal" if digests else "not compared"
+    )
+    return found
+
+
+def _apart(kinds: dict[str, int], peak: int) -> dict[str, int]:
+    """Bytes by kind, where that can be told; "activations and others" is what is left of the peak."""
+    out: dict[str, int] = {}
+    for name, nbytes in kinds.items():
+        name = name.rstrip(" 12")
+        out[name] = max(out.get(name, 0), nbytes)
+    return out | {"activations and others": max(0, peak - sum(out.values()))} if out else {}
+
+
+def objections(found: dict, copies_per_step: int) -> list[str]:
+    """What --strict does not let pass."""
+    out = [
+        f"{gpu['device']} is used by {len(gpu['users'])} processes" for gpu in found["gpus"] if len(gpu["users"]) > 1
+    ]
+    often = sum(row["times"] // found["steps"] for row in found["copies_to_cpu"]) if found["steps"] else 0
+    if often > copies_per_step:
+        out.append(f"{often} blocking copies to the CPU in every step, {copies_per_step} are allowed")
+    if found["parameters"] == "differ":
+        out.append("the ranks' parameters differ at the end")
+    return out
+
+
+def text(found: dict) -> str:
+    """The report in lines."""
+    n = len(found["gpus"])
+    out = ["", f"rehearsed on {n} virtual GPU{'s' * (n > 1)} (CPU memory; no GPU has run this)"]
+    for who, error in found["raised"].items():
+        out.append(f"  {who} raised {error['what'].splitlines()[0][:160]}\n      at {error['where']}")
+    for who, where in found["waits"].items():
+        out.append(f"  {who} was left waiting {where}: on GPUs it hangs there")
+    for gpu in found["gpus"]:
+        for user in gpu["users"]:
+            kinds = ", ".join(f"{kind} {readable(nbytes)}" for kind, nbytes in user["of which"].items())
+            out.append(
+                f"  {gpu['device']}  {user['who']} held at most {readable(user['peak'])}" + f" ({kinds})" * bool(kinds)
+            )
+        if len(gpu["users"]) > 1:
+            out.append(f"  {gpu['device']}  <- {len(gpu['users'])} processes use this GPU")
+        if not gpu["users"]:
+            out.append(f"  {gpu['device']}  nothing was held")
+    for row in found["traffic"]:
+        link = f"{row['from']} -> {row['to']}"
+        out.append(f"  {row['cause']:16} {link:14} {row['copies']:>8,} x  {readable(row['bytes']):>11}")
+    steps = found["steps"]
+    every = [row for row in found["copies_to_cpu"] if steps and row["times"] >= steps]
+    if every:
+        out.append(f"  in each of {steps} steps, copies to the CPU, where a GPU's queue stops and waits:")
+        out += [f"      {row['what']} {row['times']:,} x at {row['file']}, line {row['line']}" for row in every]
+    out.append(f"  parameters of the ranks at the end: {found['parameters']}")
+    out += [f"  objection: {objection}" for objection in found["objections"]]
+    out.append(f"  {NOT_REHEARSED}" + "".join(f", {name} (skipped)" for name in found["skipped"]))
+    return "\n".join(out)

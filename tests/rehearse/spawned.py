@@ -1,0 +1,30 @@
+"""A script that starts its ranks by itself, and reads the loss in every step; both ranks hold something on cuda:0."""
+
+import os
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def work(rank, world_size, file):
+    dist.init_process_group("nccl", init_method=f"file://{file}", rank=rank, world_size=world_size)
+    held = torch.ones(1000, device="cuda:0")
+    model = DDP(nn.Linear(4, 1).to(rank), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        loss = model(torch.ones(2, 4).to(rank)).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+    if rank == 1:
+        with torch.no_grad():
+            model.module.weight.add_(held[:4].to(rank))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    mp.spawn(work, (torch.cuda.device_count(), os.environ["MEETING"]), nprocs=torch.cuda.device_count())

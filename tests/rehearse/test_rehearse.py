@@ -1,0 +1,86 @@
+"""`python -m ddplab rehearse`: scripts without a line of ours, on virtual GPUs, in real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ddplab.rehearse import command, report
+
+HERE, ROOT = Path(__file__).parent, Path(__file__).parent.parent.parent
+pytestmark = pytest.mark.skipif(bool(torch.version.cuda), reason="rehearsal needs torch's CPU build")
+
+
+def rehearse(*words, **env):
+    words = [sys.executable, "-m", "ddplab", "rehearse", *map(str, words)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    return subprocess.run(words, capture_output=True, text=True, env=env, timeout=180)
+
+
+def test_mistakes_are_named_in_the_words_of_cuda_and_nccl_and_right_things_work(tmp_path):
+    """More than forty cases in one run of two ranks: see cases.py."""
+    done = rehearse("--gpu-memory=256MiB", "--nproc-per-node", 2, HERE / "cases.py", tmp_path / "found")
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        found = json.loads((tmp_path / f"found.{rank}").read_text())
+        assert found["wrong"] == {} and found["mistakes"] >= 24 and found["works"] >= 10
+
+
+def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leaves_the_other_waiting(tmp_path):
+    checkpoint, file = tmp_path / "checkpoint.pt", tmp_path / "report.json"
+    options = ("--json", file, "--nproc-per-node=2", HERE / "train.py", "--checkpoint", checkpoint)
+    first = rehearse(*options, "--epochs", 1)
+    assert first.returncode == 0 and "epoch 0 loss" in first.stdout, first.stderr
+    saved = torch.serialization.get_unsafe_globals_in_checkpoint(checkpoint)
+    assert saved == [], "nothing of ours is in the file"
+    found = json.loads(file.read_text())
+    assert [len(gpu["users"]) for gpu in found["gpus"]] == [1, 1] and found["steps"] == 2
+    kinds = found["gpus"][1]["users"][0]["of which"]
+    assert kinds["parameters"] == kinds["gradients"] == kinds["buckets"] and found["parameters"] == "equal"
+    assert kinds["optimizer state"] >= 2 * kinds["parameters"] and "no GPU has run this" in first.stderr
+
+    died = rehearse(*options, "--epochs", 2, "--die-at", 0)
+    assert died.returncode != 0 and "epoch 0" not in died.stdout, "it resumes after the first epoch"
+    found = json.loads(file.read_text())
+    assert found["raised"]["rank 1"]["what"] == "ValueError: a bad sample"
+    assert "train.py, line" in found["waits"]["rank 0"] and "closed by peer" not in died.stderr
+
+
+def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
+    options = ("--strict", "--json", tmp_path / "report.json", "--gpus", 2, "--python", HERE / "spawned.py")
+    done = rehearse(*options, MEETING=str(tmp_path / "meeting"))
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode == 1 and found["exit_status"] == 0, done.stderr
+    assert found["objections"] == [
+        "cuda:0 is used by 2 processes",
+        "1 blocking copies to the CPU in every step, 0 are allowed",
+        "the ranks' parameters differ at the end",
+    ]
+    line = next(i for i, text in enumerate((HERE / "spawned.py").read_text().splitlines(), 1) if "loss.item()" in text)
+    assert any(row["line"] == line and row["times"] == 5 for row in found["copies_to_cpu"])
+
+
+def test_options_are_ours_until_one_is_not():
+    ours, rest = command.parsed("--gpus 3 --gpu-memory 24GiB --nproc-per-node 2 --max-restarts 1 a.py --gpus 9".split())
+    assert (ours["gpus"], ours["memory"]) == (3, 24 * 2**30)
+    assert rest == "--nproc-per-node=2 --max-restarts 1 a.py --gpus 9".split()
+    assert command.parsed(["--python", "a.py", "--strict"])[1] == ["a.py", "--strict"]
+    for wrong in (["--gpus"], ["--gpus", "two", "a.py"], ["--gpu-memory", "24 cats", "a.py"]):
+        with pytest.raises(ValueError, match=r"needs a value|not understood"):
+            command.parsed(wrong)
+    assert command.main([]) == 2
+
+
+def test_a_build_for_cuda_is_told_what_it_needs(monkeypatch, capsys):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert command.main(["--python", "a.py"]) == 2
+    assert "rehearse needs torch's CPU build" in capsys.readouterr().err
+
+
+def test_a_report_without_any_step_has_no_copies_per_step():
+    found = {"gpus": [], "steps": 0, "copies_to_cpu": [{"times": 9}], "parameters": "equal"}
+    assert report.objections(found, 0) == []
