@@ -84,6 +84,16 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU; this machine has none"))
 
 
+def pytest_report_header():
+    if "DDPLAB_REHEARSAL" in os.environ:
+        return "rehearsed on virtual GPUs: nothing here runs on a GPU"
+
+
+def pytest_terminal_summary(terminalreporter):
+    if "DDPLAB_REHEARSAL" in os.environ:
+        terminalreporter.write_line("rehearsed on virtual GPUs: nothing here ran on a GPU")
+
+
 def _switches() -> dict[str, str]:
     """Return ddplab's own variables and a rank's: what would make the next test on this worker another one."""
     ours = {name: value for name, value in os.environ.items() if name.startswith(("DDPLAB_", "RANK", "WORLD_SIZE"))}

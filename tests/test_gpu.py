@@ -78,7 +78,7 @@ def test_a_script_under_torchrun_gets_its_gpu(tmp_path):
         "x = torch.ones(1, device=device())\ndist.all_reduce(x)\nprint(device(), x.item())\ncleanup()\n"
     )
     run = torchrun(str(script), nproc_per_node=GPUS, quiet=True)
-    assert run.output[0] == f"cuda:0 {float(GPUS)}\n"
+    assert f"cuda:0 {float(GPUS)}" in run.output[0].splitlines()  # torch may warn beside it, of the barrier in cleanup
 
 
 def test_the_machines_own_line_names_its_gpus():

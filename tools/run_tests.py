@@ -21,17 +21,21 @@ NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-
 NOTEBOOKS = ["lessons", "solutions", "exercises"]
 COPIES = "folder with copies of the notebooks"  # one word: of files that three words name alike, pytest-xdist runs one
 PYTEST = ["-m", "pytest", "-n", "2", "--dist", "loadfile"]
+BUILT_FOR_CUDA = "import sys, torch; sys.exit(bool(torch.version.cuda))"
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
     "exercises are in step with solutions": ["tools/make_exercises.py", "--check"],
     "pages are in step with lessons": ["tools/make_pages.py", "--check"],
 }
+REHEARSED = "tests that need GPUs, rehearsed on virtual GPUs"
+GPU_TESTS = ["tests/vgpu", "tests/test_gpu.py"]  # the third, of tests/course/test_timeline.py, times a GPU's kernels
 STAGES = {
     "test": {
         **GATES,
         # tests/conftest.py says which tests have to stay together on one of the two workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
+        REHEARSED: ["-m", "ddplab", "rehearse", "--gpus=2", "--python", "-m", "pytest", "-m", "gpu", *GPU_TESTS],
     },
     "quick": {**GATES, "tests that start no process": [*PYTEST, "--quick", "-r", "fE", "--disable-warnings", "tests"]},
     "stress": {
@@ -57,6 +61,9 @@ def main(which: str = "test") -> int:
     began, failed = time.monotonic(), []
     for name, command in STAGES[which].items():
         print(f"\n=== {name}", flush=True)
+        if name == REHEARSED and subprocess.run([sys.executable, "-c", BUILT_FOR_CUDA]).returncode:
+            print("skipped: a rehearsal needs torch's CPU build")
+            continue
         notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
         with copied(*notebooks) as copies:
             if copies:
