@@ -27,7 +27,7 @@ def show(words: Any, widget: Callable[[], Any], picture: Callable[[], Any] | Non
 
     picture: draws a matplotlib figure that stands beside the words, in a notebook's kernel.
     """
-    if not in_kernel() or not (live() or picture):
+    if not live() and not (picture and in_kernel()):
         print(words)
         return
     from IPython.display import display

@@ -131,6 +131,14 @@ CONTRASTS = """cell => {
         if (!text || !parent.checkVisibility() || parent.closest('style, script, .jp-OutputPrompt')) continue;
         const behind = [];
         for (let it = parent; it; it = it.parentElement) behind.unshift(getComputedStyle(it).backgroundColor);
+        if (parent instanceof SVGElement) {  // what is written on a shape
+            const box = parent.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
+            for (const under of parent.ownerSVGElement.querySelectorAll('rect')) {
+                const it = under.getBoundingClientRect();
+                const inside = it.left <= x && x <= it.right && it.top <= y && y <= it.bottom;
+                if (inside) behind.push(getComputedStyle(under).fill);
+            }
+        }
         const style = getComputedStyle(parent);
         const ink = parent instanceof SVGElement ? style.fill : style.color;
         const [a, b] = [luminance(onto([...behind, ink])), luminance(onto(behind))];

@@ -653,10 +653,13 @@ def test_the_dealer_from_the_keyboard(notebook, lab, picture):
     panel = it.output(0)
     tab_to(lab.page, panel.get_by_role("slider", name="cards"))
     lab.page.keyboard.press("End")
-    until(lambda: "in no epoch: 0" in panel.inner_text(), 5)
-    assert "epoch 0: twice 0; nobody 2 (2, 6)" in panel.inner_text()
+    until(lambda: "in no epoch: none" in panel.inner_text(), 5)
+    assert "epoch 0: dealt twice: none; to nobody: 2 (2, 6)" in panel.inner_text()
     height = panel.bounding_box()["height"]
-    for name, said in (("set_epoch", "in no epoch: 2 (2, 6)"), ("drop_last", "epoch 2: twice 2 (1, 4); nobody 0")):
+    for name, said in (
+        ("set_epoch", "in no epoch: 2 (2, 6)"),
+        ("drop_last", "epoch 2: dealt twice: 2 (1, 4); to nobody: none"),
+    ):
         tab_to(lab.page, panel.get_by_role("checkbox", name=name))
         lab.page.keyboard.press("Space")
         until(lambda said=said: said in panel.inner_text(), 5)

@@ -27,7 +27,7 @@ def _look(seed: int, answer: Any) -> list[Any]:
     rank, patches = answer
     built = build(seed)
     named = bool(set(patches) & set(built.lines))
-    who = "right" if rank == built.rank else "not all" if rank is None else f"not {rank}"
+    who = "right" if built.is_culprit(rank) else "not all" if rank is None else f"not {rank}"
     return [who, "yes" if named else "no", _job(patched(built.text, patches))]
 
 

@@ -81,7 +81,7 @@ function render({ model, el }) {
     const lines = shares.map((_, n) => {
       const served = done.filter((card) => card.epoch === n).map((card) => card.sample);
       const twice = served.filter((sample, place) => served.indexOf(sample) !== place);
-      return `epoch ${n}: twice ${named(twice)}; ${over(n, done, shares) ? `nobody ${named(missing(served))}` : `still to come ${missing(served).length}`}`;
+      return `epoch ${n}: dealt twice: ${named(twice)}; ${over(n, done, shares) ? `to nobody: ${named(missing(served))}` : `still to come ${missing(served).length}`}`;
     });
     const never = missing(done.map((card) => card.sample));
     lines.push(done.length === all ? `in no epoch: ${named(never)}` : "in no epoch: not yet known");
@@ -98,7 +98,7 @@ function render({ model, el }) {
   }
 
   function named(some) {
-    return some.length ? `${some.length} (${some.sort((a, b) => a - b).join(", ")})` : "0";
+    return some.length ? `${some.length} (${some.sort((a, b) => a - b).join(", ")})` : "none";
   }
 
   function told(shares, done) {

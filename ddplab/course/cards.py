@@ -61,13 +61,15 @@ def counted(epochs: Epochs, samples: int) -> str:
     for epoch, shares in enumerate(epochs):
         served = [sample for share in shares for sample in share]
         twice = sorted({sample for sample in served if served.count(sample) > 1})
-        lines.append(f"epoch {epoch}: twice {_named(twice)}; nobody {_named(set(range(samples)) - set(served))}")
+        lines.append(
+            f"epoch {epoch}: dealt twice: {_named(twice)}; to nobody: {_named(set(range(samples)) - set(served))}"
+        )
         everybody.update(served)
     return "\n".join([*lines, f"in no epoch: {_named(set(range(samples)) - everybody)}"])
 
 
 def _named(samples: Any) -> str:
-    return f"{len(samples)} ({', '.join(map(str, sorted(samples)))})" if samples else "0"
+    return f"{len(samples)} ({', '.join(map(str, sorted(samples)))})" if samples else "none"
 
 
 def _table(chosen: dict[str, Any]) -> Any:

@@ -40,6 +40,11 @@ class Built(NamedTuple):
     rank: int | None
     lines: tuple[int, ...]
     mend: dict[int, str]  # what makes it sound again: line → text, "" to leave it out
+    alike: bool  # all ranks run the faulty lines alike, whoever it is that they harm
+
+    def is_culprit(self, rank: int | None) -> bool:
+        """Tell whether this rank is the one; None, all of them, is right too where the lines are the same for all."""
+        return rank == self.rank or (rank is None and self.alike)
 
 
 def build(seed: int) -> Built:
@@ -54,6 +59,7 @@ def build(seed: int) -> Built:
     rank, number, (sound, faulty) = draw(fault.ranks or (None,)), draw(fault.numbers), draw(fault.edits)
     if fault.name == "a bad row":  # one that this rank meets in the first epoch
         number = list(DistributedSampler(digits(), RANKS, rank, seed=7))[int(number)]
+    alike = "{rank}" not in faulty
     faulty = faulty.replace("{rank}", str(rank)).replace("{number}", f"{number:g}")
     assert SOUND.count(sound) == 1, f"{fault.name}: {sound!r} stands {SOUND.count(sound)} times in the script"
     first = SOUND[: SOUND.index(sound)].count("\n") + 1
@@ -62,7 +68,7 @@ def build(seed: int) -> Built:
     mend = {line: "" for line in lines}
     missing = [line for line in old if line not in new]
     mend[lines[0]] = "\n".join(missing)
-    return Built(fault, SOUND.replace(sound, faulty), rank, lines, mend)
+    return Built(fault, SOUND.replace(sound, faulty), rank, lines, mend, alike)
 
 
 ALL, OTHERS, FIRST = (), (1, 2, 3), (0,)

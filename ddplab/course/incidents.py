@@ -137,7 +137,7 @@ class Incident:
 
     def accuse(self, rank: int | None, line: int) -> Said:
         """Name the culprit: the rank, or None where all ranks do it, and the line, by its number in `script()`."""
-        is_rank, is_line = rank == self._built.rank, line in self._built.lines
+        is_rank, is_line = self._built.is_culprit(rank), line in self._built.lines
         self.named = self.named or (is_rank and is_line)
         wrong = not (is_rank and is_line)
         self._wrong += wrong

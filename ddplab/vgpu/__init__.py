@@ -97,6 +97,7 @@ class VirtualGPUs(GPUs):
     kind = "vgpu"
     meter = meter
     _depth = 0  # `with` blocks entered
+    _lent = False  # `gpus` has switched them on: the end of a `with` block switches them off
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self))
@@ -129,7 +130,7 @@ class VirtualGPUs(GPUs):
             self._undo.close()
 
     def __enter__(self) -> "VirtualGPUs":
-        was_on = _active is self
+        was_on = _active is self and (self._depth > 0 or not self._lent)
         self.on()
         self._was_on.append(was_on)
         self._depth += 1
@@ -188,6 +189,9 @@ def gpus(n: int = 2) -> GPUs:
     real = torch.cuda.device_count() >= n
     if _active is not None and not _active._depth and (real or len(_active) != n):
         _active.off()
-    found = GPUs(n) if real else VirtualGPUs(n).on() if _active is None or len(_active) != n else _active
+    found = GPUs(n) if real else _active
+    if found is None or len(found) != n:
+        found = VirtualGPUs(n).on()
+        found._lent = True
     print(found)
     return found

@@ -7,7 +7,8 @@ memory and remembers where the tag, or map_location in any of its forms, wants i
 import torch
 from torch import Tensor
 
-from .tensor import label, place_of, raw, state
+from .meter import meter
+from .tensor import here, label, place_of, raw, state
 
 real_rebuild, real_to = torch._utils._rebuild_tensor, torch.UntypedStorage.to
 
@@ -31,6 +32,8 @@ def storage_to(self, *, device, non_blocking=False):
     gpu = place_of(device)
     if not isinstance(gpu, int):
         return real_to(self, device=torch.device(device), non_blocking=non_blocking)
+    if getattr(self, "_wanted", None) != gpu:
+        meter.count(here.cause, None, gpu, self.nbytes())  # it was read into CPU memory, and goes on from there
     self._wanted = gpu
     return self
 

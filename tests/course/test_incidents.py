@@ -62,6 +62,7 @@ def test_the_same_seed_is_the_same_incident_and_the_first_have_every_fault_once(
     assert (build(7).fault.name, build(7).rank, build(7).lines) == ("a bad row", 1, (47,))
     assert (build(16).fault.name, build(16).rank, build(16).lines) == ("a skipped collective", 2, (33, 34))
     assert len({build(seed).text for seed in range(20, 60)}) > 15
+    assert build(7).is_culprit(None) and not build(16).is_culprit(None), "all ranks run the lines of 7 alike"
 
 
 def test_an_incident_from_the_page_to_its_close():

@@ -21,6 +21,19 @@ def snapshot():
     return state | {"modules": sys.modules.get("torch.vgpu"), "vgpu": hasattr(torch, "vgpu")}
 
 
+def test_what_gpus_has_switched_on_a_with_block_switches_off(capsys):
+    with vgpu.gpus(2) as lent:
+        with lent:
+            pass
+        assert vgpu.active() is lent
+    assert vgpu.active() is None
+    mine = vgpu.virtual_gpus(2).on()
+    with mine:
+        pass
+    assert vgpu.active() is mine
+    mine.off()
+
+
 def test_nothing_is_patched_until_asked_and_all_is_put_back():
     before = snapshot()
     with virtual_gpus(3):
