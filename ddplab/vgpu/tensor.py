@@ -220,10 +220,12 @@ def _name(func) -> str:
 def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
     """Several places in one kernel: return if CUDA would run it, raise in its words if not."""
     name, specs = _name(func), func._schema.arguments
-    if (
-        name == "copy_"
-    ):  # torch's own, of a number (x[0] = 3.) or of a bucket without a label, no GPU copies between places
-        return None if _torch_asks() else meter.count(here.cause, place(args[1]), place(args[0]), args[0].nbytes)
+    if name == "copy_":
+        source, target = place(args[1]), place(args[0])
+        # What torch itself makes on the CPU (the number of x[0] = 3., a bucket without a label) crosses nothing there.
+        if None not in (source, target) or not _torch_asks():
+            meter.count(here.cause, source, target, args[0].nbytes)
+        return None
     given = dict(zip((spec.name for spec in specs), args, strict=False)) | kwargs
     found = [(argument, t) for argument, value in given.items() for t in _tensors([value])]
     if name in _INDEXING:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from ddplab import vgpu
 from ddplab.vgpu import virtual_gpus
 
 
@@ -97,3 +98,22 @@ def test_the_meter_is_readable(two):
     assert text.splitlines()[0].split() == ["cause", "from", "to", "copies", "bytes"]
     assert ["replicate", "vgpu:0", "vgpu:1", "1", "16"] in [line.split() for line in text.splitlines()]
     assert "bytes held" in text and "<table>" in two.meter._repr_html_()
+
+
+def test_copies_between_gpus_and_loads_from_a_file_are_counted(tmp_path):
+    with virtual_gpus(2) as (first, second):
+        x, y = torch.ones(5, device=first), torch.zeros(5, device=second)
+        meter = vgpu.active().meter
+        meter.reset()
+        y.copy_(x)
+        assert meter.rows == [(".to", "vgpu:0", "vgpu:1", 1, 20)]
+        torch.save(x, tmp_path / "x.pt")
+        meter.reset()
+        torch.load(tmp_path / "x.pt")
+        assert meter.rows == [(".to", "cpu", "vgpu:0", 1, 20)]
+        meter.reset()
+        torch.load(tmp_path / "x.pt", map_location=second)
+        assert meter.rows == [(".to", "cpu", "vgpu:1", 1, 20)]
+        meter.reset()
+        torch.load(tmp_path / "x.pt", map_location="cpu")
+        assert meter.rows == []
