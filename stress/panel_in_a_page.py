@@ -23,13 +23,13 @@ from browser import CHROMIUM, CHROMIUM_FLAGS, Notebook, server, until, write
 
 CELL = """import math, os, time
 from ddplab import launch, log
-def train():
+def log_values():
     step = 0
     while not os.path.exists("enough"):
         log(**{f"value_{n}": math.sin(0.01 * step + n) + 0.1 * int(os.environ["RANK"]) for n in range(10)})
         step += 1
         time.sleep(0.05)
-launch(train, nproc_per_node=8, device="cpu")
+launch(log_values, nproc_per_node=8, device="cpu")
 None"""
 # Each redraw that a person sees, and each height that the panel then has, once it has curves.
 WATCH = """cell => {
