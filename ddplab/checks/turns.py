@@ -252,7 +252,7 @@ def what_is_left(
     Raises what says that nothing is written yet.
     """
     if size:
-        return _left_by_ranks(fn, given, size, look, device)
+        return _left_by_ranks(fn, given, size, look, device, PATIENCE)
     rows, fate, reason = {}, {}, ""
     for case, arguments in given.items():
         torch.manual_seed(0)
@@ -273,7 +273,7 @@ def _left_by_ranks(
     size: int,
     look: Callable[..., Any],
     device: str | None,
-    patience: float = PATIENCE,
+    patience: float,
 ) -> Left:
     names = [f"rank {rank}" for rank in range(size)]
     try:

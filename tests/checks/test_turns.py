@@ -1,6 +1,7 @@
 """Your turn: what counts as blank, what is drawn, and what is said to an answer that nobody expected."""
 
 import importlib
+import time
 
 import cloudpickle
 import pytest
@@ -168,6 +169,15 @@ def test_the_number_of_ranks_is_said_where_there_are_several(made):
 def test_where_our_own_way_does_not_work_nobody_is_blamed(made):
     verdict = made(right=other_place)(mean)
     assert verdict.state == checks.CANNOT_CHECK and "our own way" in verdict.message and "KeyError" in verdict.message
+
+
+def test_who_is_slow_and_waits_for_nobody_gets_more_time(made, monkeypatch):
+    def slow(x):
+        time.sleep(1.5)
+        mean(x)
+
+    monkeypatch.setattr(turns, "PATIENCE", 0.5)
+    assert made()(slow).state == checks.CORRECT
 
 
 def test_a_function_of_the_notebook_is_tried_on_each_case(made):
