@@ -25,6 +25,7 @@ class Meter:
     def __init__(self):
         self._lock = threading.RLock()  # a tensor may be freed, and counted, while its thread is in here
         self._held: dict[str, int] = defaultdict(int)
+        self._freed: deque[_Ref] = deque()  # of blocks that this meter counts: another must not take them off its own
         self.book = None  # a rehearsal's: told of each piece of memory before it is held, and of each copy
         self.reset()
 
@@ -39,8 +40,8 @@ class Meter:
     def memory(self) -> dict[str, int]:
         """Bytes held now, by device."""
         with self._lock:
-            while _freed:
-                block = _freed.popleft()
+            while self._freed:
+                block = self._freed.popleft()
                 _alive.discard(block)
                 self._held[called(block.gpu)] -= block.nbytes
             return self._held
@@ -112,9 +113,6 @@ class Meter:
         return "".join(f"<table>{table}</table>" for table in tables)
 
 
-# Blocks whose memory is free again. A weak reference's callback that is written in C, as this `append` is, cannot be
-# where Ctrl-C strikes; a __del__ can, and Python would swallow the interrupt.
-_freed: deque["_Ref"] = deque()
 _alive: set["_Ref"] = set()
 meter = Meter()
 
@@ -127,7 +125,9 @@ class Block:
     """One piece of memory on a device. It hangs on the storage, and goes when the storage is freed."""
 
     def __init__(self, gpu: int):
-        self._ref = ref = _Ref(self, _freed.append)
+        # A weak reference's callback that is written in C, as this `append` is, cannot be where Ctrl-C strikes;
+        # a __del__ can, and Python would swallow the interrupt.
+        self._ref = ref = _Ref(self, meter._freed.append)
         ref.gpu = gpu
         _alive.add(ref)
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from ddplab import vgpu
 from ddplab.vgpu import virtual_gpus
+from ddplab.vgpu.meter import Meter
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
@@ -117,3 +118,11 @@ def test_copies_between_gpus_and_loads_from_a_file_are_counted(tmp_path):
         meter.reset()
         torch.load(tmp_path / "x.pt", map_location="cpu")
         assert meter.rows == []
+
+
+def test_what_is_freed_is_taken_off_the_meter_that_counted_it(two):
+    x = torch.ones(5, device="vgpu:1")
+    held = two.meter.memory["vgpu:1"]
+    del x
+    assert dict(Meter().memory) == {}
+    assert two.meter.memory["vgpu:1"] == held - 20
