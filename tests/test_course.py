@@ -195,7 +195,7 @@ def test_the_lessons_have_a_fifth_fewer_code_cells_than_at_first():
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
 def test_every_lesson_has_three_turns_or_more_and_each_is_blank_checked_and_followed_by_one_way(path):
-    """What CI runs with the turns filled in, `filled` makes of these two cells."""
+    """CI runs both: it judges our way where it stands, see `with_our_way_judged`."""
     cells, ids = code_cells(notebook(path)), []
     for cell, after in pairwise(cells):
         tags = cell.metadata.get("tags", [])

@@ -275,32 +275,14 @@ def test_each_fault_is_named(spoil, words):
     assert any(words in problem for problem in found), found
 
 
-def test_a_lesson_is_filled_in_with_our_way_and_keeps_only_what_its_turns_need():
-    def cell(source, *tags):
-        return new_code_cell(source, metadata={"tags": list(tags)})
-
-    blank = 'def double(x):\n    # your turn: 1 line\n    ...\n\n\ncheck("9.9.a", double)'
-    way = "def double(x):\n    return two * x"
-    sources = ["import math\ntwo = 2", "%matplotlib inline", "print('watched')", blank, way, "print(double(math.pi))"]
-    tagged = [cell(source, *{blank: ["your-turn"], way: ["one-way"]}.get(source, [])) for source in sources]
-    notebook = run_notebooks.filled(new_notebook(cells=[new_markdown_cell("# 9.9"), *tagged]))
-    made = [it.source for it in notebook.cells]
-    assert made[0] == sources[0] and made[2] == way and len(made) == 3
-    assert made[1].startswith(f'{way}\n\n\nfrom ddplab.checks import judge\n\nverdict = judge("9.9.a", double)\nassert')
-    assert run_notebooks.filled(new_notebook(cells=[cell("1 + 1")])) is None
-
-
-def test_a_lesson_with_its_turns_filled_in_has_our_way_and_the_files_beside_it(tmp_path):
+def test_a_copy_of_a_lesson_judges_our_way_where_it_stands(tmp_path):
     blank = code('def one():\n    # your turn: 1 line. One\n    ...\n\n\ncheck("1.1.a", one)', "your-turn")
-    way = code("def one():\n    return beside.NUMBER", "one-way")
-    (tmp_path / "lessons" / "1_part").mkdir(parents=True)
-    nbformat.write(
-        new_notebook(cells=[new_markdown_cell("# 1.1 · Test"), blank, way]),
-        tmp_path / "lessons" / "1_part" / "1.1_test.ipynb",
-    )
-    (tmp_path / "lessons" / "1_part" / "beside.py").write_text("NUMBER = 1\n")
-    load("run_tests").fill(tmp_path / "lessons")
-    folder = tmp_path / "lessons with turns filled in" / "1_part"
-    assert (folder / "beside.py").read_text() == "NUMBER = 1\n"
-    cell, _ = nbformat.read(folder / "1.1_test.ipynb", as_version=4).cells
-    assert cell.source.startswith(way.source) and 'verdict.state == "correct"' in cell.source
+    way, after = code("def one():\n    return 1", "one-way"), code("one()")
+    (tmp_path / "1_part").mkdir()
+    path = tmp_path / "1_part" / "1.1_test.ipynb"
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# 1.1 · Test"), blank, way, after]), path)
+    load("run_tests").judge_our_way(tmp_path)
+    made = [cell.source for cell in nbformat.read(path, as_version=4).cells]
+    judged = 'from ddplab.checks import judge\n\nverdict = judge("1.1.a", one)\nassert verdict.state == "correct"'
+    assert made[1] == blank.source and made[2].startswith(f"def one():\n    return 1\n\n\n{judged}")
+    assert made[3] == "one()"

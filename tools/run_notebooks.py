@@ -8,8 +8,6 @@ raise fails it too. Nothing is written for a notebook that failed.
 """
 
 import argparse
-import ast
-import copy
 import hashlib
 import json
 import os
@@ -22,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import nbformat
@@ -117,50 +116,17 @@ def fold(notebook: NotebookNode) -> None:
         waiting = (waiting - answered) | asked
 
 
-def filled(notebook: NotebookNode) -> NotebookNode | None:
-    """Return a lesson as it is when the learner has written our way at each turn; None for one without turns.
+def with_our_way_judged(notebook: NotebookNode) -> None:
+    """Let a lesson judge, in place, our way of each turn where it stands: below the turn that was left blank.
 
     A cell tagged `your-turn` is a function to write and its `check`; the next code cell, tagged `one-way`, defines the
-    same function. Of the other cells those are left that make a name which a turn needs.
+    same function. So one run of the lesson is both: that of somebody who writes nothing, and that of one who does.
     """
-    cells, needed = [], set()
-    way = None
-    for cell in reversed(code_cells(notebook)):
-        cell = copy.deepcopy(cell)
-        if "one-way" in tags(cell):
-            way = cell.source
-        elif "your-turn" in tags(cell):
-            call = re.search(r'^check\(("\d\.\d+\.[a-z]", .*\))$', cell.source, re.MULTILINE)
+    for turn, way in pairwise(code_cells(notebook)):
+        if "one-way" in tags(way):
+            call = re.search(r'^check\(("\d\.\d+\.[a-z]", .*\))$', turn.source, re.MULTILINE)
             judged = f"from ddplab.checks import judge\n\nverdict = judge({call[1]}\n"
-            cell.source = f'{way}\n\n\n{judged}assert verdict.state == "correct", str(verdict)'
-            cell.outputs, cell.metadata = [], nbformat.from_dict({"tags": []})
-        elif not made_by(cell.source) & needed:
-            continue
-        cells.append(cell)
-        needed |= names_in(cell.source)
-    if way is None:
-        return None
-    notebook = copy.deepcopy(notebook)
-    notebook.cells = cells[::-1]
-    return notebook
-
-
-def names_in(source: str) -> set[str]:
-    return set(re.findall(r"[^\W\d]\w*", source))
-
-
-def made_by(source: str) -> set[str]:
-    """Return the names that a cell makes; of a cell with magics, which is no Python, all names in it."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return names_in(source)
-    made = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    made |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    imported = [
-        alias for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names
-    ]
-    return made | {(alias.asname or alias.name).split(".")[0] for alias in imported}
+            way.source += f'\n\n\n{judged}assert verdict.state == "correct", str(verdict)'
 
 
 def join_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:

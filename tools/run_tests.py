@@ -6,13 +6,12 @@ python tools/run_tests.py stress    # what fails once in a while, hundreds of ti
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from run_notebooks import ROOT, copied, filled, read, write
+from run_notebooks import ROOT, copied, read, with_our_way_judged, write
 
 # Fold in what a slow name server costs: torch asks it about 127.0.0.1 at every meeting of ranks.
 # And let idle OpenMP threads sleep: when many processes share two cores, spinning ones slow small models twentyfold.
@@ -45,16 +44,12 @@ STAGES = {
 }
 
 
-def fill(lessons: Path) -> None:
-    """Write the lessons once more beside themselves, with our way at each of the learner's turns, and their files."""
+def judge_our_way(lessons: Path) -> None:
+    """Let the copies of lessons judge our way at each of the learner's turns as well."""
     for path in sorted(lessons.rglob("*.ipynb")):
-        if notebook := filled(read(path)):
-            copy = lessons.parent / "lessons with turns filled in" / path.relative_to(lessons)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            write(notebook, copy)
-            for file in path.parent.iterdir():  # a script that the lesson starts lies beside it
-                if file.is_file() and file.suffix != ".ipynb":
-                    shutil.copy(file, copy.parent)
+        notebook = read(path)
+        with_our_way_judged(notebook)
+        write(notebook, path)
 
 
 def main(which: str = "test") -> int:
@@ -67,7 +62,7 @@ def main(which: str = "test") -> int:
         notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
         with copied(*notebooks) as copies:
             if copies:
-                fill(copies[0])
+                judge_our_way(copies[0])
                 command = [str(copies[0].parent) if word == COPIES else word for word in command]
             if subprocess.run([sys.executable, *command], env=ENV, cwd=ROOT).returncode != 0:
                 failed.append(name)
