@@ -46,6 +46,8 @@ PAUSE = 0.1  # seconds after a run before any is forked: a launch that follows a
 IN_FORKSERVER = any("from multiprocessing.forkserver import main" in argument for argument in sys.orig_argv)
 if IN_FORKSERVER:  # it outlives a killed kernel by a moment, and takes the folder of its socket along
     atexit.register(shutil.rmtree, os.environ.get("DDPLAB_SOCKET_DIR", ""), ignore_errors=True)
+    with contextlib.suppress(Exception):
+        worker.touch(in_forkserver=True)
     gc.freeze()  # its forks share these objects for as long as nobody, the garbage collector included, touches them
 
 

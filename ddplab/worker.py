@@ -123,8 +123,8 @@ def stand_by(_: int, orders: Connection) -> None:
         # a data loader's workers start as in any script, and so find what a cell has defined
         multiprocessing.set_start_method("fork", force=True)
     with contextlib.suppress(Exception):  # if it fails, let it fail in the learner's code, where it is told
-        _touch()
-    torch.seed()  # forks of one forkserver would all draw the same numbers; ranks of torchrun do not
+        touch()
+    torch.default_generator.seed()  # forks of one forkserver would all draw the same numbers; torchrun's ranks do not
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     try:
@@ -136,12 +136,13 @@ def stand_by(_: int, orders: Connection) -> None:
         os._exit(1)  # whatever goes wrong outside of the learner's function
 
 
-def _touch() -> None:
+def touch(in_forkserver: bool = False) -> None:
     """Do in small, and for nothing, what nearly every rank does.
 
     A fork shares its parent's memory until one of the two writes to a page, which is then copied. Those copies take
-    more time than the work itself; here they are made while nobody waits for them. The process group and the GPUs are
-    left to the rank.
+    more time than the work itself; here they are made while nobody waits for them. In the forkserver it does once for
+    all what torch puts off until something is used first, which is as much again; no backward pass there, which may
+    start threads, and a process is forked without its threads. The process group and the GPUs are left to the rank.
     """
     packed = io.BytesIO()
     torch.save((_number, (), {}), packed, pickle_module=cloudpickle)
@@ -149,8 +150,12 @@ def _touch() -> None:
     net = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     loss = net(torch.randn(8, 8)).pow(2).mean()
-    if not torch.backends.cuda.is_built():  # a backward pass asks CUDA for its devices, and it is too early to choose
-        loss.backward()
+    if not torch.backends.cuda.is_built():  # both ask CUDA for its devices, and it is too early to choose
+        if in_forkserver:
+            for parameter in net.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+        else:
+            loss.backward()
         optimizer.step()
     optimizer.zero_grad()
 

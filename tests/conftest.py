@@ -43,7 +43,12 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
+# These take longest, so they come first: one of them left to the end would run alone.
+LONGEST = ("test_nights.py", "test_slurm.py", "test_checks.py", "test_browser.py", "test_agents.py", "test_rehearse.py")
 EXECUTING = ("test_tools.py", "test_new.py")
+# Whose agents and ranks may be forks of a process that has imported torch already: they test what is done with them.
+# How they start is tested elsewhere, among others in test_agents.py, with fresh ones.
+WARM = ("test_bare.py", "test_stage.py", "test_digits_job.py", "test_train_script.py", "test_two_hosts.py")
 
 
 def pytest_addoption(parser):
@@ -69,6 +74,9 @@ def pytest_runtest_protocol(item):
         if executes and sys.platform == "linux" and not item.config.getoption("--quick"):
             patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
             warm_kernels.server(sys.executable)  # which the test then has not left behind
+        if item.path.name in WARM and sys.platform == "linux" and not item.config.getoption("--quick"):
+            warm_kernels.spare()
+            patch.setattr(subprocess.Popen, "_execute_child", warm_kernels.from_spare(warm_kernels.spare()))
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
             patch.setattr(BaseProcess, "start", lambda *_, **__: pytest.skip("starts a process"))
@@ -78,6 +86,7 @@ def pytest_runtest_protocol(item):
 def pytest_collection_modifyitems(items):
     twice = [name for name, count in Counter(item.nodeid for item in items).items() if count > 1]
     assert not twice, f"pytest-xdist would run one of those with the same name: {twice}"
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
     if torch.cuda.device_count() == 0:
         for item in items:
             if "gpu" in item.keywords:

@@ -7,7 +7,8 @@ fork becomes the kernel: a session, files, environment, folder, arguments and ra
 a spare, stays beside the kernel as it is. What the kernel would start as a fresh Python of ddplab's (see WARM) is
 forked from the spare instead, as the kernel's own child; an agent of torchrun has a spare of its own, for its ranks.
 
-Only nbval's kernels are warm (see conftest.py). How kernels, agents and ranks start is tested with fresh ones.
+Only nbval's kernels are warm, and what the tests that conftest.py names start. How kernels, agents and ranks start
+is tested with fresh ones.
 """
 
 import ctypes
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from types import ModuleType
 
 # What a notebook and its ranks import, and what ipykernel imports only once it runs.
@@ -38,7 +40,11 @@ MODULES = [
     "ipywidgets",
     "ipykernel.kernelapp",
 ]
-AGENTS = ("from ddplab.script import agent; agent()", "from ddplab.course.played_agent import agent; agent()")
+AGENTS = (
+    "from ddplab.script import agent; agent()",
+    "from ddplab.course.played_agent import agent; agent()",
+    "torch.distributed.run",
+)
 WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script")  # how what follows -c or -m begins
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of this system call
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
@@ -59,6 +65,16 @@ def server(*python: str) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [*python, __file__, str(theirs.fileno())]
+        subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
+    return ours
+
+
+@functools.cache
+def spare() -> socket.socket:
+    """Start a spare beside this process, which is nobody's fork; return the socket to it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, __file__, str(theirs.fileno()), "spare"]
         subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
     return ours
 
@@ -105,8 +121,8 @@ def receive(source: socket.socket) -> tuple:
     return pickle.loads(data), files  # of nothing: EOFError
 
 
-def main(number: int) -> None:
-    """Serve, and in each fork become what was ordered."""
+def main(number: int, of_a_process: bool) -> None:
+    """Serve, as a server or as the spare of a process, and in each fork become what was ordered."""
     os.environ["JPY_PARENT_PID"] = str(os.getpid())  # whose end is the kernel's; read when ipykernel is imported
     # ipykernel sets this before a notebook can import matplotlib
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
@@ -114,8 +130,8 @@ def main(number: int) -> None:
         importlib.import_module(module)
     gc.freeze()  # forks share these objects for as long as nobody, the garbage collector included, touches them
     try:
-        order, files = serve(socket.socket(fileno=number))
-        order, files = with_spare(order, files)
+        client = socket.socket(fileno=number)
+        order, files = serve_siblings(client) if of_a_process else with_spare(*serve(client))
     except EOFError:  # nobody wants us any more
         os._exit(0)
     become(files, **order)
@@ -143,19 +159,24 @@ def with_spare(order: dict, files: list[int]) -> tuple:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork():
         theirs.close()
-        lend(ours)
+        subprocess.Popen._execute_child = from_spare(ours)
         return order, files
     os.setpgid(0, 0)  # ■ is for the kernel
     ours.close()
     for file in files:
         os.close(file)
+    return serve_siblings(theirs)
+
+
+def serve_siblings(client: socket.socket) -> tuple:
+    """Fork for each order, as a child of the one who orders; return the order in the fork."""
     while True:
-        order, files = receive(theirs)
+        order, files = receive(client)
         pid = fork_sibling()
         if pid == 0:
-            theirs.close()
+            client.close()
             return with_spare(order, files) if {*AGENTS} & {*order["argv"]} else (order, files)
-        send(theirs, pid)
+        send(client, pid)
         for file in files:
             os.close(file)
 
@@ -169,8 +190,8 @@ def fork_sibling() -> int:
     return pid
 
 
-def lend(spare: socket.socket) -> None:
-    """Let what this process would start as a fresh Python of ddplab's be a fork of the spare."""
+def from_spare(spare: socket.socket) -> Callable:
+    """Return how Popen starts a process, but that a fresh Python of ddplab's or torchrun's is a fork of the spare."""
     fresh = subprocess.Popen._execute_child
     names = list(inspect.signature(fresh).parameters)
 
@@ -198,7 +219,7 @@ def lend(spare: socket.socket) -> None:
         popen._child_created = True
         popen._close_pipe_fds(*(asked[end] for end in names if end.startswith(("p2c", "c2p", "err"))))
 
-    subprocess.Popen._execute_child = start
+    return start
 
 
 def is_rank(argv: list[str]) -> bool:
@@ -246,4 +267,4 @@ def become(
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), "spare" in sys.argv[2:])

@@ -19,7 +19,9 @@ ENV = {**os.environ, "RES_OPTIONS": "timeout:1 attempts:1", "OMP_WAIT_POLICY": "
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-sanitize-with=tests/sanitize.cfg"]
 NOTEBOOKS = ["lessons", "solutions", "exercises"]
 COPIES = "folder with copies of the notebooks"  # one word: of files that three words name alike, pytest-xdist runs one
-PYTEST = ["-m", "pytest", "-n", "2", "--dist", "loadfile"]
+# Three workers for two cores: a fifth of the time tests wait, for a night to pass or a hang to be told. The order is
+# that of tests/conftest.py, the longest files first.
+PYTEST = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 BUILT_FOR_CUDA = "import sys, torch; sys.exit(bool(torch.version.cuda))"
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
