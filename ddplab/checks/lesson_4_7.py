@@ -137,6 +137,66 @@ turn(
 )  # fmt: skip
 
 
+class _Fair(IterableDataset):
+    """A stream; `part` says of rank, ranks, worker and workers where a worker begins, and how far its steps are."""
+
+    def __init__(self, size: int, rank: int = 0, ranks: int = 1) -> None:
+        self.size, self.rank, self.ranks = size, rank, ranks
+
+    @staticmethod
+    def part(rank: int, ranks: int, worker: int, workers: int) -> tuple[int, int]:
+        return rank * workers + worker, ranks * workers
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        start, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
+        return islice(range(self.size), start, None, step)
+
+
+def _shared(part: Callable[[int, int, int, int], tuple[int, int]]) -> type:
+    return type("_Otherwise", (_Fair,), {"part": staticmethod(part), "__module__": __name__})
+
+
+def _served(stream: Any, size: int, *_: Any) -> list[int]:
+    mine = [int(it) for it in DataLoader(stream, batch_size=None, num_workers=2)]
+    everyone: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    times = Counter(sample for share in everyone for sample in share)
+    return [len(mine), sum(times[sample] > 1 for sample in set(mine)), sum(not times[it] for it in range(size))]
+
+
+COUNT = "Count the workers of all ranks through, 0, 1, 2, …; each takes every so-many-th, from its number on."
+
+turn(
+    "4.7.b",
+    "A fair stream",
+    _Fair,
+    lambda rank, size: (4 * size, rank, size),
+    ranks=(2, 3),
+    look=_served,
+    heads=("served", "of them twice or more", "served to nobody"),
+    mistakes=[
+        (_shared(lambda rank, ranks, worker, workers: (0, 1)), "every worker serves everything", COUNT),
+        (_shared(lambda rank, ranks, worker, workers: (worker, workers)), "each rank serves everything",
+         "A worker's number counts within its rank. " + COUNT),
+        (_shared(lambda rank, ranks, worker, workers: (rank, ranks)), "both workers of a rank serve the same",
+         "A rank has two workers. " + COUNT),
+        (_shared(lambda rank, ranks, worker, workers: (rank + worker, ranks * workers)),
+         "two workers have the same number", "With two workers each, rank 1's are number 2 and 3."),
+        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks * workers + 1)),
+         "the steps are too long", "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, 4)), "right on two ranks only",
+         "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (worker * workers + rank, ranks * workers)),
+         "right on two ranks only", "How many workers are there, on all ranks?"),
+    ],
+    hints={
+        "non-iterator": "`return` an iterator, as `islice(…)` or `iter(…)` is one, or `yield` samples.",
+        "NoneType": "`return` an iterator, or `yield` samples.",
+    },
+)  # fmt: skip
+
+
 class _Noise(Dataset):
     def __len__(self) -> int:
         return 4
@@ -178,7 +238,7 @@ def _noise_seen(loader: Any, _: Any) -> list[Any]:
 OWN = "The base seed is drawn from the loader's generator: `DataLoader(…, generator=…)`. Seed one by the rank."
 
 turn(
-    "4.7.b",
+    "4.7.c",
     "Noise of its own for each rank",
     _loader_of,
     lambda rank, size: (_Noise(),),
@@ -198,64 +258,4 @@ turn(
          "that is one worker", "`num_workers=2`"),
     ],
     hints={"not a DataLoader": "`return` the loader."},
-)  # fmt: skip
-
-
-class _Fair(IterableDataset):
-    """A stream; `part` says of rank, ranks, worker and workers where a worker begins, and how far its steps are."""
-
-    def __init__(self, size: int, rank: int = 0, ranks: int = 1) -> None:
-        self.size, self.rank, self.ranks = size, rank, ranks
-
-    @staticmethod
-    def part(rank: int, ranks: int, worker: int, workers: int) -> tuple[int, int]:
-        return rank * workers + worker, ranks * workers
-
-    def __iter__(self) -> Iterator[int]:
-        info = get_worker_info()
-        start, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
-        return islice(range(self.size), start, None, step)
-
-
-def _shared(part: Callable[[int, int, int, int], tuple[int, int]]) -> type:
-    return type("_Otherwise", (_Fair,), {"part": staticmethod(part), "__module__": __name__})
-
-
-def _served(stream: Any, size: int, *_: Any) -> list[int]:
-    mine = [int(it) for it in DataLoader(stream, batch_size=None, num_workers=2)]
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    times = Counter(sample for share in everyone for sample in share)
-    return [len(mine), sum(times[sample] > 1 for sample in set(mine)), sum(not times[it] for it in range(size))]
-
-
-COUNT = "Count the workers of all ranks through, 0, 1, 2, …; each takes every so-many-th, from its number on."
-
-turn(
-    "4.7.c",
-    "A fair stream",
-    _Fair,
-    lambda rank, size: (4 * size, rank, size),
-    ranks=(2, 3),
-    look=_served,
-    heads=("served", "of them twice or more", "served to nobody"),
-    mistakes=[
-        (_shared(lambda rank, ranks, worker, workers: (0, 1)), "every worker serves everything", COUNT),
-        (_shared(lambda rank, ranks, worker, workers: (worker, workers)), "each rank serves everything",
-         "A worker's number counts within its rank. " + COUNT),
-        (_shared(lambda rank, ranks, worker, workers: (rank, ranks)), "both workers of a rank serve the same",
-         "A rank has two workers. " + COUNT),
-        (_shared(lambda rank, ranks, worker, workers: (rank + worker, ranks * workers)),
-         "two workers have the same number", "With two workers each, rank 1's are number 2 and 3."),
-        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks * workers + 1)),
-         "the steps are too long", "How many workers are there, on all ranks?"),
-        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, 4)), "right on two ranks only",
-         "How many workers are there, on all ranks?"),
-        (_shared(lambda rank, ranks, worker, workers: (worker * workers + rank, ranks * workers)),
-         "right on two ranks only", "How many workers are there, on all ranks?"),
-    ],
-    hints={
-        "non-iterator": "`return` an iterator, as `islice(…)` or `iter(…)` is one, or `yield` samples.",
-        "NoneType": "`return` an iterator, or `yield` samples.",
-    },
 )  # fmt: skip

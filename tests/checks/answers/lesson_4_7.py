@@ -189,12 +189,12 @@ ANSWERS = {
         "wrong": [(without_a_list, ["raised"])],
     },
     "4.7.b": {
-        "accepted": [partial(make_loader, seed=5), on_top_of_torchs_seed],
-        "wrong": [(lambda dataset: None, ["raised TypeError"])],
-    },
-    "4.7.c": {
         "accepted": [ByYield, InBlocks],
         "also blank": [Unwritten],
         "wrong": [(ReturnsAList, ["raised TypeError"])],
+    },
+    "4.7.c": {
+        "accepted": [partial(make_loader, seed=5), on_top_of_torchs_seed],
+        "wrong": [(lambda dataset: None, ["raised TypeError"])],
     },
 }
