@@ -91,6 +91,15 @@ def test_the_best_bucket_grows_with_the_ranks():
     """As lesson 4.2 says."""
     times = {n: {bucket: StepModel(n, slow=None, bucket=bucket).seconds() for bucket in BUCKETS} for n in RANKS}
     assert [min(times[n], key=times[n].get) for n in (2, 4, 8)] == ["1 MiB", "2 MiB", "4 MiB"]
+    assert [f"{times[4][bucket]:.1f}" for bucket in ("1 MiB", "2 MiB", "8 MiB")] == ["36.0", "32.0", "39.5"]
+
+
+def test_without_overlap_the_largest_bucket_is_best_and_none_wins_back_what_a_slow_rank_loses():
+    """As lesson 4.2 says."""
+    bare = {bucket: StepModel(4, slow=None, bucket=bucket, overlap=False).seconds() for bucket in BUCKETS}
+    slow = {bucket: StepModel(4, slow=1, bucket=bucket) for bucket in BUCKETS}
+    assert min(bare, key=bare.get) == "8 MiB"
+    assert f"{min(step.seconds() for step in slow.values()):.1f}" == "55.0" and slow["2 MiB"].ready(1, 0) == 48
 
 
 def test_buckets_travel_in_order_and_the_slow_rank_waits_least():
