@@ -235,8 +235,8 @@ turn(
     _pooled,
     lambda rank, size: ([7, 80, 900][rank],),
     ranks=(2, 3),
-    look=lambda pooled, _: [] if pooled is None else pooled,
-    heads=("hits",),
+    look=lambda pooled, hits: [hits, [] if pooled is None else pooled],
+    heads=("brings", "returns"),
     mistakes=[
         (lambda hits: hits, "each rank still has its own hits", "Return what the tensor holds after `all_reduce`."),
         (lambda hits: hits * dist.get_world_size(), "each has only its own hits, multiplied",

@@ -240,8 +240,8 @@ turn(
     _loss_of_all,
     lambda rank, size: ([16.0, 8.0, 6.0][rank], [4, 1, 3][rank]),
     ranks=(3, 2),
-    look=lambda loss, *_: [] if loss is None else loss,
-    heads=("loss",),
+    look=lambda loss, total, images: [total, images, [] if loss is None else loss],
+    heads=("brings total", "images", "returns"),
     mistakes=[
         (lambda total, images: total / images, "each rank has the loss of its own images", "`dist.all_reduce`"),
         (lambda total, images: _loss_of_all(total / images, 1), "a rank with few images counts as much as any",

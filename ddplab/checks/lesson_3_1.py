@@ -198,8 +198,11 @@ turn(
 )  # fmt: skip
 
 
+ONE_EACH = (1.0, 10.0, 100.0)
+
+
 def _one_each(rank: int, size: int) -> tuple[Any]:
-    return (torch.tensor([1.0, 10.0, 100.0][rank], device=device()),)
+    return (torch.tensor(ONE_EACH[rank], device=device()),)
 
 
 def _of_all(x: Any, op: Any = dist.ReduceOp.SUM, over: float = 1, reduce: Any = dist.all_reduce) -> Any:
@@ -221,8 +224,8 @@ turn(
     _pair,
     _one_each,
     ranks=(3, 2),
-    look=_found,
-    heads=("mean", "largest"),
+    look=lambda got, _: [ONE_EACH[dist.get_rank()], _found(got)],  # whatever became of x since
+    heads=("brings", "mean", "largest"),
     mistakes=[
         (lambda x: (x, x), "each rank returns its own number", "The numbers have to meet: `dist.all_reduce`."),
         (partial(_pair, over=1), "the first is the sum", "What makes a mean of a sum?"),
@@ -268,8 +271,8 @@ turn(
     _report,
     _loss,
     ranks=(3, 2),
-    look=_printed,
-    heads=("prints",),
+    look=lambda *_: [LOSSES[dist.get_rank()], _printed()],
+    heads=("brings", "prints"),
     mistakes=[
         (partial(_report, by=lambda rank: True), "every rank prints", "Which rank shall? `dist.get_rank()`."),
         (partial(_report, by=lambda rank: False), "nobody prints", "`print(…)`, on rank 0."),

@@ -1,5 +1,6 @@
 """The memory of a step by layer: calculated, and beside it counted in a real step."""
 
+import functools
 import itertools
 
 import pytest
@@ -91,6 +92,21 @@ def test_sharding_is_calculated_as_the_tools_of_lesson_8_1_hold_it():
     state = total(by_layer("MLP", 2, ranks=2, shared=SHARED[1]))
     ranks = launch(rank, "zero", quiet=True).results  # deals out whole tensors: evenly on the average
     assert [sum(of) / 2 for of in zip(*ranks, strict=True)] == [state[part] for part in parts]
+
+
+def test_what_lesson_1_3_says_to_find():
+    eight, nine = (total(by_layer("CNN", batch)) for batch in (8, 9))
+    assert nine["activations"] - eight["activations"] == 11_056
+    assert eight["activations"] < 97_440 == sum(nine.values()) - nine["activations"] < nine["activations"]
+    step = functools.partial(by_layer, "CNN with BatchNorm", 256)
+    switches = {"checkpointing": True, "precision": "bfloat16", "optimizer": "SGD", "ranks": 8}
+    small = [
+        pair
+        for pair in itertools.combinations(switches, 2)
+        if sum(total(step(shared=SHARED[3], **{name: switches[name] for name in pair})).values()) < 300_000
+    ]
+    assert small == [("checkpointing", "precision")]
+    assert total(by_layer("MLP", 256)) == total(by_layer("MLP", 256, checkpointing=True))
 
 
 def test_a_picture_and_a_table_where_nobody_can_press(capsys):

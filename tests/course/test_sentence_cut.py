@@ -77,6 +77,22 @@ def test_in_words():
     assert told(found, "loss").startswith("A word counts 0.67 on GPU 0, 2.00 on GPU 1; 1.00 is fair. The gradient is ")
 
 
+def test_what_lesson_2_2_says_to_find():
+    all_ = ["our old tortoise walks home in the rain", "the quick fox jumps over a dog"]
+    all_ += ["my cat sleeps on the warm keyboard", "nobody reads the manual before noon"]
+    all_ += ["the tea is ready", "birds sing early", "good morning", "sleep well"]
+    longest_first = [sentence.split() for sentence in all_]
+    mixed = [longest_first[n] for n in (0, 7, 1, 6, 2, 5, 3, 4)]
+    assert "0.89 on GPU 0, 1.15 on GPU 1; 1.00 is fair. The gradient is 2.0%" in told(
+        outcome(longest_first, [3, 5]), "loss"
+    )
+    assert "1.03 on GPU 0, 0.97 on GPU 1; 1.00 is fair. The gradient is 0.1%" in told(outcome(mixed, [4, 4]), "loss")
+    thirds = [f"{outcome(order, as_dataparallel(8, 3)).off:.1%}" for order in (longest_first, mixed)]
+    assert thirds == ["13.3%", "0.4%"]
+    for order in (longest_first, mixed, longest_first[::-1]):
+        assert all(len(set(outcome(order, [n, 8 - n]).widths)) == 2 for n in range(1, 8))
+
+
 def test_a_picture_and_words_where_nobody_can_press(capsys):
     across_the_cut(SENTENCES, "unpacked")
     assert "6 wide" in capsys.readouterr().out
