@@ -3,6 +3,7 @@
 import os
 import tempfile
 import time
+from pathlib import Path
 
 import psutil
 
@@ -38,13 +39,23 @@ def _descendants(pid: int | None) -> list[psutil.Process]:
     me = psutil.Process(pid)
     sid = os.getsid(me.pid)
     alive = []
-    for process in me.children(recursive=True):
+    for process in _all_below(me):
         try:
             if process.status() != psutil.STATUS_ZOMBIE and not is_server(process):
                 alive.append(process)
         except (psutil.NoSuchProcess, ProcessLookupError):
             pass
     return alive
+
+
+def _all_below(process: psutil.Process) -> list[psutil.Process]:
+    """Return what descends from a process. Linux tells its children; psutil would look at every process there is."""
+    try:
+        tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
+        children = [psutil.Process(int(pid)) for task in tasks for pid in (task / "children").read_text().split()]
+        return children + [below for child in children for below in _all_below(child)]
+    except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):  # not told here, or one of them just ended
+        return process.children(recursive=True) if process.is_running() else []
 
 
 def _is_new(process: psutil.Process, pid: int | None) -> bool:
