@@ -95,7 +95,7 @@ class Planner:
     def _title(self) -> str:
         return (
             f"{self.model} parameters, {self.batch} x {SEQUENCE} tokens a GPU, {self.optimizer}, {self.precision}, "
-            f"on {self.machine}; {self.tokens:g} billion tokens"
+            f"{self.activations:g} GB of activations a sample, on {self.machine}; {self.tokens:g} billion tokens"
         )
 
     def _ipython_display_(self) -> None:
