@@ -70,7 +70,7 @@ turn(
     _ring,
     {
         f"{size:,} bytes, {ranks} rank{'s' * (ranks > 1)}": partial(tuple, (size, ranks))
-        for size, ranks in ((1000, 2), (1000, 4), (6400, 64), (800, 8), (500, 1))
+        for size, ranks in ((1000, 2), (1000, 4), (640, 64), (800, 8), (500, 1))
     },
     look=_returned,
     heads=("turns", "bytes sent"),

@@ -17,7 +17,7 @@ def test_text_where_nobody_can_press(capsys):
     found._ipython_display_()
     assert capsys.readouterr().out == str(found) + "\n"
     lines = str(found).splitlines()
-    assert lines[0].startswith("1.3 B parameters, 8 x 1024 tokens a GPU, adam, bf16, on 8 A100")
+    assert lines[0].startswith("1.3 B parameters, 8 x 1024 tokens a GPU, adam, bf16, 1 GB of activations a sample, on")
     assert [line.split()[0] for line in lines[2:6]] == ["1", "8", "→", "512"] and len(set(map(len, lines[1:6]))) == 1
     assert lines[7] == "→ 64 GPUs, with the numbers filled in:"
 
