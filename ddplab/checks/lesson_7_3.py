@@ -214,8 +214,8 @@ turn(
     "What Amdahl leaves",
     lambda share, ranks: 1 / (share + (1 - share) / ranks),
     {
-        f"{share:.0%} not divided, {ranks} ranks": partial(tuple, (share, ranks))
-        for share, ranks in ((0.0, 8), (1.0, 8), (0.5, 4), (0.2, 8), (0.25, 2))
+        f"{share:.0%} not divided, {ranks:,} ranks": partial(tuple, (share, ranks))
+        for share, ranks in ((0.0, 8), (1.0, 8), (0.5, 4), (0.2, 8), (0.25, 2), (0.1, 8), (0.1, 1024))
     },
     look=_returned,
     heads=("speed-up",),

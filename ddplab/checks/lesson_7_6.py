@@ -1,0 +1,135 @@
+"""Checks of lesson 7.6, Fewer messages, or smaller ones."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from ddplab.checks.turns import turn
+
+Tensor = torch.Tensor
+
+
+def _returned(returned: Any, *_: Any) -> Any:
+    return returned
+
+
+def _an_image(compute: float, exposed: float, images: int, portions: int) -> float:
+    return (portions * compute + exposed) / (portions * images)
+
+
+turn(
+    "7.6.a",
+    "What an image costs",
+    _an_image,
+    {
+        "compute 8, exposed 4, 4 images, 1 portion": lambda: (8, 4, 4, 1),
+        "the same, 2 portions": lambda: (8, 4, 4, 2),
+        "the same, 8 portions": lambda: (8, 4, 4, 8),
+        "the same, nothing exposed, 8 portions": lambda: (8, 0, 4, 8),
+        "compute 3, exposed 9, 2 images, 3 portions": lambda: (3, 9, 2, 3),
+    },
+    look=_returned,
+    heads=("seconds an image",),
+    mistakes=[
+        (lambda compute, exposed, images, portions: (compute + exposed) / images, "every portion sends",
+         "All but the last stand under `no_sync`: one exposed part for all of them."),
+        (lambda compute, exposed, images, portions: portions * compute + exposed, "that is the whole update",
+         "For how many images is it?"),
+        (lambda compute, exposed, images, portions: (portions * compute + exposed) / images,
+         "the images of one portion only", "An update has `portions` times `images`."),
+        (lambda compute, exposed, images, portions: (compute + exposed) / (portions * images),
+         "the portions are computed for nothing", "Each of them takes `compute`."),
+        (lambda compute, exposed, images, portions: portions * images / (portions * compute + exposed),
+         "images a second", "The other way round: seconds for an image."),
+        (lambda compute, exposed, images, portions: (compute / portions + exposed) / images,
+         "one batch is cut into portions", "Each portion has `images` images: the update has more of them."),
+    ],
+    otherwise="The seconds of the whole update, over all of its images.",
+)  # fmt: skip
+
+
+def _column_and_row(matrix: Tensor, row: Tensor, length: Callable = torch.norm,
+                    new: Callable = lambda matrix, column: matrix.T @ column) -> tuple[Tensor, Tensor]:  # fmt: skip
+    column = matrix @ row
+    column = column / length(column)
+    return column, new(matrix, column)
+
+
+def _matrix(*rows: list[float], begin: list[float]) -> tuple[Tensor, Tensor]:
+    return torch.tensor(rows), torch.tensor(begin)
+
+
+turn(
+    "7.6.b",
+    "A column and a row",
+    _column_and_row,
+    {
+        "one product": lambda: _matrix([3.0, 6.0], [4.0, 8.0], begin=[1.0, 0.0]),
+        "two that differ": lambda: _matrix([3.0, 0.0], [0.0, 1.0], begin=[1.0, 0.0]),
+        "begun at the other": lambda: _matrix([3.0, 0.0], [0.0, 1.0], begin=[0.0, 2.0]),
+        "2 rows of 3": lambda: _matrix([0.0, 3.0, 5.0], [0.0, 4.0, 0.0], begin=[0.0, 1.0, 0.0]),
+    },
+    look=lambda returned, matrix, row: [returned[0], returned[1], torch.outer(*returned)],
+    heads=("column", "", "row"),
+    mistakes=[
+        (partial(_column_and_row, length=lambda column: 1), "the column has not the length 1",
+         "`column.norm()` is its length: divide by it, before you make the row."),
+        (partial(_column_and_row, length=torch.sum), "the column's numbers add up to 1",
+         "Its length is `column.norm()`, the root of the squares added up."),
+        (lambda matrix, row: (_column_and_row(matrix, row)[0], row), "the row is the one that you began with",
+         "The column is made of the row, and then a new row of the column: `matrix.T @ column`."),
+        (lambda matrix, row: (lambda column, new: (column, new / new.norm()))(*_column_and_row(matrix, row)),
+         "the row has the length 1 too", "Then the product has lost its size. Only the column is brought to length 1."),
+        (lambda matrix, row: _column_and_row(matrix, row)[::-1], "row and column are swapped", "The column first."),
+        (lambda matrix, row: (matrix @ row / (matrix @ row).norm(), matrix.T @ (matrix @ row)),
+         "the row comes from the long column", "From the column of length 1."),
+        (lambda matrix, row: (matrix[:, 0] / matrix[:, 0].norm(), matrix[0]), "a column and a row of the matrix itself",
+         "The column is `matrix @ row`."),
+    ],
+    hints={"size mismatch": "A column is `matrix @ row`, and a row `matrix.T @ column`."},
+    otherwise="`matrix @ row`, over its length; then `matrix.T @` that.",
+)  # fmt: skip
+
+
+def _with_memory(gradient: Tensor, lost: Tensor, squeeze: Callable) -> tuple[Tensor, Tensor]:
+    sent = squeeze(gradient + lost)
+    return sent, gradient + lost - sent
+
+
+def _numbers(gradient: list[float], lost: list[float], squeeze: Callable = torch.round) -> tuple:
+    return torch.tensor(gradient), torch.tensor(lost), squeeze
+
+
+turn(
+    "7.6.c",
+    "What was lost comes later",
+    _with_memory,
+    {
+        "nothing lost yet": lambda: _numbers([0.4, 1.3], [0.0, 0.0]),
+        "the next step": lambda: _numbers([0.4, 1.3], [0.4, 0.3]),
+        "and the next": lambda: _numbers([0.4, 1.3], [-0.2, -0.4]),
+        "squeezed to nothing": lambda: _numbers([0.4, 1.3], [2.0, 1.0], torch.zeros_like),
+    },
+    look=_returned,
+    heads=("sent", "", "lost"),
+    mistakes=[
+        (lambda gradient, lost, squeeze: (squeeze(gradient), gradient - squeeze(gradient)),
+         "what was lost is forgotten", "Add it to the gradient before you squeeze."),
+        (lambda gradient, lost, squeeze: (squeeze(gradient + lost), gradient - squeeze(gradient + lost)),
+         "what was lost counts for what is sent, and not for what stays",
+         "What stays is all that you had, less what you sent."),
+        (lambda gradient, lost, squeeze: (squeeze(gradient), gradient + lost - squeeze(gradient)),
+         "what was lost is never sent", "Squeeze the gradient *and* what was lost."),
+        (lambda gradient, lost, squeeze: (squeeze(gradient) + lost, gradient - squeeze(gradient)),
+         "what was lost is sent as it is", "That would be as large as a gradient: squeeze the sum."),
+        (lambda gradient, lost, squeeze: (gradient + lost, torch.zeros_like(lost)), "nothing is squeezed",
+         "Send `squeeze(…)` of the sum."),
+        (lambda gradient, lost, squeeze: _with_memory(gradient, lost, squeeze)[::-1], "the two are swapped",
+         "First what is sent."),
+        (lambda gradient, lost, squeeze: (squeeze(gradient + lost), squeeze(gradient + lost) - gradient - lost),
+         "what is lost has the wrong sign", "What you had, less what you sent."),
+    ],
+    otherwise="All that there is to send is the gradient and what was lost. Squeeze that; what does not go stays.",
+)  # fmt: skip

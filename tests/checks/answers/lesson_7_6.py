@@ -1,0 +1,53 @@
+"""Answers to the turns of lesson 7.6: other right ones, and mistakes that people make."""
+
+import torch
+import torch.nn.functional as F
+
+
+def shared_out(compute, exposed, images, portions):
+    return compute / images + exposed / portions / images
+
+
+def in_a_loop(compute, exposed, images, portions):
+    seconds = exposed
+    for _ in range(portions):
+        seconds += compute
+    return torch.tensor(seconds / portions / images)
+
+
+def normalised(matrix, row):
+    column = F.normalize(matrix @ row, dim=0)
+    return column, column @ matrix
+
+
+def by_einsum(matrix, row):
+    column = torch.einsum("ij,j->i", matrix, row)
+    column /= column.square().sum().sqrt()
+    return [column, torch.einsum("ij,i->j", matrix, column)]
+
+
+def without_transposing(matrix, row):
+    column = matrix @ row
+    column = column / column.norm()
+    return column, matrix @ column
+
+
+def one_at_a_time(gradient, lost, squeeze):
+    whole = lost.clone()
+    whole += gradient
+    going = squeeze(whole)
+    return [going, whole.sub(going)]
+
+
+def in_place(gradient, lost, squeeze):
+    lost += gradient
+    sent = squeeze(lost)
+    lost -= sent
+    return sent, lost
+
+
+ANSWERS = {
+    "7.6.a": {"accepted": [shared_out, in_a_loop]},
+    "7.6.b": {"accepted": [normalised, by_einsum], "wrong": [(without_transposing, ["2 rows of 3 raised"])]},
+    "7.6.c": {"accepted": [one_at_a_time, in_place]},
+}
