@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
 
 
@@ -43,4 +44,18 @@ def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], ti
         axis.axhline(1, color=INK, linewidth=0.7)
         axis.set(xlabel="GPUs", ylabel="efficiency", ylim=(0, 1.05), title=title)
         axis.legend()
+    return figure
+
+
+def matrices(named: Mapping[str, torch.Tensor]) -> Figure:
+    """Draw matrices side by side, a pixel for each number, all in the shades of the first one's range.
+
+    named: title → tensor of two dimensions, on the CPU. Returns the figure.
+    """
+    reach = next(iter(named.values())).abs().quantile(0.98).item()
+    with drawing(2.3 * len(named), 2.6) as figure:
+        for axis, (title, matrix) in zip(figure.subplots(1, len(named)), named.items(), strict=True):
+            axis.imshow(matrix, cmap="coolwarm", vmin=-reach, vmax=reach, interpolation="nearest")
+            axis.set(xticks=[], yticks=[])
+            axis.set_title(title, fontsize=9)
     return figure

@@ -1,8 +1,9 @@
 """Pictures of scaling, read back: the ideal, the machine's limit, what was measured, and what is planned."""
 
 import matplotlib
+import torch
 
-from ddplab.course.scale_drawings import efficiencies, strong_and_weak
+from ddplab.course.scale_drawings import efficiencies, matrices, strong_and_weak
 
 matplotlib.use("Agg")
 
@@ -19,3 +20,9 @@ def test_each_plan_has_a_line_of_its_own():
     slow, fast, perfect = axis.lines
     assert list(slow.get_ydata()) == [1, 0.5] and list(fast.get_xdata()) == [1, 16] and set(perfect.get_ydata()) == {1}
     assert slow.get_marker() != fast.get_marker() and slow.get_linestyle() != fast.get_linestyle()
+
+
+def test_matrices_have_a_panel_each_and_one_scale():
+    whole, half = matrices({"whole": 4 * torch.eye(3), "half": 2 * torch.eye(3)}).axes
+    assert [axis.get_title() for axis in (whole, half)] == ["whole", "half"]
+    assert whole.images[0].get_clim() == half.images[0].get_clim() and half.images[0].get_array().max() == 2
