@@ -45,10 +45,17 @@ def pytest_xdist_make_scheduler(config, log):
 
 # These take longest, so they come first: one of them left to the end would run alone.
 LONGEST = ("test_nights.py", "test_slurm.py", "test_checks.py", "test_browser.py", "test_agents.py", "test_rehearse.py")
-EXECUTING = ("test_tools.py", "test_new.py")
+EXECUTING = ("test_tools.py", "test_new.py", "test_main.py")
 # Whose agents and ranks may be forks of a process that has imported torch already: they test what is done with them.
-# How they start is tested elsewhere, among others in test_agents.py, with fresh ones.
-WARM = ("test_bare.py", "test_stage.py", "test_digits_job.py", "test_train_script.py", "test_two_hosts.py")
+# How they start is tested elsewhere, and by those marked `fresh`.
+WARM = (
+    "test_agents.py",
+    "test_bare.py",
+    "test_stage.py",
+    "test_digits_job.py",
+    "test_train_script.py",
+    "test_two_hosts.py",
+)
 
 
 def pytest_addoption(parser):
@@ -74,7 +81,8 @@ def pytest_runtest_protocol(item):
         if executes and sys.platform == "linux" and not item.config.getoption("--quick"):
             patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
             warm_kernels.server(sys.executable)  # which the test then has not left behind
-        if item.path.name in WARM and sys.platform == "linux" and not item.config.getoption("--quick"):
+        warm = item.path.name in WARM and not item.get_closest_marker("fresh")
+        if warm and sys.platform == "linux" and not item.config.getoption("--quick"):
             warm_kernels.spare()
             patch.setattr(subprocess.Popen, "_execute_child", warm_kernels.from_spare(warm_kernels.spare()))
         if item.config.getoption("--quick"):

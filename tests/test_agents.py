@@ -36,6 +36,7 @@ def script(tmp_path):
     return write
 
 
+@pytest.mark.fresh
 def test_every_variable_that_torchrun_sets_is_there(script):
     run = torchrun(
         script("""
@@ -146,6 +147,7 @@ def test_what_torchrun_itself_says_is_shown_when_no_rank_began(script):
         torchrun(script(""), nproc_per_node=1, rdzv_backend="no-such-backend", rdzv_endpoint="x:1", quiet=True)
 
 
+@pytest.mark.fresh
 def test_the_same_script_runs_unchanged_under_plain_torchrun_where_log_prints(tmp_path):
     path = tmp_path / "job.py"
     path.write_text(TINY_DDP)
@@ -160,6 +162,7 @@ def test_the_same_script_runs_unchanged_under_plain_torchrun_where_log_prints(tm
     ]
 
 
+@pytest.mark.fresh
 @pytest.mark.times(2, stress=20)
 def test_scripts_that_end_with_cleanup_end_well_again_and_again(tmp_path, times):
     path = tmp_path / "job.py"

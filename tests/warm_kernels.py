@@ -50,13 +50,14 @@ CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of 
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
 
 
-def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stderr=None, **_) -> "WarmKernel":
+def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stdout=None, stderr=None, **_) -> "WarmKernel":
     """Launch a kernel as jupyter_client's function of that name does."""
-    with open(os.devnull) as nothing:
+    with open(os.devnull, "r+") as nothing:
+        streams = [nothing, stdout or 1, stderr or 2]
+        files = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
+        files = [file if isinstance(file, int) else file.fileno() for file in files]
         order = {"argv": cmd, "env": env, "cwd": cwd, "numbers": [0, 1, 2]}
-        return WarmKernel(
-            server(*cmd[: cmd.index("-m")]), order, [nothing.fileno(), 1, stderr.fileno() if stderr else 2]
-        )
+        return WarmKernel(server(*cmd[: cmd.index("-m")]), order, files)
 
 
 @functools.cache
@@ -75,7 +76,9 @@ def spare() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno()), "spare"]
-        subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
+        options = {"stdin": subprocess.DEVNULL, "start_new_session": True}
+        env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # NumPy's library starts threads when it is imported
+        subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env, **options)
     return ours
 
 
