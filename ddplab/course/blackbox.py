@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ def run(folder: str, quota: int, ranks: int) -> None:
         _survive_detail()
     virtual_gpus(ranks).on()
     box, code = Box(script, rank), 0
+    sys.modules["__main__"] = box.module  # what pickles the script's classes looks for them there
     box.start()
     try:
         exec(compile(Path(script).read_text(), script, "exec"), box.variables)
@@ -86,12 +87,15 @@ class Box:
 
     def __init__(self, script: str, rank: int):
         self.script, self.rank = script, rank
-        self.variables: dict[str, Any] = {"__name__": "__main__", "__file__": script}
+        self.module = ModuleType("__main__")
+        self.module.__file__ = script
+        self.variables: dict[str, Any] = vars(self.module)
         self.known: dict[str, Any] = {"pid": os.getpid(), "thread": threading.get_ident(), "ended": "", "at": 0.0}
         self.known |= {"still": 0, "slept": 0.0, "rows": {}, "memory": [], "weights": [], "calls": []}
         self.looks: collections.Counter[int] = collections.Counter()
         self._place: Any = None
         self._before: torch.Tensor | None = None
+        self._brought: dict[int, float] = {}  # number of a call → the one number that it brought
         self._main = threading.get_ident()
         self._lock = threading.Lock()
         self._hook()
@@ -132,7 +136,7 @@ class Box:
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             with self._lock:
-                self._write((call.__name__, [list(it.shape) for it in args[:1]], sys._getframe(1).f_lineno))
+                self._write((call.__name__, args[:1], sys._getframe(1).f_lineno))
             return call(*args, **kwargs)
 
         return noted
@@ -178,16 +182,22 @@ class Box:
         self.known["still"] = self.known["still"] + 1 if place == self._place else 0
         self._place = place
 
-    def _write(self, coming: tuple[str, list[list[int]], int] | None = None) -> None:
+    def _write(self, coming: tuple[str, tuple[torch.Tensor, ...], int] | None = None) -> None:
         dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
         with contextlib.suppress(Exception):  # the recorder is none of torch's public parts
             self.known["calls"] = [self._call(entry) for entry in pickle.loads(dump()).get("entries", [])]
         self.known["peak"] = [torch.vgpu.max_memory_allocated(n) for n in range(torch.vgpu.device_count())]
         if coming is not None:
-            self.known["calls"].append([len(self.known["calls"]) + 1, *coming])
+            name, tensors, line = coming
+            number = len(self.known["calls"]) + 1
+            if tensors and tensors[0].numel() == 1:  # the recorder keeps shapes, and no values
+                self._brought[number] = tensors[0].item()
+            shapes = [list(it.shape) for it in tensors]
+            self.known["calls"].append([number, name, shapes, line, self._brought.get(number)])
         write(f"box{self.rank}", json.dumps(self.known | {"looks": self.looks.most_common()}))
 
     def _call(self, entry: dict[str, Any]) -> list[Any]:
         line = next((f["line"] for f in entry["frames"] if f["filename"] == self.script), 0)
         shapes = [list(shape) for shape in entry["input_sizes"]]
-        return [entry["collective_seq_id"], entry["profiling_name"].split(":")[-1], shapes, line]
+        number = entry["collective_seq_id"]
+        return [number, entry["profiling_name"].split(":")[-1], shapes, line, self._brought.get(number)]

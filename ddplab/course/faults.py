@@ -112,8 +112,9 @@ FAULTS = (
             ("    for total in totals:", "    for total in totals if rank != {rank} else totals[::-1]:"),
         ),
         OTHERS,
-        "script",
-        "The training is right, rank for rank; only what is reported is wrong. Which calls make that number?",
+        "flight",
+        "The training is right, rank for rank; only what is reported is wrong. Which calls make that number, and what "
+        "does each rank bring to them?",
         "one rank added its two sums in the other order: same kind, same shape, so nobody noticed. Lesson 6.1.",
     ),
     Fault(

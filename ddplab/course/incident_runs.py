@@ -56,8 +56,8 @@ class Outcome(NamedTuple):
 
 
 def patched(text: str, patches: Mapping[int, str]) -> str:
-    """Return a script with other texts in some lines' places; "" leaves a line out."""
-    lines = [patches.get(n, line) for n, line in enumerate(text.splitlines(), 1) if patches.get(n, " ")]
+    """Return a script with other texts in some lines' places; "" leaves one empty: the others keep their numbers."""
+    lines = [patches.get(n, line) for n, line in enumerate(text.splitlines(), 1)]
     return "\n".join(lines) + "\n"
 
 

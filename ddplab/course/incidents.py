@@ -32,8 +32,9 @@ STATES = {
     "stands still": "The job stands still. Nothing more is printed, and torch's own\nlimit is half an hour.",
 }
 HOW = """\
-Ask a rank: stack, flight, memory, rows, weights. Ask all: detail, hint.
-Then accuse(rank, line), None for all ranks; patch(line, text); run()."""
+Ask a rank: stack, flight, memory, rows, weights.
+Ask all: detail, hint. Then accuse(rank, line), None for all
+ranks; patch(line, text); run()."""
 
 
 class Said(str):
@@ -148,7 +149,8 @@ class Incident:
             (True, False): "The rank is right, the line is not.",
             (False, False): "Neither the rank nor the line is right.",
         }[is_rank, is_line]
-        return self._say(f"accuse({rank}, {line})", "wrong" if wrong else "", [verdict, *self._end()])
+        said = [*textwrap.wrap(verdict, WIDE), *self._end()]
+        return self._say(f"accuse({rank}, {line})", "wrong" if wrong else "", said)
 
     def patch(self, line: int | Mapping[int, str], text: str = "") -> Said:
         """Put a text in a line's place, or several: `patch({33: "", 34: "…"})`. "" leaves the line out.
@@ -162,10 +164,16 @@ class Incident:
             self._patches[n] = new.rstrip("\n")
             if self._patches[n] == self._lines[n]:
                 del self._patches[n]
-        return self._say("patch({" + ", ".join(f"{n}: {new!r}" for n, new in patches.items()) + "})", "", ["patched"])
+        call = "patch({" + ", ".join(f"{n}: {new!r}" for n, new in patches.items()) + "})"
+        return self._say(call, "", ["patched", *self._broken()])
 
     def run(self) -> Said:
-        """Run the script as it is patched, and say how far it is from last night's."""
+        """Run the script as it is patched, and say how far it is from last night's.
+
+        A script that does not compile is not run, and costs nothing.
+        """
+        if broken := self._broken():
+            return self._say("run()", "", [*broken, "So it was not run."])
         over, outcome = self.closed, play(patched(self._built.text, self._patches))
         off = differences(outcome)
         self.mended = not off
@@ -175,6 +183,14 @@ class Incident:
         return self._say("run()", "run", [*said, *(f"not mended: {it}" for it in off), *self._end()], over)
 
     # ---------------------------------------------------------- what they share
+
+    def _broken(self) -> list[str]:
+        """Say why the patched script does not compile; nothing where it does."""
+        try:
+            compile(patched(self._built.text, self._patches), "train.py", "exec")
+        except SyntaxError as error:
+            return textwrap.wrap(f"It does not compile: {type(error).__name__}, line {error.lineno}: {error.msg}", WIDE)
+        return []
 
     def _probe(self, ask: Callable[..., list[str]], rank: int) -> Said:
         if rank not in range(RANKS):

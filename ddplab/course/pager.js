@@ -15,7 +15,7 @@ function render({ model, el }) {
 
   const script = node("select", { size: 30, "aria-label": "train.py, a line", "data-lm-suppress-shortcuts": "true" });
   script.style.cssText = `${LOOK}; ${MONO}; height: ${HIGH}px; width: 100%; overflow: auto`;
-  const text = node("textarea", { rows: 2, "aria-label": "what shall stand in the selected line", "data-lm-suppress-shortcuts": "true" });
+  const text = node("textarea", { rows: 2, "aria-label": "what shall stand in the selected line", placeholder: "what shall stand in the selected line", "data-lm-suppress-shortcuts": "true" });
   text.style.cssText = `${LOOK}; ${MONO}; width: 100%; box-sizing: border-box`;
   script.addEventListener("change", () => { text.value = script.value; });
   const below = node("div", { style: BAR });

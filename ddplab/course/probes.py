@@ -24,11 +24,13 @@ def stack(rank: int, outcome: Outcome, script: dict[int, str]) -> list[str]:
 
 
 def flight(rank: int, outcome: Outcome, script: dict[int, str]) -> list[str]:
-    """Its latest collectives: the number, the call, the shapes, and the line of the script."""
+    """Its latest collectives: the number, the call, the shapes, a single number's value, and the line of the script."""
     calls = outcome.boxes[rank].get("calls", [])
+    if not calls:
+        return [f"rank {rank} has called no collective yet"]
     lines = [f"rank {rank} has called {len(calls)} collectives, the latest:"]
-    for number, name, shapes, n in calls[-SHOWN:]:
-        brought = " ".join(str(tuple(shape)) for shape in shapes)
+    for number, name, shapes, n, value in calls[-SHOWN:]:
+        brought = " ".join(str(tuple(shape)) for shape in shapes) + (f" = {value:g}" if value is not None else "")
         lines.append(f"    {number:3}  {name:10} {brought:9} line {n}: {_text(script, n)}")
     return lines
 
