@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,11 +36,14 @@ class Morning:
         return "\n".join([head, *(f"  {word}" for word in self.words)])
 
 
-def compare(diary: list[Line], calm: list[Line], weights: dict[str, Tensor], lost: str, shared: Path) -> Morning:
+def compare(
+    diary: list[Line], calm: list[Line], weights: dict[str, Tensor], lost: str, shared: Path, died: str = ""
+) -> Morning:
     """Compare a night with the calm one.
 
     diary: what the night's ranks have noted, by time. calm, weights: what those of the calm night have noted, and where
-    they ended. lost: why the night came to no end, if it did not. shared: the folder of the night.
+    they ended. lost: why the night came to no end, if it did not. shared: the folder of the night. died: what the last
+    rank died of, for a night in which no restart is left.
     """
     mine, quiet = ([line for line in lines if line.get("rank") == 0] for lines in (diary, calm))
     words = _begun_again(mine)
@@ -58,10 +62,26 @@ def compare(diary: list[Line], calm: list[Line], weights: dict[str, Tensor], los
         elif (saves and saves[-1]["saved"] is None) or _broken(shared / "last.pt"):
             words.append("Why: the checkpoint is broken, half of it was written; no attempt could begin with it.")
         else:
-            words.append("Why: torchrun had no restart left.")
+            words.append("Why: torchrun had no restart left." + f" The last rank died of {died}" * bool(died))
     if different is None or different:
         words += _where(mine, quiet)
     return Morning(different, of, words)
+
+
+def last_error(screens: str) -> str:
+    """Return the last error on the servers' screens that is a rank's own, and not the loss of another: what, and where.
+
+    "" where there is none. Where is the innermost function of the night's script, and its line's text.
+    """
+    errors = []
+    for part in re.split(r"^.*Traceback \(most recent call last\):\n", screens, flags=re.MULTILINE)[1:]:
+        lines = [re.sub(r"^\[rank\d+\]: ?", "", line) for line in part.splitlines()]
+        what = next((line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)), "")
+        places = [n for n, line in enumerate(lines) if re.match(r'  File ".*tonight.py", line', line)]
+        if what and places and not re.search("Connection|Timed out|timed out", what):
+            name = lines[places[-1]].rpartition(" in ")[2]
+            errors.append(f"{what}, in {name}: {lines[places[-1] + 1].strip()}")
+    return errors[-1] if errors else ""
 
 
 def _broken(path: Path) -> bool:

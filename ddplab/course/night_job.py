@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 ROOM = 9000  # bytes that a file may have on a full disk, less than half a checkpoint
@@ -28,7 +29,7 @@ def clock(step: int, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     Accidents come from outside. So that they strike at the step that the plan names, all ranks wait here until it has
     happened; and a full disk is played by a limit on the size of files that rank 0 writes from now on.
     """
-    note(step=step, weights=digest(net.state_dict()), momentum=digest(optimizer.state_dict()["state"]))
+    note(step=step, weights=digest(net.state_dict()), momentum=digest(optimizer.state_dict()["state"]), waits=waits())
     folder = _folder()
     plan = json.loads((folder / "plan").read_text())
     time.sleep(plan["pace"])
@@ -60,6 +61,11 @@ def over(net: nn.Module) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, 2 * resource.getrlimit(resource.RLIMIT_FSIZE)[1:])
     note(over=True)
     torch.save(net.state_dict(), _folder() / f"weights{os.environ['RANK']}")
+
+
+def waits() -> float:
+    """Return after how many seconds a collective of the group gives up waiting for another rank."""
+    return dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()
 
 
 def note(**line: Any) -> None:

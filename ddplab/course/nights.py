@@ -31,7 +31,7 @@ import psutil
 import torch
 
 from ddplab.course.holding import Board
-from ddplab.course.morning import compare
+from ddplab.course.morning import compare, last_error
 from ddplab.course.played_servers import Server, environment, free_port, servers
 from ddplab.launcher import launch
 from ddplab.screen import live
@@ -41,18 +41,21 @@ KILL, FILL, PREEMPT, CUT, ADD = ACCIDENTS = (
 )  # fmt: skip
 WHEN = (9, 15, 21, 27, 33)  # the steps at which they come, the first first; saved is after steps 5, 11, 17, …
 SILENCE = 120.0  # seconds after which a night in which nothing happens is over
-PATIENCE = 12.0  # seconds after which a rank that is still there counts as waiting for a server that is gone
+PATIENCE = 12.0  # seconds after which a rank that may wait for longer counts as waiting for a server that is gone
 
 
 def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | None = None) -> Board | None:
     """Play a night, and compare its morning with that of a calm one.
 
     script: path of a script that takes a folder, calls `night_job` where tonight.py does, and trains 36 steps.
-    mended: functions that take the place of those of the same names in it. accidents: of ACCIDENTS, one every six
-    steps; when left out, they come from buttons, and nothing is played where nobody can press one.
+    mended: functions that take the place of those of the same names in it, unless nothing but `...` stands in them.
+    accidents: of ACCIDENTS, one every six steps; when left out, they come from buttons, and nothing is played where
+    nobody can press one.
     Raises ValueError for an accident that cannot come, and for a function that the script does not have.
     """
-    text = patched(Path(script).read_text(), *mended)
+    if blank := [it for it in mended if unwritten(it)]:
+        print("Not written yet, so the script's own plays:", ", ".join(it.__name__ for it in blank))
+    text = patched(Path(script).read_text(), *(it for it in mended if it not in blank))
     if accidents is None and not live():
         print(f"In JupyterLab: a board with the buttons {', '.join(ACCIDENTS)}.")
         return None
@@ -78,6 +81,12 @@ def patched(text: str, *mended: Callable[..., Any]) -> str:
         lines[found[0].lineno - 1 : found[0].end_lineno] = source.splitlines()
         text = "\n".join(lines) + "\n"
     return text
+
+
+def unwritten(function: Callable[..., Any]) -> bool:
+    """Whether nothing but `...`, or a docstring too, stands in a function."""
+    (defined,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    return all(isinstance(it, ast.Expr) and isinstance(it.value, ast.Constant) for it in defined.body)
 
 
 class Night:
@@ -129,7 +138,10 @@ class Night:
         finally:
             for server in (self.server1, self.server2):
                 server.switch_off()
-            self.board.end(compare(self.diary(), *calm(self.text), self.lost, self.shared))
+            screens = [it.screen for it in (self.server1, self.server2) if it.diary]
+            self.board.end(
+                compare(self.diary(), *calm(self.text), self.lost, self.shared, last_error("".join(screens)))
+            )
             self.folder.cleanup()
             for server in (self.server1, self.server2):
                 shutil.rmtree(server.disk)
@@ -199,12 +211,14 @@ class Night:
                 os.kill(pid, signal.SIGSTOP)
             done()
             on_server2 = set(self.server2.processes)
-            if self.until(lambda: on_server2 - set(self.server2.processes), PATIENCE):
+            waits = next(line["waits"] for line in reversed(self.diary()) if "waits" in line)
+            if self.until(lambda: on_server2 - set(self.server2.processes), PATIENCE if waits > PATIENCE else SILENCE):
                 self.until(lambda: set(self.server2.processes) - on_server2)
                 self.server1.switch_off()
                 (self.notes / "stopped").unlink()
             elif self.here:
-                self.lost = "server2's rank waits for server1, of which nothing comes; by default for 30 minutes"
+                may = f"{waits / 60:g} minutes" if waits >= 60 else f"{waits:g} seconds"
+                self.lost = f"server2's rank waits for server1, of which nothing comes; its group lets it wait {may}"
         elif name == ADD:
             self.start(next(server for server in (self.server1, self.server2) if not server.busy))
             self.until(lambda: len([line for line in self.ranks().values() if line["size"] == 2]) == 2)

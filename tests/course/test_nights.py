@@ -11,8 +11,8 @@ import pytest
 import warm_kernels
 
 from ddplab.course.holding import Board, holders, moments
-from ddplab.course.morning import compare
-from ddplab.course.nights import ACCIDENTS, ADD, CUT, FILL, KILL, PREEMPT, Night, night, patched
+from ddplab.course.morning import compare, last_error
+from ddplab.course.nights import ACCIDENTS, ADD, CUT, FILL, KILL, PREEMPT, Night, night, patched, unwritten
 
 FOLDER = Path(__file__).parents[2] / "lessons" / "5_torchrun"
 SCRIPT = str(FOLDER / "tonight.py")
@@ -70,7 +70,7 @@ def test_a_mended_script_survives_all_five_bit_for_bit(mornings):
         ),
         (
             "added, cut",
-            ["but 1 rank instead of 2: the gradient differs in its last digits", "waits for server1, of which nothing"],
+            ["but 1 rank instead of 2: the gradient differs in its last digits", "its group lets it wait 30 minutes"],
         ),
     ],
 )
@@ -110,6 +110,45 @@ def test_functions_take_the_place_of_those_with_their_names():
 
     with pytest.raises(ValueError, match="the script has no function 'stolen'"):
         patched(text, stolen)
+
+
+def test_a_function_that_is_not_written_yet_is_seen():
+    def save(state, path):
+        """Of the lesson."""
+        # your turn: 3 to 6 lines
+        ...
+
+    def meet(patience):
+        return 3
+
+    assert unwritten(save) and not unwritten(meet)
+
+
+SCREEN = """\
+W1122 agent: restarting
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/tmp/x/tonight.py", line 77, in <module>
+[rank1]:     main(f"{sys.argv[1]}/last.pt")
+[rank1]:   File "/tmp/x/tonight.py", line 26, in resume
+[rank1]:     optimizer.load_state_dict(saved["optim"])
+[rank1]:                               ~~~~~^^^^^^^^^
+[rank1]: KeyError: 'optim'
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/tmp/x/tonight.py", line 60, in main
+[rank0]:     learn(model, IMAGES[numbers], LABELS[numbers], rank, size)
+[rank0]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:15795
+Traceback (most recent call last):
+  File "torch/distributed/run.py", line 900, in main
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+"""
+
+
+def test_the_morning_names_the_error_of_a_rank_and_not_that_it_lost_another(tmp_path):
+    said = """KeyError: 'optim', in resume: optimizer.load_state_dict(saved["optim"])"""
+    assert last_error(SCREEN) == said and last_error("") == ""
+    assert last_error(SCREEN.replace("[rank1]: ", "")) == said, "before it has joined, torch names no rank"
+    words = compare([], [], {}, "", tmp_path, said).words
+    assert words[-1] == f"Why: torchrun had no restart left. The last rank died of {said}"
 
 
 @pytest.mark.parametrize("accidents", [["rain"], [CUT, CUT], [ADD, ADD], [*ACCIDENTS, KILL]])
