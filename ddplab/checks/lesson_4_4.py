@@ -189,13 +189,23 @@ turn(
 )  # fmt: skip
 
 
+class _TwoWeights(nn.Module):
+    """Two parameters of one number each, so that clipping each by itself is seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.tensor([number], device=device())) for number in (10.0, 20.0))
+
+    def forward(self, x: Any) -> Any:
+        return x[0] * self.a + x[1] * self.b
+
+
 def _two_weights(rank: int, size: int) -> tuple[Any, Any, Any, float]:
-    model = DDP(nn.Linear(2, 1, bias=False).to(device()))
-    weight = model.module.weight
-    weight.data = torch.tensor([[10.0, 20.0]], device=device())
-    weight.grad = torch.full_like(weight, 100.0)
+    model = DDP(_TwoWeights())
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 100.0)
     own = torch.tensor([[12.0, 0.0], [0.0, 16.0]], device=device())[rank]
-    return model, torch.optim.SGD(model.parameters(), lr=1.0), model(own).sum(), 5.0
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), model(own).sum(), 7.5
 
 
 def _update(model: Any, optimizer: Any, loss: Any, limit: float, do: str = "zero backward clip step",
@@ -206,8 +216,13 @@ def _update(model: Any, optimizer: Any, loss: Any, limit: float, do: str = "zero
 
 
 def _clips_its_own(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
-    model.module.weight.register_hook(lambda gradient: gradient * min(1, limit / gradient.norm()))
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: gradient.clamp(max=limit))
     _update(model, optimizer, loss, limit, do="zero backward step")
+
+
+def _divides(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
+    _update(model, optimizer, loss / dist.get_world_size(), limit)
 
 
 NOT_CLIPPED = "the step is 10 long: its gradient was not clipped"
@@ -221,7 +236,7 @@ turn(
     _update,
     _two_weights,
     ranks=(2,),
-    look=lambda _, model, *rest: [round(it, 3) for it in model.module.weight[0].tolist()],
+    look=lambda _, model, *rest: [round(it.item(), 3) for it in model.parameters()],
     heads=("weight 0", "weight 1"),
     mistakes=[
         (partial(_update, do="zero backward step"), NOT_CLIPPED, BETWEEN),
@@ -233,6 +248,7 @@ turn(
         (partial(_update, do="backward clip step"), STALE, "`optimizer.zero_grad()` first."),
         (partial(_update, do="clip backward step"), STALE, "`optimizer.zero_grad()` first."),
         (partial(_update, do="backward step"), STALE, "`optimizer.zero_grad()` first."),
+        (_divides, "the mean is divided by the ranks once more", "DDP has averaged already."),
         (partial(_update, do="zero backward clip"), STILL, LAST),
         (partial(_update, do="backward zero clip step"), STILL, LAST),
     ],

@@ -126,7 +126,8 @@ turn(
     {
         f"rank {rank} of {ranks}": partial(lambda rank, ranks: (list(range(10)), rank, ranks), rank, ranks)
         for rank, ranks in ((0, 4), (1, 4), (2, 4), (3, 4), (1, 2), (1, 6))
-    },
+    }
+    | {"rank 2 of 4, shuffled": lambda: ([7, 2, 9, 4, 0, 8, 3, 6, 1, 5], 2, 4)},
     heads=("samples", "", ""),
     mistakes=[
         (partial(_share, pad=lambda order, n: []), "nothing is padded: some ranks are a card short",
@@ -144,6 +145,10 @@ turn(
         (partial(_share, pad=lambda order, n: order[:2]), "padded with two, always", "How many are missing?"),
         (partial(_share, start=1), "one place too far", "Rank 0 begins with the first."),
         (lambda order, rank, ranks: _share(order, 0, ranks), "every rank gets rank 0's", "From place `rank` on."),
+        (lambda order, rank, ranks: _share(sorted(order), rank, ranks), "the order it was given is lost",
+         "`order` is dealt as it lies, shuffled or not."),
+        (lambda order, rank, ranks: _share(range(len(order)), rank, ranks),
+         "places in the pack are dealt, not what lies there", "Deal what is in `order`."),
     ],
     hints={"unsupported operand": "A list and a list make a longer list: `order + [...]`."},
 )  # fmt: skip
@@ -220,7 +225,7 @@ def _ten_samples(rank: int, size: int) -> tuple[int, Any]:
 
     def is_right(i: int) -> bool:
         asked.append(int(i))
-        return int(i) > 1
+        return int(i) > 1 if size == 4 else int(i) < 8  # there padding counts two that are right once more
 
     is_right.asked = asked
     return 10, is_right
@@ -249,6 +254,10 @@ def _sampler(n: int, rank: int, size: int, **options: Any) -> Any:
     return DistributedSampler(range(n), shuffle=False, **options)
 
 
+def _padded_and_corrected(n: int, is_right: Any) -> list[int]:
+    return [_count(n, is_right, _sampler)[0], n]
+
+
 NO_PADDING = "Deal by hand, without padding: every `size`-th, from the rank's own number on."
 
 turn(
@@ -265,6 +274,7 @@ turn(
          "Deal by hand: every `size`-th, from the rank's number on."),
         (partial(_count, samples=lambda n, rank, size: range(rank * (n // size), (rank + 1) * (n // size))),
          "the last two samples are read by nobody", "Deal by hand: every `size`-th, from the rank's number on."),
+        (_padded_and_corrected, "two samples are counted twice, whatever `n` says", NO_PADDING),
         (partial(_count, reduce=lambda counts: None), "each rank tells of its own share only", "`dist.all_reduce`"),
         (partial(_count, samples=lambda n, rank, size: range(n)), "every rank reads all, and they are added up",
          "A share: every `size`-th, from the rank's number on."),

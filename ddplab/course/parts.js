@@ -44,7 +44,7 @@ function page(el) {
 // A labelled control: kind is "select" or "input". JupyterLab would take the keys for itself, were it not told.
 function control(bar, name, kind, attributes = {}) {
   const made = node(kind, { ...attributes, style: `margin-left: 8px; ${LOOK}`, "data-lm-suppress-shortcuts": "true" });
-  bar.append(node("label", { style: "white-space: nowrap" }, name, made));
+  bar.append(node("label", { style: "white-space: nowrap; display: inline-flex; align-items: center" }, name, made));
   return made;
 }
 
