@@ -147,8 +147,6 @@ turn(
         (lambda order, rank, ranks: _share(order, 0, ranks), "every rank gets rank 0's", "From place `rank` on."),
         (lambda order, rank, ranks: _share(sorted(order), rank, ranks), "the order it was given is lost",
          "`order` is dealt as it lies, shuffled or not."),
-        (lambda order, rank, ranks: _share(range(len(order)), rank, ranks),
-         "places in the pack are dealt, not what lies there", "Deal what is in `order`."),
     ],
     hints={"unsupported operand": "A list and a list make a longer list: `order + [...]`."},
 )  # fmt: skip
