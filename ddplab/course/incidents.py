@@ -144,13 +144,12 @@ class Incident:
         self._wrong += wrong
         verdict = {
             (True, True): "Right, the rank and the line."
-            + " Now mend it: patch(line, text), then run()." * (not self.mended),
+            + "\nNow mend it: patch(line, text), then run()." * (not self.mended),
             (False, True): "The line is right, the rank is not.",
             (True, False): "The rank is right, the line is not.",
             (False, False): "Neither the rank nor the line is right.",
         }[is_rank, is_line]
-        said = [*textwrap.wrap(verdict, WIDE), *self._end()]
-        return self._say(f"accuse({rank}, {line})", "wrong" if wrong else "", said)
+        return self._say(f"accuse({rank}, {line})", "wrong" if wrong else "", [verdict, *self._end()])
 
     def patch(self, line: int | Mapping[int, str], text: str = "") -> Said:
         """Put a text in a line's place, or several: `patch({33: "", 34: "…"})`. "" leaves the line out.
