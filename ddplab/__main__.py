@@ -1,9 +1,15 @@
-"""`python -m ddplab`: `check`, a learner's own CI; `doctor`, this machine; `rehearse`, a script without GPUs."""
+"""`python -m ddplab`: `check`, a learner's own CI; `doctor`, this machine; `rehearse`, a script without GPUs; `why`."""
+
+import sys
+
+from ddplab.errors import command as errors
+
+if __name__ == "__main__" and sys.argv[1:2] == ["why"]:  # before anything imports torch
+    sys.exit(errors.main(sys.argv[2:]))
 
 import argparse
 import json
 import re
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,9 +126,12 @@ def main(arguments: list[str] | None = None) -> int:
     checking.add_argument("paths", nargs="*", type=Path, default=[Path("exercises")], help="notebooks or folders")
     commands.add_parser("doctor", help="what this machine has, what will go wrong on it, and what to do")
     commands.add_parser("rehearse", help="run a CUDA and DDP script on virtual GPUs", add_help=False)
+    commands.add_parser("why", help="what an error or a log means, and how to mend it", add_help=False)
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["rehearse"]:  # what follows is the script's, and torchrun's
         return rehearsal.main(given[1:])
+    if given[:1] == ["why"]:
+        return errors.main(given[1:])
     asked = parser.parse_args(given)
     return check(asked.paths) if asked.command == "check" else see_the_doctor()
 

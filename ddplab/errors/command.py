@@ -1,0 +1,93 @@
+"""`python -m ddplab why`, and `ddplab.why()` after a cell that failed."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from ddplab.errors import find, index, say
+from ddplab.errors.book import entries
+
+USAGE = """usage: python -m ddplab why "the message"        # or a few words: "it hangs at the end"
+       python -m ddplab why LOGFILE
+       torchrun … train.py 2>&1 | python -m ddplab why
+       python -m ddplab why --index                # what the installed torch can raise, and where"""
+
+
+class Told:
+    """An answer to look at: text in a terminal, a box in a notebook. `entry` is the name of its page, or None."""
+
+    def __init__(self, answer: find.Answer):
+        self.answer = answer
+        self.entry = answer.entry.name if answer.entry else None
+
+    def __str__(self) -> str:
+        return say.text(self.answer)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return say.box(self.answer)
+
+
+def why(message: str | BaseException | None = None) -> Told:
+    """Say why it failed: what the error means, its usual causes with how to tell and how to mend, who failed first.
+
+    Args:
+        message: an error's words, or a whole log, or the exception itself. Without it: the last error of a cell.
+
+    Returns a `Told`, which a notebook shows as a box and everything else as text. It does not raise.
+    """
+    if isinstance(message, str):
+        return Told(find.answer(io.BytesIO(message.encode(errors="replace"))))
+    error = message or getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None:
+        return Told(find.answer(io.BytesIO()))
+    run = getattr(error, "run", None)  # a RankError: what each rank printed is on its run
+    texts = {None: "".join(traceback.format_exception_only(error)) + getattr(error, "traceback", "")}
+    if run is None:
+        texts = {None: "".join(traceback.format_exception(error))}
+    else:
+        texts |= run.output
+    return Told(find.answer_texts(texts))
+
+
+def main(arguments: list[str]) -> int:
+    """Answer on standard output. Returns the exit status: 0 with a page, 1 without, 2 where nothing was asked."""
+    try:
+        return _main(arguments)
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(arguments: list[str]) -> int:
+    if arguments[:1] in (["-h"], ["--help"]) or (not arguments and sys.stdin.isatty()):
+        print(USAGE)
+        return 0 if arguments else 2
+    if arguments == ["--index"]:
+        for path in index.files("torch"):
+            for it in index.raises(path, index.folder_of().parent):
+                print(f"{it.file}:{it.line}: {it.type}: {' … '.join(' '.join(part.split()) for part in it.words)}")
+        return 0
+    if len(arguments) == 1 and arguments[0] in entries():
+        print(say.page(entries()[arguments[0]]))
+        return 0
+    if len(arguments) == 1 and len(arguments[0]) < 4000 and Path(arguments[0]).is_file():
+        try:
+            with open(arguments[0], "rb") as file:
+                answer = find.answer(file)
+        except OSError as error:
+            print(f"{arguments[0]} cannot be read: {error.strerror}", file=sys.stderr)
+            return 2
+    elif arguments:
+        answer = find.answer(io.BytesIO(" ".join(arguments).encode(errors="replace")))
+    else:
+        answer = find.answer(sys.stdin.buffer)
+    print(say.text(answer))
+    return 0 if answer.entry or answer.symptom else 1

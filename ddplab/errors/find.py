@@ -1,0 +1,250 @@
+"""From a log to an answer: who failed first, who only followed, and which page of knowledge tells about it."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import BinaryIO, NamedTuple
+
+from ddplab.errors import log
+from ddplab.errors.book import LEVELS, Entry, Symptom, entries, symptoms
+
+APART = 80  # lines between the fragments of one message, at most: other ranks write in between
+KEPT = 400  # events that are remembered
+UNKNOWN = 5  # the level of an exception that no entry knows: above every consequence, below what is known
+
+_RAISED = re.compile(
+    r"^(?:[EW]\s+)?(?:root: )?((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Killed))(?::\s*(.*))?$"
+)
+_RANK_RAISED = re.compile(r"^rank \d+ raised ([\w.]+)(?:: (.*))?$")  # ddplab's own verdict
+_ROOT = re.compile(r"^\s*Root Cause", re.IGNORECASE)
+_ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
+_CONTEXT = ("Traceback", "Error", "Exception", "Interrupt", "Root Cause", "terminated", "Exit")
+
+
+class Event(NamedTuple):
+    """Something in the log that says something: the line, its rank, the entry that knows it (None: none does)."""
+
+    line: int
+    rank: int | None
+    text: str
+    entry: Entry | None
+    length: int = 0  # of what matched: of two that match at one place, the longer knows more
+
+    @property
+    def level(self) -> int:
+        return LEVELS[self.entry.level] if self.entry else UNKNOWN
+
+
+class Answer(NamedTuple):
+    """What there is to say.
+
+    Attributes:
+        event: the event that leads, or None where the log says nothing.
+        sure: False where the message is a broad one, or where only consequences are in the log.
+        first: the rank that failed first, None where the log does not tell.
+        followed: rank → the words of each rank that only followed.
+        also: other events worth a look, each with an entry of its own.
+        symptom: what was asked for, where no message was given. lines: how many were read. binary: it was no text.
+    """
+
+    event: Event | None
+    sure: bool
+    first: int | None
+    followed: dict[int, str]
+    also: list[Event]
+    symptom: Symptom | None
+    lines: int
+    binary: bool
+
+    @property
+    def entry(self) -> Entry | None:
+        """The page that tells about it; None for "I do not know this one"."""
+        return self.event.entry if self.event else None
+
+
+class _Rule(NamedTuple):
+    entry: Entry
+    parts: list[list[str]]  # each part: pieces that follow each other in one line
+
+
+@cache
+def _rules() -> list[_Rule]:
+    return [_Rule(entry, [part.split("…") for part in parts]) for entry in entries().values() for parts in entry.says]
+
+
+@cache
+def _anchors() -> dict[str, list[tuple[int, int]]]:
+    """The longest piece of each part → where it belongs: (rule, part)."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for r, rule in enumerate(_rules()):
+        for p, pieces in enumerate(rule.parts):
+            found.setdefault(max(pieces, key=len), []).append((r, p))
+    return found
+
+
+def _holds(text: str, pieces: list[str]) -> bool:
+    at = 0
+    for piece in pieces:
+        at = text.find(piece, at)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True
+
+
+class _Reader:
+    """Reads lines, remembers events: a bounded number, the first of each kind for each rank."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.known: set[tuple] = set()
+        self.parts: dict[tuple, dict[int, int]] = {}
+        self.open: set[int | None] = set()  # ranks inside a traceback
+        self.table = False
+        self.root: int | None = None
+        self.read = 0
+
+    def chunk(self, text: str, rank: int | None = None) -> None:
+        here = [anchor for anchor in _anchors() if anchor in text]
+        first = self.read + 1
+        self.read += text.count("\n") + (not text.endswith("\n"))
+        if here or any(word in text for word in _CONTEXT):
+            for line in log.lines(text, first, rank):
+                self.line(line, here)
+
+    def line(self, line: log.Line, anchors: Iterable[str]) -> None:
+        matched = [where for anchor in anchors if anchor in line.text for where in _anchors()[anchor]]
+        before = len(self.events)
+        for r, p in matched:
+            rule = _rules()[r]
+            if _holds(line.text, rule.parts[p]) and self.complete(r, p, line):
+                length = sum(len(piece) for part in rule.parts for piece in part)
+                self.add(Event(line.number, line.rank, _short(line.text), rule.entry, length))
+        new = self.events[before:]
+        raised = _RAISED.match(line.text) or _RANK_RAISED.match(line.text)
+        if not raised and line.rank in self.open and re.match(r"[A-Za-z_][\w.]*(: |$)", line.text):
+            raised = re.match(r"([\w.]+)(?:: (.*))?$", line.text)
+        if line.text.startswith("Traceback (most recent call last)"):
+            self.open.add(line.rank)
+        elif raised and not matched:
+            self.open.discard(line.rank)
+            self.add(Event(line.number, line.rank, _short(line.text), None))
+        elif raised:
+            self.open.discard(line.rank)
+        if new:  # the lines below an exception are part of its message: what they say is known after all
+            best = new[-1]
+            if best.level > LEVELS["follower"]:
+                self.events = [e for e in self.events if e.entry or not _continues(e, best)]
+        self.agent(line)
+
+    def complete(self, r: int, p: int, line: log.Line) -> bool:
+        wanted = len(_rules()[r].parts)
+        if wanted == 1:
+            return True
+        seen = self.parts.setdefault((r, line.rank), {})
+        seen[p] = line.number
+        return len(seen) == wanted and max(seen.values()) - min(seen.values()) <= APART
+
+    def add(self, event: Event) -> None:
+        key = (event.rank, event.entry.name if event.entry else event.text)
+        if key not in self.known and len(self.events) < KEPT:
+            self.known.add(key)
+            self.events.append(event)
+
+    def agent(self, line: log.Line) -> None:
+        """Torchrun's last table: the rank below "Root Cause" is the first whose end its agent saw."""
+        if _ROOT.match(line.text):
+            self.table = True
+        elif self.table and (rank := _ROOT_RANK.match(line.text)):
+            self.root, self.table = int(rank[1]), False
+
+
+def _continues(unknown: Event, known: Event) -> bool:
+    return unknown.rank == known.rank and 0 <= known.line - unknown.line <= 12
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= 300 else text[:299] + "…"
+
+
+def answer(stream: BinaryIO) -> Answer:
+    """Read a log to its end and answer. stream: bytes, of any length and kind; it never raises for what they are."""
+    reader, small, binary = _Reader(), "", False
+    for number, text in enumerate(log.chunks(stream)):
+        if number == 0:
+            binary = "\0" in text or text.count("\ufffd") > len(text) // 10
+        small = text if number == 0 and len(text) < log.CHUNK else ""
+        reader.chunk(text)
+    return _answer(reader, small, binary)
+
+
+def answer_texts(texts: dict[int | None, str]) -> Answer:
+    """Answer from what each rank said by itself: rank → text."""
+    reader = _Reader()
+    for rank, text in texts.items():
+        reader.chunk(text, rank)
+    return _answer(reader, "\n".join(texts.values())[: log.CHUNK], False)
+
+
+def _answer(reader: _Reader, small: str, binary: bool) -> Answer:
+    events = reader.events
+    if small and not any(e.entry for e in events):
+        events = events + _in_one_piece(small)
+    ranked = sorted(events, key=lambda e: (-e.level, e.line, -e.length))
+    best = ranked[0] if ranked else None
+    symptom = None
+    if small and (best is None or not best.entry) and len(small) < 300:
+        symptom = _symptom(small)
+    if best is None:
+        return Answer(None, False, None, {}, [], symptom, reader.read, binary)
+    first = best.rank if best.rank is not None else reader.root
+    followed = {}
+    for event in ranked:
+        if event.rank is not None and event.rank != first and event.level <= LEVELS["wait"] < best.level:
+            followed.setdefault(event.rank, event.text)
+        elif event.rank not in (None, first) and event.level == 1:
+            followed.setdefault(event.rank, event.text)
+    also, told = [], {_subject(best)}
+    for event in ranked[1:]:
+        if _subject(event) not in told and event.level > LEVELS["follower"]:
+            told.add(_subject(event))
+            also.append(event)
+    sure = best.entry is not None and best.entry.level in ("error", "killed", "wait")
+    return Answer(best, sure, first, followed, also[:3], symptom, reader.read, binary)
+
+
+def _subject(event: Event) -> str:
+    return event.entry.name if event.entry else event.text
+
+
+def _in_one_piece(text: str) -> list[Event]:
+    """Look once more in a paste whose lines a window has wrapped, a page has escaped, a word processor has quoted."""
+    lines = [line.text for line in log.lines(text, 1)]
+    flat = html.unescape(" ".join(" ".join(lines).split()))
+    flat = flat.translate(str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" "))
+    closed = flat.replace(" ", "")
+    found = []
+    for rule in _rules():
+        pieces = [[" ".join(piece.split()) for piece in part] for part in rule.parts]
+        whole = all(_holds(flat, part) for part in pieces)
+        length = sum(len(piece) for part in pieces for piece in part)
+        if not whole and length > 24:  # broken within a word
+            whole = all(_holds(closed, [piece.replace(" ", "") for piece in part]) for part in pieces)
+        if whole:
+            found.append(Event(1, None, _short(flat), rule.entry, length))
+    return found
+
+
+def _symptom(text: str) -> Symptom | None:
+    """The symptom that shares the most words with the question; None below two of them."""
+    asked = set(re.findall(r"[a-z0-9]+", text.lower()))
+    scored = [
+        (max(len(asked & set(words.split())) / (len(words.split()) ** 0.5) for words in symptom.words), symptom)
+        for symptom in symptoms()
+    ]
+    score, best = max(scored, key=lambda pair: pair[0])
+    return best if score >= 1.4 else None

@@ -1,0 +1,172 @@
+"""An answer in words: lines for a terminal, a box for a notebook."""
+
+from __future__ import annotations
+
+import html
+import re
+import shutil
+import textwrap
+from functools import cache
+from pathlib import Path
+
+from ddplab.errors import index
+from ddplab.errors.book import Entry, entries
+from ddplab.errors.find import Answer
+from ddplab.tables import marked
+
+ROOT = Path(__file__).parents[2]
+COLLECT = (
+    "The whole log from its first line, of all ranks (torchrun --log-dir logs --redirects 3 keeps one file for each).",
+    "The first traceback in it, not the last: what stands below is often only its consequence.",
+    "The same run with TORCH_DISTRIBUTED_DEBUG=DETAIL, and on GPUs with NCCL_DEBUG=WARN; while it hangs: "
+    "py-spy dump --pid PID of each rank (lesson 6.1).",
+    "Does it fail on one rank too (--nproc-per-node 1)? Then it has nothing to do with several.",
+)
+UNKNOWN = "I do not know this one."
+
+
+@cache
+def lesson_file(number: str) -> str:
+    """Return the notebook of lesson "4.2", from the course's folder; "" where the course is not beside the package."""
+    found = sorted((ROOT / "lessons").glob(f"*/{number}_*.ipynb"))
+    return str(found[0].relative_to(ROOT)) if found else ""
+
+
+def where_shown(entry: Entry) -> str:
+    """Return "lesson 4.2, “Heading”", "" where no lesson shows it."""
+    return f"lesson {entry.lesson}" + (f", “{entry.heading}”" if entry.heading else "") if entry.lesson else ""
+
+
+def blocks(answer: Answer) -> list[tuple[str, str]]:
+    """Return the answer as (kind, words): "who", "title", "text", "cause", "tell", "mend", "item" or "place"."""
+    event, out = answer.event, []
+    if event and event.entry is None:
+        out += _raised_by_nobody_we_know(answer)
+    elif event:
+        out.append(("who", _who(answer)))
+        out += [("who", f"rank {rank} only followed: {_cut(words)}") for rank, words in sorted(answer.followed.items())]
+        out += _page(event.entry)
+        if event.entry.level == "follower":
+            out.append(("text", "Only the followers' words are in this log, not the reason. What to collect next:"))
+            out += [("item", line) for line in COLLECT[:3]]
+        elif not answer.sure:
+            out.append(("text", "This message is a broad one: read the causes as places to look, not as a verdict."))
+    elif answer.symptom:
+        out.append(("title", answer.symptom.title))
+        for name in answer.symptom.entries:
+            entry = entries()[name]
+            out += [("cause", entry.title), ("tell", entry.causes[0].tell), ("mend", entry.causes[0].mend)]
+            out.append(("place", f"more: python -m ddplab why {name}"))
+    else:
+        what = "This is no text, and no message that I know is in it." if answer.binary else UNKNOWN
+        what = "There was nothing to read." if answer.lines == 0 else what
+        if answer.lines > 1 and not answer.binary:
+            what += f" In {answer.lines:,} lines there is no exception and no message that I have a page for."
+        out += [("title", what), ("text", "What to collect next:"), *(("item", line) for line in COLLECT)]
+    for also in answer.also:
+        known = f"{also.entry.title} ({also.entry.name})" if also.entry else _cut(also.text)
+        out.append(("place", f"also in this log, line {also.line}: {known}"))
+    return out
+
+
+def _who(answer: Answer) -> str:
+    event = answer.event
+    where = f"line {event.line:,} of {answer.lines:,}: " if answer.lines > 1 else ""
+    if answer.first is not None:
+        verb = "only followed" if event.entry and event.entry.level == "follower" else "failed first"
+        return f"rank {answer.first} {verb}. {where}{_cut(event.text)}"
+    if answer.lines > 1:
+        return f"{where}{_cut(event.text)} (which rank, the log does not say)"
+    return _cut(event.text)
+
+
+def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
+    message = answer.event.text
+    out = [("who", _who(answer))]
+    out += [("who", f"rank {rank} only followed: {_cut(words)}") for rank, words in sorted(answer.followed.items())]
+    if place := index.look_up(message):
+        whose = "ddplab itself" if place.file.startswith("ddplab/") else "torch"
+        out.append(("title", f"{UNKNOWN} But {whose} raises it, at {place}; I have no page for it."))
+        out.append(("text", "Read those lines: the condition above the raise is what was not met."))
+    elif found := index.look_up_library(message):
+        out.append(
+            ("title", f"{UNKNOWN} But torch's C++ says it ({found[0]}): “{_cut(found[1])}”; I have no page for it.")
+        )
+    else:
+        out.append(("title", f"{UNKNOWN} It is neither torch's nor ours."))
+        out.append(("text", "An error of your own code or of another library: its traceback names the line."))
+    return [*out, ("text", "What to collect next:"), *(("item", line) for line in COLLECT)]
+
+
+def _page(entry: Entry) -> list[tuple[str, str]]:
+    out = [("title", f"{entry.title} ({entry.name})"), ("text", entry.means)]
+    for cause in entry.causes:
+        out += [("cause", cause.what), ("tell", cause.tell), ("mend", cause.mend)]
+    if entry.lesson:
+        file = lesson_file(entry.lesson)
+        out.append(("place", f"shown in {where_shown(entry)}" + (f" ({file})" if file else "")))
+    if entry.source:
+        out.append(("place", f"raised at {index.raised_at(entry.source, entry.string)}"))
+    if entry.only:
+        out.append(("place", f"not caused here, only {entry.only}"))
+    return out
+
+
+def page(entry: Entry) -> str:
+    """Return an entry's page as lines for a terminal."""
+    return _lines(_page(entry))
+
+
+def text(answer: Answer) -> str:
+    """Return the answer as lines for a terminal."""
+    return _lines(blocks(answer))
+
+
+def _lines(blocks: list[tuple[str, str]]) -> str:
+    width = max(40, min(shutil.get_terminal_size((100, 24)).columns, 100))
+    labels = {"tell": "   how to tell: ", "mend": "   mend: ", "item": " - "}
+    out, number, last = [], 0, ""
+    for kind, words in blocks:
+        number += kind == "cause"
+        first = f"{number}. " if kind == "cause" else labels.get(kind, "")
+        if kind in ("title", "cause") or (kind == "place" and last in ("mend", "item")):
+            out.append("")
+        rest = "   " if kind in ("cause", *labels) else ""
+        out += textwrap.wrap(
+            words, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        )
+        last = kind
+    return "\n".join(out).lstrip("\n")
+
+
+def box(answer: Answer) -> str:
+    """Return the answer as HTML, in the theme's own colours."""
+    out, inside = [], False
+    for kind, words in blocks(answer):
+        if kind in ("cause", "item") and not inside:
+            out.append("<ol>" if kind == "cause" else "<ul>")
+            inside = kind
+        if inside and kind not in ("cause", "tell", "mend", "item"):
+            out.append("</ol>" if inside == "cause" else "</ul>")
+            inside = False
+        said = marked(words).replace("\n", "<br>")
+        if kind == "who":
+            out.append(f"<div><code>{html.escape(words)}</code></div>")
+        elif kind == "title":
+            out.append(f"<p><strong>{said}</strong></p>")
+        elif kind in ("cause", "item"):
+            out.append(f"<li>{said}")
+        elif kind in ("tell", "mend"):
+            out.append(f"<br><em>{'how to tell' if kind == 'tell' else 'mend'}:</em> {said}")
+        else:
+            out.append(f"<p>{_linked(said)}</p>")
+    look = "border:1px solid var(--jp-border-color1,#888);border-radius:4px;padding:8px 14px;max-width:60em"
+    return f'<div role="note" aria-label="why it failed" style="{look}">{"".join(out)}</div>'
+
+
+def _linked(said: str) -> str:
+    return re.sub(r"\((lessons/[^)]+\.ipynb)\)", r'(<a href="/lab/tree/\1"><code>\1</code></a>)', said)
+
+
+def _cut(words: str, most: int = 200) -> str:
+    return words if len(words) <= most else words[: most - 1] + "…"
