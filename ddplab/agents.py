@@ -28,6 +28,7 @@ from ddplab.follow import watch
 from ddplab.hardware import cpu_cores
 from ddplab.launcher import hold_store
 from ddplab.panel import view_of
+from ddplab.pointer import pointing
 from ddplab.processes import end_group
 from ddplab.run import RankError, Run
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
+@pointing
 def torchrun(
     script: str,
     *script_args: Any,
@@ -215,6 +217,7 @@ def _refuse(message: str) -> NoReturn:
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register `%%torchrun` in a notebook; importing ddplab does it."""
 
+    @pointing
     def run_cell(line: str, cell: str) -> None:
         """Run the cell as a script under the real torchrun.
 

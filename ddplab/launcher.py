@@ -27,10 +27,12 @@ from ddplab.folder import Folder, save
 from ddplab.follow import watch
 from ddplab.hardware import choose_device
 from ddplab.panel import view_of
+from ddplab.pointer import pointing
 from ddplab.processes import end, retire, take
 from ddplab.run import Run
 
 
+@pointing
 def launch(
     fn: Callable[..., Any],
     *args: Any,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ddplab.pointer import pointing
 from ddplab.tables import brief, html_table
 
 
@@ -13,6 +14,7 @@ class Metrics(list):
     It is a list, so `pandas.DataFrame(run.metrics)` works.
     """
 
+    @pointing
     def column(self, name: str, rank: int | None = None) -> list[Any]:
         """Return the logged values of one column, in order; of one rank, or rank after rank.
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ddplab.metrics import Metrics
+from ddplab.pointer import pointing
 from ddplab.tables import brief
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ COLOURS = ["#3B8BD0", "#D9701A", "#1F9A80", "#9A70D6", "#958A1E", "#D65C9E", "#A
 SVG_DASHES = ["", "6 3", "2 3", "8 3 2 3"]
 
 
+@pointing
 def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
     """Draw logged columns against the step, one panel per column and one line per rank.
 

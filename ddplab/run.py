@@ -12,6 +12,7 @@ import torch
 from ddplab.folder import Folder, Tail, load
 from ddplab.metrics import Metrics
 from ddplab.plots import curves
+from ddplab.pointer import POINTER
 
 
 class RankError(RuntimeError):
@@ -32,11 +33,12 @@ class RankError(RuntimeError):
         traceback: str = "",
     ):
         super().__init__(message)
+        self.add_note(POINTER)
         self.run, self.rank = run, rank
         self.type_name, self.reason, self.traceback = type_name, reason, traceback
 
     def _render_traceback_(self) -> list[str]:  # IPython's hook: the message is the traceback
-        return [f"{type(self).__name__}: {self}"]
+        return [f"{type(self).__name__}: {self}", "", POINTER]
 
 
 class RankTimeoutError(RankError, TimeoutError):

@@ -31,6 +31,7 @@ from torch._C import _distributed_c10d as c10d  # nothing public reads the fligh
 
 from ddplab.folder import Folder, load, save
 from ddplab.hardware import cpu_cores, device
+from ddplab.pointer import pointing
 
 # ------------------------------------------------------------------ what learners call inside a rank
 
@@ -38,6 +39,7 @@ _row_count = 0
 _log_file: int | None = None
 
 
+@pointing
 def log(**values: float | int | str | bool | None) -> None:
     """Record one row of metrics from inside a rank; it appears in the panel and in `run.metrics`.
 

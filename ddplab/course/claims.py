@@ -10,6 +10,7 @@ from string import ascii_lowercase
 from typing import Any
 
 from ddplab.course.controls import radio_buttons
+from ddplab.pointer import pointing
 from ddplab.screen import show
 from ddplab.tables import marked
 
@@ -111,6 +112,7 @@ class Settled:
         )
 
 
+@pointing
 def settle(prediction: Prediction, answer: str, *, because: str, holds: bool) -> Settled:
     """Answer a prediction with what the cells above have just measured. Let it be the last line of its cell.
 
@@ -131,6 +133,7 @@ def settle(prediction: Prediction, answer: str, *, because: str, holds: bool) ->
     return Settled(prediction.question, answer, because, predicted, right)
 
 
+@pointing
 def claim(
     text: str,
     *,
@@ -167,6 +170,7 @@ def claim(
     return Claim(text, verdict, because, "" if read else str(measured), row, read)
 
 
+@pointing
 def predict(question: str, *options: str) -> Prediction:
     """Ask before the cell that settles it: radio buttons in a live notebook, text elsewhere.
 

@@ -4,5 +4,3 @@
 both together, `say` words the answer, and `index` finds in the installed torch where a message is raised.
 Nothing here imports torch: who has an error on the screen wants an answer now.
 """
-
-POINTER = "(`python -m ddplab why` explains it; in a notebook, ddplab.why() in the next cell)"

@@ -84,9 +84,13 @@ def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
     message = answer.event.text
     out = [("who", _who(answer))]
     out += [("who", f"rank {rank} only followed: {_cut(words)}") for rank, words in sorted(answer.followed.items())]
-    if place := index.look_up(message):
-        whose = "ddplab itself" if place.file.startswith("ddplab/") else "torch"
-        out.append(("title", f"{UNKNOWN} But {whose} raises it, at {place}; I have no page for it."))
+    place = index.look_up(message)
+    if place and place.file.startswith("ddplab/"):
+        out.append(("title", f"ddplab itself says so, at {place}."))
+        out.append(("text", "The message names what it got and what it wants; there is nothing more to know about it."))
+        return out
+    if place:
+        out.append(("title", f"{UNKNOWN} But torch raises it, at {place}; I have no page for it."))
         out.append(("text", "Read those lines: the condition above the raise is what was not met."))
     elif found := index.look_up_library(message):
         out.append(
