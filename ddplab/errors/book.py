@@ -38,6 +38,7 @@ class Entry(NamedTuple):
     since: str = ""
     until: str = ""
     caused_by: str = ""
+    instead_of: tuple[str, ...] = ()  # entries that say less, and are silent where this one speaks
     only: str = ""
 
 

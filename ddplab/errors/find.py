@@ -112,7 +112,10 @@ class _Reader:
         first = self.read + 1
         self.read += text.count("\n") + (not text.endswith("\n"))
         if here or any(word in text for word in _CONTEXT):
-            for line in log.lines(text, first, rank):
+            words = [word for word in (*here, *_CONTEXT) if word in text]
+            for line in log.lines(
+                text, first, rank, lambda raw: self.open or self.table or any(w in raw for w in words)
+            ):
                 self.line(line, here)
 
     def line(self, line: log.Line, anchors: Iterable[str]) -> None:
@@ -194,6 +197,8 @@ def _answer(reader: _Reader, small: str, binary: bool) -> Answer:
     events = reader.events
     if small and not any(e.entry for e in events):
         events = events + _in_one_piece(small)
+    silent = {name for e in events if e.entry for name in e.entry.instead_of}
+    events = [e for e in events if not e.entry or e.entry.name not in silent]
     ranked = sorted(events, key=lambda e: (-e.level, e.line, -e.length))
     best = ranked[0] if ranked else None
     symptom = None

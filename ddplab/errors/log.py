@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
 CHUNK = 1 << 20  # bytes read at a time
@@ -65,10 +65,17 @@ def chunks(stream: BinaryIO) -> Iterator[str]:
         yield left
 
 
-def lines(text: str, first: int, rank: int | None = None) -> Iterator[Line]:
-    """Yield the lines of a chunk, numbered from `first`. rank: whose all of it is, where that is known."""
+def lines(
+    text: str, first: int, rank: int | None = None, wanted: Callable[[str], object] = lambda raw: True
+) -> Iterator[Line]:
+    """Yield the lines of a chunk, numbered from `first`.
+
+    rank: whose all of it is, where that is known. wanted: of a line as it came, whether it is worth the reading.
+    """
     sticky = rank
     for number, raw in enumerate(text.split("\n"), first):
+        if not wanted(raw):
+            continue
         for start in range(0, len(raw) or 1, LONGEST):
             line = _ANSI.sub("", raw[start : start + LONGEST]).rstrip("\r\n \t")
             line = line.rpartition("\r")[2]  # a progress bar writes over itself
