@@ -21,6 +21,7 @@ _RAISED = re.compile(
 _RANK_RAISED = re.compile(r"^rank \d+ raised ([\w.]+)(?:: (.*))?$")  # ddplab's own verdict
 _ROOT = re.compile(r"^\s*Root Cause", re.IGNORECASE)
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
+_NO_DIGITS = str.maketrans("", "", "0123456789")
 _CONTEXT = ("Traceback", "Error", "Exception", "Interrupt", "Root Cause", "terminated", "Exit")
 
 
@@ -108,10 +109,11 @@ class _Reader:
         self.read = 0
 
     def chunk(self, text: str, rank: int | None = None) -> None:
-        here = [anchor for anchor in _anchors() if anchor in text]
+        seen = _kinds(text)
+        here = [anchor for anchor in _anchors() if anchor.translate(_NO_DIGITS) in seen]
         first = self.read + 1
         self.read += text.count("\n") + (not text.endswith("\n"))
-        if here or any(word in text for word in _CONTEXT):
+        if here or any(word in seen for word in _CONTEXT):
             words = [word for word in (*here, *_CONTEXT) if word in text]
             for line in log.lines(
                 text, first, rank, lambda raw: self.open or self.table or any(w in raw for w in words)
@@ -163,6 +165,11 @@ class _Reader:
             self.table = True
         elif self.table and (rank := _ROOT_RANK.match(line.text)):
             self.root, self.table = int(rank[1]), False
+
+
+def _kinds(text: str) -> str:
+    """The kinds of lines in a chunk, each once: thousands of steps differ in their digits alone, and cost nothing."""
+    return "\n".join(set(text.translate(_NO_DIGITS).split("\n")))
 
 
 def _continues(unknown: Event, known: Event) -> bool:
