@@ -19,6 +19,8 @@ _RAISED = re.compile(
     r"^(?:[EW]\s+)?(?:root: )?((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Killed))(?::\s*(.*))?$"
 )
 _RANK_RAISED = re.compile(r"^rank \d+ raised ([\w.]+)(?:: (.*))?$")  # ddplab's own verdict
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?')
+_LIBRARY = re.compile(r"site-packages|dist-packages|lib[/\\]python\d|[/\\](?:torch|ddplab)[/\\]|^<|[/\\]bin[/\\]|runpy")
 _ROOT = re.compile(r"^\s*Root Cause", re.IGNORECASE)
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
 _NO_DIGITS = str.maketrans("", "", "0123456789")
@@ -33,6 +35,7 @@ class Event(NamedTuple):
     text: str
     entry: Entry | None
     length: int = 0  # of what matched: of two that match at one place, the longer knows more
+    place: str = ""  # the innermost line of the traceback above it that is no library's: train.py, line 7, in step
 
     @property
     def level(self) -> int:
@@ -46,7 +49,7 @@ class Answer(NamedTuple):
         event: the event that leads, or None where the log says nothing.
         sure: False where the message is a broad one, or where only consequences are in the log.
         first: the rank that failed first, None where the log does not tell.
-        followed: rank → the words of each rank that only followed.
+        alike: the ranks that say the same as `event`, in order. followed: rank → the words of each that only followed.
         also: other events worth a look, each with an entry of its own.
         symptom: what was asked for, where no message was given. lines: how many were read. binary: it was no text.
     """
@@ -54,6 +57,7 @@ class Answer(NamedTuple):
     event: Event | None
     sure: bool
     first: int | None
+    alike: list[int]
     followed: dict[int, str]
     also: list[Event]
     symptom: Symptom | None
@@ -104,6 +108,7 @@ class _Reader:
         self.known: set[tuple] = set()
         self.parts: dict[tuple, dict[int, int]] = {}
         self.open: set[int | None] = set()  # ranks inside a traceback
+        self.places: dict[int | None, str] = {}
         self.table = False
         self.root: int | None = None
         self.read = 0
@@ -134,6 +139,11 @@ class _Reader:
             raised = re.match(r"([\w.]+)(?:: (.*))?$", line.text)
         if line.text.startswith("Traceback (most recent call last)"):
             self.open.add(line.rank)
+            self.places.pop(line.rank, None)
+        elif line.rank in self.open and (frame := _FRAME.match(line.text)) and not _LIBRARY.search(frame[1]):
+            within = f", in {frame[3]}" if frame[3] and frame[3] != "<module>" else ""
+            file = frame[1].replace("\\", "/").rpartition("/")[2]
+            self.places[line.rank] = f"{file}, line {frame[2]}{within}"
         elif raised and not matched:
             self.open.discard(line.rank)
             self.add(Event(line.number, line.rank, _short(line.text), None))
@@ -154,10 +164,15 @@ class _Reader:
         return len(seen) == wanted and max(seen.values()) - min(seen.values()) <= APART
 
     def add(self, event: Event) -> None:
+        event = event._replace(place=self.places.get(event.rank, ""))
         key = (event.rank, event.entry.name if event.entry else event.text)
         if key not in self.known and len(self.events) < KEPT:
             self.known.add(key)
             self.events.append(event)
+        elif key in self.known:  # the traceback's line of code came first: `raise RuntimeError("…")`
+            for n, e in enumerate(self.events):
+                if e.text.startswith("raise ") and key == (e.rank, _subject(e)):
+                    self.events[n] = event
 
     def agent(self, line: log.Line) -> None:
         """Torchrun's last table: the rank below "Root Cause" is the first whose end its agent saw."""
@@ -212,13 +227,14 @@ def _answer(reader: _Reader, small: str, binary: bool) -> Answer:
     if small and (best is None or not best.entry) and len(small) < 300:
         symptom = _symptom(small)
     if best is None:
-        return Answer(None, False, None, {}, [], symptom, reader.read, binary)
+        return Answer(None, False, None, [], {}, [], symptom, reader.read, binary)
     first = best.rank if best.rank is not None else reader.root
+    alike = sorted({e.rank for e in events if e.rank is not None and _subject(e) == _subject(best)})
     followed = {}
     for event in ranked:
-        if event.rank is not None and event.rank != first and event.level <= LEVELS["wait"] < best.level:
-            followed.setdefault(event.rank, event.text)
-        elif event.rank not in (None, first) and event.level == 1:
+        if event.rank in (None, first) or event.rank in alike:
+            continue
+        if event.level == LEVELS["follower"] or event.level == LEVELS["wait"] < best.level:
             followed.setdefault(event.rank, event.text)
     also, told = [], {_subject(best)}
     for event in ranked[1:]:
@@ -226,7 +242,7 @@ def _answer(reader: _Reader, small: str, binary: bool) -> Answer:
             told.add(_subject(event))
             also.append(event)
     sure = best.entry is not None and best.entry.level in ("error", "killed", "wait")
-    return Answer(best, sure, first, followed, also[:3], symptom, reader.read, binary)
+    return Answer(best, sure, first, alike, followed, also[:3], symptom, reader.read, binary)
 
 
 def _subject(event: Event) -> str:

@@ -72,12 +72,14 @@ def blocks(answer: Answer) -> list[tuple[str, str]]:
 def _who(answer: Answer) -> str:
     event = answer.event
     where = f"line {event.line:,} of {answer.lines:,}: " if answer.lines > 1 else ""
+    said = f"{where}{_cut(event.text)}" + (f" (at {event.place})" if event.place else "")
+    if len(answer.alike) > 1:
+        many, last = ", ".join(map(str, answer.alike[:-1])), answer.alike[-1]
+        return f"ranks {many} and {last} say the same. {said}"
     if answer.first is not None:
         verb = "only followed" if event.entry and event.entry.level == "follower" else "failed first"
-        return f"rank {answer.first} {verb}. {where}{_cut(event.text)}"
-    if answer.lines > 1:
-        return f"{where}{_cut(event.text)} (which rank, the log does not say)"
-    return _cut(event.text)
+        return f"rank {answer.first} {verb}. {said}"
+    return f"{said} (which rank, the log does not say)" if answer.lines > 1 else said
 
 
 def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
@@ -97,8 +99,11 @@ def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
             ("title", f"{UNKNOWN} But torch's C++ says it ({found[0]}): “{_cut(found[1])}”; I have no page for it.")
         )
     else:
-        out.append(("title", f"{UNKNOWN} It is neither torch's nor ours."))
-        out.append(("text", "An error of your own code or of another library: its traceback names the line."))
+        out.append(("title", f"{UNKNOWN} It is not one of torch.distributed's."))
+        if answer.event.place:
+            out.append(("text", f"An error of the code itself: begin at {answer.event.place}, on that rank."))
+            return [*out, ("text", COLLECT[-1])]
+        out.append(("text", "An error of your own code or of a library: its traceback names the line."))
     return [*out, ("text", "What to collect next:"), *(("item", line) for line in COLLECT)]
 
 

@@ -85,6 +85,20 @@ def test_a_log_of_two_ranks_answers_for_the_one_that_failed():
         assert (answer.entry.name, answer.first, list(answer.followed)) == ("invalid-device-ordinal", 1, [0])
 
 
+def test_ranks_that_say_the_same_do_not_follow_and_the_line_of_the_script_is_named():
+    trace = """[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "/home/me/train.py", line 7, in step
+[rank{0}]:     net.load_state_dict(saved)
+[rank{0}]:   File "/env/lib/python3.11/site-packages/torch/nn/modules/module.py", line 2629, in load_state_dict
+[rank{0}]:     raise RuntimeError(
+[rank{0}]: RuntimeError: Error(s) in loading state_dict for Linear:
+[rank{0}]: 	Unexpected key(s) in state_dict: "module.weight", "module.bias". 
+"""
+    answer = find.answer(io.BytesIO((trace.format(1) + trace.format(0)).encode()))
+    assert (answer.entry.name, answer.alike, answer.followed) == ("module-prefix", [0, 1], {})
+    assert answer.event.place == "train.py, line 7, in step"
+
+
 def test_each_row_names_its_thread_and_entries_that_exist():
     everything = rows("threads.toml") + rows("held_out.toml")
     assert {row["file"] for row in everything} == {path.name for path in (HERE / "threads").iterdir()}
