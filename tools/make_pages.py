@@ -1,4 +1,4 @@
-"""Write what can be read off the lessons: README's map, the table on each part's page, the links of the ways through.
+"""Write what can be read off the lessons (README's map, each part's table, the ways through), and ERRORS.md.
 
     python tools/make_pages.py           # write
     python tools/make_pages.py --check   # write nothing; fail where a page is not what it would be
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import error_pages
 import nbformat
 from run_notebooks import ROOT, read
 
@@ -120,6 +121,7 @@ def made(root: Path) -> dict[Path, str]:
                 f"\n\n{BEGIN}\n{further}\n{END}" if further else ""
             )
         files[page.path] = nbformat.writes(notebook).rstrip() + "\n"
+    files[root / "ERRORS.md"] = error_pages.page(root)
     return files
 
 
@@ -127,7 +129,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a page differs")
     only_check = parser.parse_args().check
-    drifted = [(path, text) for path, text in made(ROOT).items() if path.read_text(encoding="utf-8") != text]
+    files = made(ROOT).items()
+    drifted = [(path, text) for path, text in files if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path, text in drifted:
         print(f"{path.relative_to(ROOT)} {'is not what tools/make_pages.py makes' if only_check else 'written'}")
         if not only_check:

@@ -51,6 +51,12 @@ class Symptom(NamedTuple):
     entries: list[str]
 
 
+def rooms() -> dict[str, list[str]]:
+    """Return the names of the entries in each file, by the file's name."""
+    files = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.toml"))}
+    return {name: [row["name"] for row in rows["entry"]] for name, rows in files.items() if "entry" in rows}
+
+
 @cache
 def entries() -> dict[str, Entry]:
     """Return every entry by its name, in the order of the files."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO, NamedTuple
 
@@ -12,19 +13,23 @@ from ddplab.errors import log
 from ddplab.errors.book import LEVELS, Entry, Symptom, entries, symptoms
 
 APART = 80  # lines between the fragments of one message, at most: other ranks write in between
-KEPT = 400  # events that are remembered
+KEPT = 400  # events, and kinds of lines, that are remembered
+OFTEN = 300  # lines of one kind (the same but for numbers) that are read: each of many ranks may say it
 UNKNOWN = 5  # the level of an exception that no entry knows: above every consequence, below what is known
 
-_RAISED = re.compile(
-    r"^(?:[EW]\s+)?(?:root: )?((?:\w+\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Killed))(?::\s*(.*))?$"
-)
+_KINDS = r"(?:Error|Exception|Exit|Interrupt|Timeout|Expired|Killed|Abort|Aborted|Failure|NotFound)"
+_RAISED = re.compile(rf"^(?:[EW]\s+)?((?:\w+\.)*\w*{_KINDS})(?::\s*(.*))?$")
 _RANK_RAISED = re.compile(r"^rank \d+ raised ([\w.]+)(?:: (.*))?$")  # ddplab's own verdict
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?')
 _LIBRARY = re.compile(r"site-packages|dist-packages|lib[/\\]python\d|[/\\](?:torch|ddplab)[/\\]|^<|[/\\]bin[/\\]|runpy")
 _ROOT = re.compile(r"^\s*Root Cause", re.IGNORECASE)
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
+# Lines that are looked at though no page has their words: raised exceptions, torchrun's table, spawn's headings.
+_CONTEXT = re.compile(
+    rf"{_KINDS}(?::|\r?$)|Traceback \(most|File \"[^\"\n]+\", line \d|Root Cause|^\s*rank +: \d|^-- Process \d+ term",
+    re.MULTILINE,
+)
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-_CONTEXT = ("Traceback", "Error", "Exception", "Interrupt", "Root Cause", "terminated", "Exit")
 
 
 class Event(NamedTuple):
@@ -107,25 +112,40 @@ class _Reader:
         self.events: list[Event] = []
         self.known: set[tuple] = set()
         self.parts: dict[tuple, dict[int, int]] = {}
-        self.open: set[int | None] = set()  # ranks inside a traceback
+        self.kinds: Counter[str] = Counter()
+        self.sticky: int | None = None  # spawn's headings tell whose the traceback below is
         self.places: dict[int | None, str] = {}
         self.table = False
         self.root: int | None = None
         self.read = 0
 
     def chunk(self, text: str, rank: int | None = None) -> None:
-        seen = _kinds(text)
-        here = [anchor for anchor in _anchors() if anchor.translate(_NO_DIGITS) in seen]
-        first = self.read + 1
+        """Read some lines. rank: whose all of them are, where that is known."""
+        # a log says the same a thousand times with other numbers: look for messages once in each kind of line
+        kinds = "\n".join(set(text.translate(_NO_DIGITS).split("\n")))
+        here = [anchor for anchor in _anchors() if anchor.translate(_NO_DIGITS) in kinds]
+        starts = {text.rfind("\n", 0, at) + 1: at for anchor in here for at in _places(text, anchor)}
+        for match in _CONTEXT.finditer(text):
+            starts.setdefault(text.rfind("\n", 0, match.start()) + 1, match.start())
+        number, counted = self.read + 1, 0
+        for start, at in sorted(starts.items()):
+            number += text.count("\n", counted, start)
+            counted = start
+            end = text.find("\n", at)
+            raw = text[max(start, at - log.LONGEST) : min(end if end >= 0 else len(text), at + log.LONGEST)]
+            kind = raw.translate(_NO_DIGITS)
+            if self.kinds[kind] >= OFTEN:
+                continue
+            self.kinds[kind] += len(self.kinds) < KEPT or kind in self.kinds
+            line = log.line(raw, number)
+            if line.text.startswith("-- Process"):
+                self.sticky = line.rank
+            if line.rank is None:
+                line = line._replace(rank=self.sticky if rank is None else rank)
+            self.line(line, here)
         self.read += text.count("\n") + (not text.endswith("\n"))
-        if here or any(word in seen for word in _CONTEXT):
-            words = [word for word in (*here, *_CONTEXT) if word in text]
-            for line in log.lines(
-                text, first, rank, lambda raw: self.open or self.table or any(w in raw for w in words)
-            ):
-                self.line(line, here)
 
-    def line(self, line: log.Line, anchors: Iterable[str]) -> None:
+    def line(self, line: log.Line, anchors: list[str]) -> None:
         matched = [where for anchor in anchors if anchor in line.text for where in _anchors()[anchor]]
         before = len(self.events)
         for r, p in matched:
@@ -134,26 +154,22 @@ class _Reader:
                 length = sum(len(piece) for part in rule.parts for piece in part)
                 self.add(Event(line.number, line.rank, _short(line.text), rule.entry, length))
         new = self.events[before:]
-        raised = _RAISED.match(line.text) or _RANK_RAISED.match(line.text)
-        if not raised and line.rank in self.open and re.match(r"[A-Za-z_][\w.]*(: |$)", line.text):
-            raised = re.match(r"([\w.]+)(?:: (.*))?$", line.text)
-        if line.text.startswith("Traceback (most recent call last)"):
-            self.open.add(line.rank)
+        self.frame(line)
+        if not matched and (_RAISED.match(line.text) or _RANK_RAISED.match(line.text)):
+            self.add(Event(line.number, line.rank, _short(line.text), None))
+        if new and new[-1].level > LEVELS["follower"]:
+            # the lines below an exception are part of its message: what they say is known after all
+            self.events = [e for e in self.events if e.entry or not _continues(e, new[-1])]
+        self.agent(line)
+
+    def frame(self, line: log.Line) -> None:
+        """Remember the innermost line of a rank's traceback that is no library's."""
+        if line.text.startswith("Traceback (most"):
             self.places.pop(line.rank, None)
-        elif line.rank in self.open and (frame := _FRAME.match(line.text)) and not _LIBRARY.search(frame[1]):
+        elif (frame := _FRAME.match(line.text)) and not _LIBRARY.search(frame[1]):
             within = f", in {frame[3]}" if frame[3] and frame[3] != "<module>" else ""
             file = frame[1].replace("\\", "/").rpartition("/")[2]
             self.places[line.rank] = f"{file}, line {frame[2]}{within}"
-        elif raised and not matched:
-            self.open.discard(line.rank)
-            self.add(Event(line.number, line.rank, _short(line.text), None))
-        elif raised:
-            self.open.discard(line.rank)
-        if new:  # the lines below an exception are part of its message: what they say is known after all
-            best = new[-1]
-            if best.level > LEVELS["follower"]:
-                self.events = [e for e in self.events if e.entry or not _continues(e, best)]
-        self.agent(line)
 
     def complete(self, r: int, p: int, line: log.Line) -> bool:
         wanted = len(_rules()[r].parts)
@@ -182,9 +198,12 @@ class _Reader:
             self.root, self.table = int(rank[1]), False
 
 
-def _kinds(text: str) -> str:
-    """The kinds of lines in a chunk, each once: thousands of steps differ in their digits alone, and cost nothing."""
-    return "\n".join(set(text.translate(_NO_DIGITS).split("\n")))
+def _places(text: str, anchor: str, most: int = 200) -> Iterator[int]:
+    """Where in a text the words stand: the first few hundred places."""
+    at = -1
+    while most and (at := text.find(anchor, at + 1)) >= 0:
+        most -= 1
+        yield at
 
 
 def _continues(unknown: Event, known: Event) -> bool:
@@ -251,7 +270,7 @@ def _subject(event: Event) -> str:
 
 def _in_one_piece(text: str) -> list[Event]:
     """Look once more in a paste whose lines a window has wrapped, a page has escaped, a word processor has quoted."""
-    lines = [line.text for line in log.lines(text, 1)]
+    lines = [log.line(raw, 1).text for raw in text.split("\n")]
     flat = html.unescape(" ".join(" ".join(lines).split()))
     flat = flat.translate(str.maketrans("\u2018\u2019\u201c\u201d\u00a0", "''\"\" "))
     closed = flat.replace(" ", "")
@@ -268,11 +287,16 @@ def _in_one_piece(text: str) -> list[Event]:
 
 
 def _symptom(text: str) -> Symptom | None:
-    """The symptom that shares the most words with the question; None below two of them."""
-    asked = set(re.findall(r"[a-z0-9]+", text.lower()))
-    scored = [
-        (max(len(asked & set(words.split())) / (len(words.split()) ** 0.5) for words in symptom.words), symptom)
-        for symptom in symptoms()
-    ]
+    """The symptom that shares the most words with the question; None where it shares too few."""
+    asked = _words(text)
+    scored = []
+    for symptom in symptoms():
+        for words in map(_words, [symptom.title, *symptom.words]):
+            scored.append((len(asked & words) / len(words) ** 0.5, symptom))
     score, best = max(scored, key=lambda pair: pair[0])
-    return best if score >= 1.4 else None
+    return best if score >= 1 else None
+
+
+def _words(text: str) -> set[str]:
+    found = re.findall(r"[a-z0-9]+", text.lower())
+    return {word.removesuffix("s") for word in found} - set("a an the it i at in on of my with to for and than".split())

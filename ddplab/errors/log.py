@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 CHUNK = 1 << 20  # bytes read at a time
-LONGEST = 1 << 14  # characters of a line; what is longer is cut into several
+LONGEST = 1 << 12  # characters of a line that are looked at, on each side of what was found
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07|\x1b[()@-_]")
 # What torchrun, srun, mpirun, ray, a logger, a quoted paste put before a line; the group is a rank.
@@ -29,10 +29,9 @@ _PREFIXES = tuple(
 )
 # Where a line names the rank that it is about, though it has no prefix.
 _NAMED = re.compile(
-    r"\[rank(\d+)\]|\[Rank (\d+)\]|^rank (\d+) (?:raised|was killed|left)|^-- Process (\d+) terminated"
+    r"\[rank(\d+)\]|\[Rank (\d+)\]|(?:^|Error: )rank (\d+) (?:raised|was killed|left)|^-- Process (\d+) terminated"
     r"|exitcode: -?\d+\) local_rank: (\d+)"
 )
-_STICKY = re.compile(r"^-- Process (\d+) terminated")  # spawn tells whose the traceback below is
 
 
 class Line(NamedTuple):
@@ -65,31 +64,19 @@ def chunks(stream: BinaryIO) -> Iterator[str]:
         yield left
 
 
-def lines(
-    text: str, first: int, rank: int | None = None, wanted: Callable[[str], object] = lambda raw: True
-) -> Iterator[Line]:
-    """Yield the lines of a chunk, numbered from `first`.
-
-    rank: whose all of it is, where that is known. wanted: of a line as it came, whether it is worth the reading.
-    """
-    sticky = rank
-    for number, raw in enumerate(text.split("\n"), first):
-        if not wanted(raw):
-            continue
-        for start in range(0, len(raw) or 1, LONGEST):
-            line = _ANSI.sub("", raw[start : start + LONGEST]).rstrip("\r\n \t")
-            line = line.rpartition("\r")[2]  # a progress bar writes over itself
-            said = None
-            for _ in range(4):
-                for prefix in _PREFIXES:
-                    if match := prefix.match(line):
-                        said = match[1] if prefix.groups and said is None else said
-                        line = line[match.end() :]
-                        break
-                else:
-                    break
-            if stuck := _STICKY.match(line):
-                sticky = int(stuck[1])
-            if said is None and (named := _NAMED.search(line)):
-                said = next(group for group in named.groups() if group)
-            yield Line(number, int(said) if said is not None else sticky, line)
+def line(raw: str, number: int) -> Line:
+    """Return a line without its decoration."""
+    text = _ANSI.sub("", raw).rstrip("\r\n \t")
+    text = text.rpartition("\r")[2]  # a progress bar writes over itself
+    rank = None
+    for _ in range(4):
+        for prefix in _PREFIXES:
+            if match := prefix.match(text):
+                rank = match[1] if prefix.groups and rank is None else rank
+                text = text[match.end() :]
+                break
+        else:
+            break
+    if rank is None and (named := _NAMED.search(text)):
+        rank = next(group for group in named.groups() if group)
+    return Line(number, int(rank) if rank is not None else None, text)

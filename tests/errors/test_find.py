@@ -1,0 +1,201 @@
+"""Reading logs: whose words they are, who failed first, and that no input brings `why` down."""
+
+import io
+import os
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+
+import ddplab
+from ddplab import launch
+from ddplab.errors import find, say
+from ddplab.errors.command import main
+from ddplab.pointer import POINTER
+
+UNUSED = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
+CLOSED = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:13469"
+TABLE = """Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-01_10:00:00
+  rank      : 3 (local_rank: 1)
+  exitcode  : {} (pid: 30450)
+"""
+
+
+def asked(text, encoding="utf-8"):
+    return find.answer(io.BytesIO(text.encode(encoding)))
+
+
+def log(*lines, before="[rank{}]: "):
+    """A log of several ranks: (rank, words) each."""
+    trace = "Traceback (most recent call last):"
+    return "\n".join(before.format(rank) + line for rank, words in lines for line in (trace, *words.split("\n"))) + "\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["[rank{}]: ", "[default{}]:", "[{}]: ", "[{}]:[rank{}]: ", "{}: ", "[1,{}]<stderr>:", "> [rank{}]: "],
+)
+def test_the_rank_that_raised_leads_and_those_that_lost_it_follow(before):
+    before = before.replace("{}", "{0}")
+    answer = asked(log((0, CLOSED), (1, UNUSED), (2, CLOSED), before=before))
+    assert (answer.entry.name, answer.sure, answer.first) == ("ddp-unused-parameters", True, 1)
+    assert set(answer.followed) == {0, 2}
+    words = say.text(answer)
+    assert "rank 1 failed first" in words and "rank 0 only followed" in words and "lesson 4.2" in words
+
+
+@pytest.mark.parametrize(
+    "dressed",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: f"\x1b[31m{text.replace('finished', chr(27) + '[1mfinished' + chr(27) + '[0m')}",
+        lambda text: text.replace("prior iteration", "prior\niteration"),
+        lambda text: text.replace("prior iteration", "prior itera\ntion"),
+        lambda text: "Epoch 1:  3%|▎ |\r" + text,
+        lambda text: text.replace("before starting", "bef"),
+        lambda text: "2026-01-01 10:00:00,123 - mmdet - ERROR - " + text,
+    ],
+)
+def test_ends_of_lines_colours_wraps_bars_and_cuts_do_not_hide_it(dressed):
+    assert asked(dressed(UNUSED + "\n")).entry.name == "ddp-unused-parameters"
+
+
+def test_what_powershell_writes_is_read():
+    assert asked(UNUSED, "utf-16").entry.name == "ddp-unused-parameters"
+
+
+def test_an_unknown_error_is_said_to_be_unknown_and_placed_where_torch_raises_it():
+    own = say.text(asked(log((1, "ValueError: could not convert string to float: 'n/a'"), (0, CLOSED))))
+    assert say.UNKNOWN in own and "rank 1 failed first" in own and "rank 0 only followed" in own
+    theirs = say.text(
+        asked("ValueError: batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last")
+    )
+    assert say.UNKNOWN in theirs and "torch/utils/data/dataloader.py, line " in theirs
+    ours = say.text(asked("TypeError: log(step=…) is a number, the position on the axis of the curves, not 'a'"))
+    assert "ddplab/worker.py, line " in ours
+
+
+def test_followers_alone_are_no_answer():
+    answer = asked(log((0, CLOSED)))
+    assert answer.entry.name == "peer-gone" and not answer.sure
+    assert "Only the followers' words" in say.text(answer)
+
+
+def test_the_agents_table_tells_who_was_first_and_what_killed_it():
+    answer = asked("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n" + TABLE.format(-9))
+    assert (answer.entry.name, answer.first) == ("killed-sigkill", 3)
+    assert asked("E torch ChildFailedError:\n" + TABLE.format(1)).entry.name == "child-failed"
+
+
+def test_a_vain_wait_gives_way_to_the_error_that_made_it_wait():
+    waited = "RuntimeError: [..unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
+    assert asked(log((0, waited), (1, UNUSED))).entry.name == "ddp-unused-parameters"
+    assert asked(log((0, waited), (1, "KeyError: 'label'"))).entry is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\n\n", os.urandom(300_000), b"\0" * 3_000_000, b"x" * 5_000_000, b"\xff\xfe\x00", b"\x1b[" * 9999],
+    ids=["empty", "blank", "random", "zeros", "one line", "half a mark", "escapes"],
+)
+def test_bad_input_gets_a_sentence(data):
+    answer = find.answer(io.BytesIO(data))
+    assert answer.entry is None and answer.symptom is None
+    assert say.text(answer).startswith(("There was nothing", "This is no text", say.UNKNOWN))
+
+
+def test_a_log_in_another_language_gets_a_sentence():
+    assert say.UNKNOWN in say.text(asked("训练失败:无法连接\nFehler: Verbindung verloren\n" * 50))
+
+
+class Endless(io.RawIOBase):
+    """A stream of so many megabytes, made while it is read."""
+
+    def __init__(self, megabytes):
+        self.left, self.block = (
+            megabytes,
+            (b"[rank1]: step 12 loss 0.5 Error: rate 0.1 Connection closed by peer\n" * 21000)[: 1 << 20],
+        )
+
+    def read(self, n=-1):
+        self.left -= 1
+        return self.block if self.left > 0 else (b"\n" + UNUSED.encode() if self.left == 0 else b"")
+
+
+def test_memory_stays_flat_however_long_the_log():
+    peaks = []
+    for megabytes in (2, 6):
+        tracemalloc.start()
+        assert find.answer(Endless(megabytes)).entry.name == "ddp-unused-parameters"
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] * 1.2
+
+
+def test_in_the_terminal_it_imports_no_torch(tmp_path):
+    code = "import runpy, sys; sys.argv = ['-m', 'why', 'x']; sys.orig_argv = ['python', '-m', 'ddplab', 'why', 'x']\n"
+    code += "try: runpy.run_module('ddplab', run_name='__main__', alter_sys=False)\n"
+    code += (
+        "except SystemExit as end: print(end.code, sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'numpy'}))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout.splitlines()[-1] == "1 []", ended.stderr
+    piped = subprocess.run(
+        [sys.executable, "-m", "ddplab", "why"], input=log((1, UNUSED)), capture_output=True, text=True
+    )
+    assert "rank 1 failed first" in piped.stdout and piped.returncode == 0 and not piped.stderr
+
+
+def test_a_file_a_name_and_a_symptom_are_taken_too(tmp_path, capsys):
+    (tmp_path / "log.txt").write_text(log((1, UNUSED)))
+    assert main([str(tmp_path / "log.txt")]) == 0 and "rank 1 failed first" in capsys.readouterr().out
+    assert main(["port-in-use"]) == 0 and "--standalone" in capsys.readouterr().out
+    assert main(["it", "hangs", "at", "the", "end"]) == 0 and "It hangs at the end" in capsys.readouterr().out
+    assert main(["--help"]) == 0 and main([str(tmp_path)]) == 1
+
+
+def fails_on_rank_1():
+    import torch.distributed as dist
+
+    print("as rank", dist.get_rank())
+    if dist.get_rank() == 1:
+        dist.init_process_group("gloo")
+    dist.barrier()
+
+
+def test_after_a_failed_launch_why_reads_the_run(monkeypatch):
+    monkeypatch.setattr(sys, "last_value", None, raising=False)
+    monkeypatch.setattr(sys, "last_exc", None, raising=False)
+    assert "nothing" in str(ddplab.why()).lower()
+    with pytest.raises(ddplab.RankError) as caught:
+        launch(fails_on_rank_1, quiet=True)
+    assert caught.value.__notes__ == [POINTER] and POINTER not in str(caught.value)
+    assert caught.value._render_traceback_()[-1] == POINTER
+    monkeypatch.setattr(sys, "last_value", caught.value, raising=False)
+    told = ddplab.why()
+    assert told.entry == "init-twice" and told.answer.first == 1
+    assert "<ol>" in told._repr_html_() and "<script" not in ddplab.why("<script>Error")._repr_html_()
+
+
+def test_every_error_of_ours_ends_with_the_pointer(tmp_path):
+    from ddplab.metrics import Metrics
+
+    doors = [
+        lambda: launch(3),
+        lambda: launch(print, nproc_per_node=0),
+        lambda: launch(print, device="tpu"),
+        lambda: ddplab.torchrun(str(tmp_path / "none.py")),
+        lambda: ddplab.log(loss=object()),
+        lambda: Metrics().column("loss"),
+        lambda: ddplab.predict("?", "one"),
+    ]
+    for door in doors:
+        with pytest.raises((TypeError, ValueError, KeyError, FileNotFoundError)) as caught:
+            door()
+        assert caught.value.__notes__ == [POINTER]
+    with pytest.raises(ZeroDivisionError) as caught:  # the learner's own
+        [].sort(key=1 / 0)
+    assert not hasattr(caught.value, "__notes__")
