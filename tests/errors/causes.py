@@ -135,6 +135,11 @@ def state_dict_mismatch():
     nn.Linear(2, 2).load_state_dict(nn.Linear(3, 2).state_dict())
 
 
+def both_prefixed():
+    other = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
+    nn.DataParallel(nn.Linear(2, 2)).load_state_dict(other.state_dict())
+
+
 def half_written():
     file = io.BytesIO()
     torch.save(torch.ones(1000), file)
