@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 import shutil
 import textwrap
@@ -174,7 +175,12 @@ def box(answer: Answer) -> str:
 
 
 def _linked(said: str) -> str:
-    return re.sub(r"\((lessons/[^)]+\.ipynb)\)", r'(<a href="/lab/tree/\1"><code>\1</code></a>)', said)
+    """Link the lesson's file, from the folder of the notebook, as JupyterLab resolves links."""
+
+    def link(file: re.Match) -> str:
+        return f'(<a href="{html.escape(os.path.relpath(ROOT / file[1]))}"><code>{file[1]}</code></a>)'
+
+    return re.sub(r"\((lessons/[^)]+\.ipynb)\)", link, said)
 
 
 def _cut(words: str, most: int = 200) -> str:
