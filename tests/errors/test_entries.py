@@ -178,6 +178,10 @@ def test_one_process_causes_the_others(tmp_path):
     wrong = {}
     for name, entry in ENTRIES.items():
         text = said.get(entry.caused_by, "")
-        if entry.caused_by in said and not any(name in found_in(part) for part in (text, *text.split("\n"))):
+        if entry.level == "note":  # it is outweighed by what else is said, as it should be
+            found = any(find._holds(text, part.split("…")) for parts in entry.says for part in parts)
+        else:
+            found = name in found_in(text)
+        if entry.caused_by in said and not found:
             wrong[name] = said[entry.caused_by][-300:] or "nothing was raised"
     assert not wrong
