@@ -194,6 +194,15 @@ def _from_the_cpu(real):  # a CPU factory refuses a CUDA generator
     return made
 
 
+def _own_generator(real):  # so does a method that draws
+    def drawn(x, *args, **kwargs):
+        if hasattr(kwargs.get("generator"), "gpu") and not isinstance(x, VTensor):
+            raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
+        return real(x, *args, **kwargs)
+
+    return drawn
+
+
 def _reduce(x: VTensor):  # through a queue to another process
     with raw():
         return label, (x.detach(), x.gpu)
@@ -307,6 +316,9 @@ def patches() -> list[tuple[object, str, object]]:
         (optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, VTensor]),
         (foreach, "_foreach_supported_types", [*foreach._foreach_supported_types, VTensor]),
     ]
+    draws = "normal_ uniform_ bernoulli_ random_ exponential_ multinomial bernoulli".split()
+    table += [(Tensor, name, _own_generator(getattr(Tensor, name))) for name in draws]
+    table += [(torch, name, _own_generator(getattr(torch, name))) for name in ("normal", "multinomial", "bernoulli")]
     return table + [
         (torch, name, _from_the_cpu(getattr(torch, name))) for name in ("randperm", "rand", "randn", "randint")
     ]

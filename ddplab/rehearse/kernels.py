@@ -1,4 +1,6 @@
-"""SyncBatchNorm's kernels, which torch has for CUDA only (native/cuda/Normalization.cuh), written in torch."""
+"""Kernels that are others on CUDA: SyncBatchNorm's (native/cuda/Normalization.cuh), and what CUDA's refuse."""
+
+import functools
 
 import torch
 
@@ -54,5 +56,39 @@ def batch_norm_backward_elemt(grad, x, mean, invstd, weight, sum_dy, sum_dy_xmu,
     return ((grad - _over(x, sum_dy / total) - (x - _over(x, mean)) * _over(x, slope)) * _over(x, scale)).to(grad.dtype)
 
 
+def _no_integers(packet, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2
+    def product(x, *args, **kwargs):
+        if not (x.is_floating_point() or x.is_complex()):
+            kind = x.type().rsplit(".", 1)[1].removesuffix("Tensor")
+            raise NotImplementedError(f'"{called}" not implemented for \'{kind}\'')
+        return (packet.out if "out" in kwargs else packet.default)(x, *args, **kwargs)
+
+    return product
+
+
+def _asserting(packet):  # a kernel that looks up what it is told to, and has no way to raise
+    @functools.wraps(packet)
+    def look_up(*args, **kwargs):
+        try:
+            return packet(*args, **kwargs)
+        except (IndexError, RuntimeError) as error:
+            if not any(words in str(error) for words in ("out of bounds", "out of range")):
+                raise
+            raise torch.AcceleratorError(  # c10/cuda/CUDAException.cpp, CUDAMiscFunctions.cpp
+                "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com/cuda/"
+                "cuda-runtime-api/group__CUDART__TYPES.html for more information.\nCUDA kernel errors might be "
+                "asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n"
+                "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+                "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+            ) from error
+
+    return look_up
+
+
 names = "stats gather_stats_with_counts elemt backward_reduce backward_elemt".split()
 kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in names}
+products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
+kernels |= {name: _no_integers(getattr(torch.ops.aten, name), what) for name, what in products.items()}
+look_ups = "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select gather"
+look_ups += " scatter scatter_ scatter_add scatter_add_"
+kernels |= {name: _asserting(getattr(torch.ops.aten, name)) for name in look_ups.split()}

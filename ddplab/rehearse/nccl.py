@@ -35,6 +35,23 @@ def _plain(arg):  # the CPU tensor behind the label
     return [_plain(a) for a in arg] if isinstance(arg, (list, tuple)) else arg
 
 
+def _nccl_error(kind: str, last: str) -> dist.DistBackendError:  # NCCLUtils.hpp: C10D_NCCL_CHECK, ncclGetErrorWithVersion
+    means = {"Usage": "This usually reflects invalid usage of NCCL library.", "Argument": "Invalid value for an argument."}
+    return dist.DistBackendError(
+        f"NCCL error in: (rehearsed), invalid {kind.lower()} (run with NCCL_DEBUG=WARN for details), NCCL version 2.29.7\n"
+        f"ncclInvalid{kind}: {means[kind]}\nLast error:\n{last}"
+    )
+
+
+def _reducible(tensors, op) -> None:
+    """Raise as ProcessGroupNCCL.cpp: getNcclReduceOp."""
+    for name in ("BAND", "BOR", "BXOR"):
+        if op == getattr(dist.ReduceOp, name):
+            raise ValueError(f"Cannot use ReduceOp.{name} with NCCL")
+    if op == dist.ReduceOp.AVG and any(t.dtype == torch.bool for t in tensors):
+        raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
+
+
 class _Options:  # ProcessGroupNCCL.Options
     def __init__(self, *_, **__):
         self._timeout, self.is_high_priority_stream = timedelta(minutes=10), False
@@ -152,12 +169,8 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         for other, place_ in enumerate(others):
             if other != self.rank() and place_ == others[self.rank()]:
                 bus = (int(place_.rsplit("/", 1)[1]) + 1) << 12 if place_.rsplit("/", 1)[1].isdigit() else 0
-                raise dist.DistBackendError(
-                    "NCCL error in: (rehearsed), invalid usage (run with NCCL_DEBUG=WARN for details), "
-                    "NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
-                    f"Last error:\nDuplicate GPU detected : rank {self.rank()} and rank {other} both on CUDA device "
-                    f"{bus:x}"
-                )
+                which = f"rank {self.rank()} and rank {other} both on CUDA device {bus:x}"
+                raise _nccl_error("Usage", f"Duplicate GPU detected : {which}")
 
     # ---- what it does --------------------------------------------------------------------------------------
 
@@ -171,6 +184,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         meter.count(name, here.gpu, "peers", sum(t.nbytes for t in _tensors(args)))
 
     def _averaged(self, name, tensors, out, opts):  # gloo has no ReduceOp.AVG
+        _reducible(_tensors(tensors), dist.ReduceOp.SUM if opts is None else opts.reduceOp)
         if opts is None or opts.reduceOp != dist.ReduceOp.AVG:
             return self._run(name, *tensors, *([] if opts is None else [opts]))
         opts.reduceOp = dist.ReduceOp.SUM
@@ -196,16 +210,28 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         if not isinstance(opts, dist.BroadcastOptions):
             root, opts = root if opts is None else opts, dist.BroadcastOptions()
             opts.rootRank = root or 0
+        if not 0 <= opts.rootRank < self.size():  # NCCL, src/misc/argcheck.cc
+            root = f"invalid root {opts.rootRank} (root should be in the 0..{self.size()} range)"
+            raise _nccl_error("Argument", f"Broadcast : {root}")
         return self._run("broadcast", tensors, opts)
 
     def reduce(self, tensors, opts=None):
         return self._averaged("reduce", [tensors], tensors if opts and opts.rootRank == self.rank() else [], opts)
 
     def allgather(self, outputs, inputs, opts=None):
-        return self._run("allgather", outputs, inputs, *([opts] if opts else []))
+        if len({t.numel() for t in outputs[0]}) == 1:
+            return self._run("allgather", outputs, inputs, *([opts] if opts else []))
+        outputs[0][self.rank()].copy_(inputs[0])  # of several sizes, which gloo refuses: NCCL broadcasts each
+        for root, t in enumerate(outputs[0]):
+            self.broadcast([t], root).wait()
+        return self.inner.barrier(dist.BarrierOptions())
 
     def all_gather_single(self, output, input, opts=None):
         self._check([output, input])  # gloo cuts the output along its first dimension, NCCL goes by bytes
+        if input.dtype != output.dtype:
+            raise TypeError("output tensor must have the same type as input tensor")
+        if input.numel() * self.size() != output.numel():
+            raise ValueError("output tensor size must be equal to world_size times input tensor size")
         return self.twin_or_self._run("_allgather_base", output.view(-1), input.view(-1), *([opts] if opts else []))
 
     _allgather_base = all_gather_single
@@ -224,6 +250,10 @@ class ProcessGroupNCCL(dist.ProcessGroup):
     def reduce_scatter_single(self, output, input, opts=None):
         opts = opts or dist.ReduceScatterOptions()
         self._check([output, input])
+        if input.dtype != output.dtype:
+            raise TypeError("input tensor must be the same type as the output tensor.")
+        if input.numel() != output.numel() * self.size():
+            raise ValueError("input tensor must be the same size as output size times world size")
         return self.twin_or_self._averaged("_reduce_scatter_base", [output.view(-1), input.view(-1)], [output], opts)
 
     _reduce_scatter_base = reduce_scatter_single

@@ -258,12 +258,34 @@ def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
     if name.startswith("convolution") and {place(t) for _, t in found[:2]} == {None, gpu}:
         kinds = "Input type ({}) and weight type ({}) should be the same"
         return kinds.format(*(t.type() for _, t in found[:2]))
-    if torch.Tag.pointwise in func.tags:
+    if name.startswith("_scaled_dot_product"):  # native/transformers/sdp_utils_cpp.h
+        query, key, value = (t.device for _, t in found[:3])
+        same = "Expected query, key, and value to have the same device type"
+        return f"{same}, but got query.device: {query} key.device: {key} and value.device: {value} instead."
+    if torch.Tag.pointwise in func.tags or name in _ITERATED:
         other = next(t for _, t in found if place(t) != gpu)
         return f"{_SAME}found at least two devices, {state['name']}:{gpu} and {other.device}!"
     argument, other = next((a, t) for a, t in found if t.device != first.device)
+    argument, kernel = _AS_CUDA.get(name, {}).get(argument, argument), _AS_CUDA.get(name, {}).get("", name)
+    overload = "" if func._overloadname == "default" else func._overloadname
+    method = "_".join(filter(None, (kernel, overload))) if kernel in _STRUCTURED else f"{overload}_{kernel}"
     which = f"got {argument} is on {other.device}, different from other tensors on {first.device}"
-    return f"{_SAME}{which} (when checking argument in method wrapper_{state['name'].upper()}_{name})"
+    return f"{_SAME}{which} (when checking argument in method wrapper_{state['name'].upper()}_{method})"
+
+
+# Kernels that torch runs through TensorIterator, besides those that it tags as pointwise.
+_ITERATED = set("mse_loss smooth_l1_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits".split())
+_ITERATED |= _CPU_SCALARS | {"masked_scatter"}
+# Where torchgen writes a kernel's overload behind its name; elsewhere it stands before it.
+_STRUCTURED = set("addmm addmm_ addmv addmv_ baddbmm baddbmm_ bmm mm cat gather scatter scatter_ scatter_add".split())
+_STRUCTURED |= set("scatter_add_ scatter_reduce scatter_reduce_ index_add index_add_ index_copy index_copy_".split())
+_STRUCTURED |= set("nll_loss_forward isin linalg_cross linalg_lu_solve triangular_solve".split())
+# What CUDA calls for a kernel that the CPU has of its own, and how the arguments are called there.
+_AS_CUDA = {
+    "mv": {"": "addmv_"},
+    "stack": {"": "cat"},
+    "embedding": {"": "index_select", "indices": "index", "weight": "self"},
+}
 
 
 # ---- random numbers: each device its own, seeded alike, as on CUDA -----------------------------------------
@@ -392,7 +414,10 @@ class VTensor(Tensor):
         try:
             if here.strict and torch.is_grad_enabled():
                 args = _scalars_that_learn(name, args, gpu)
-            with DisableTorchFunctionSubclass(), _autocast() if _is_any_autocast_enabled() else _NOTHING:
+            casts = _is_any_autocast_enabled()
+            if casts and name in _WIDE and torch.is_autocast_enabled(state["name"]):
+                args = [_wide(x) for x in args]
+            with DisableTorchFunctionSubclass(), _autocast() if casts else _NOTHING:
                 out = func(*args, **kwargs)
             if here.strict:
                 return out
@@ -484,6 +509,17 @@ def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not tor
     return torch.autocast("cpu", torch.get_autocast_dtype(state["name"]) if on else None, enabled=on)
 
 
+# What CUDA's autocast computes in float32, and the CPU's in half precision (aten/src/ATen/autocast_mode.h).
+_WIDE = set("softmax log_softmax sum prod cumsum cumprod exp expm1 log log2 log10 log1p pow __pow__ __rpow__".split())
+_WIDE |= set("reciprocal rsqrt softplus layer_norm group_norm norm dist cdist pdist cosine_similarity".split())
+_WIDE |= set("logsumexp cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div soft_margin_loss".split())
+_WIDE |= set("binary_cross_entropy_with_logits poisson_nll_loss cosine_embedding_loss triplet_margin_loss".split())
+
+
+def _wide(x):
+    return x.float() if isinstance(x, Tensor) and x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def _made_elsewhere(func, args: tuple, device, requires_grad=False, **kwargs):  # x.new_zeros(3, device=...)
     with because(""):
         return func(*args, **kwargs).to(device).requires_grad_(requires_grad)
@@ -527,5 +563,16 @@ def _check_lengths(x, lengths, *args):
     return x, lengths, *args
 
 
-_BEFORE = {"copy_": _differentiable_copy, "__setitem__": _differentiable_copy}
+def _check_bce(*args):  # aten/src/ATen/autocast_mode.h
+    if torch.is_autocast_enabled(state["name"]):
+        raise RuntimeError(
+            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+            "Many models use a sigmoid layer right before the binary cross entropy layer.\nIn this case, combine the two "
+            "layers using torch.nn.functional.binary_cross_entropy_with_logits\nor torch.nn.BCEWithLogitsLoss.  "
+            "binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast."
+        )
+    return args
+
+
+_BEFORE = {"binary_cross_entropy": _check_bce, "copy_": _differentiable_copy, "__setitem__": _differentiable_copy}
 _BEFORE |= dict.fromkeys(_RNN, _check_rnn) | {"_pack_padded_sequence": _check_lengths}
