@@ -20,7 +20,7 @@ from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, raw
 
 PROCESSES = 512  # that a rehearsal has room for
-HANG = 20  # seconds that a rank waits for one that has died; torchrun stops it before
+GRACE = 2  # seconds in which torchrun stops a rank that waits for ever
 
 
 def readable(n: int) -> str:
@@ -32,10 +32,10 @@ def readable(n: int) -> str:
 
 
 class Book:
-    """Rows of 64-bit integers, one a process: pid, rank, then (held, peak) for each GPU."""
+    """Rows of 64-bit integers, one a process: pid, rank, whether it goes on (0), then (held, peak) for each GPU."""
 
     def __init__(self, path: str, gpus: int):
-        self.path, self.gpus, self.width = path, gpus, 8 * (2 + 2 * gpus)
+        self.path, self.gpus, self.width = path, gpus, 8 * (3 + 2 * gpus)
         if not os.path.exists(path):
             Path(path).write_bytes(bytes(PROCESSES * self.width))
         with open(path, "r+b") as file:
@@ -45,7 +45,7 @@ class Book:
         """(pid, rank, [(held, peak) for each GPU]) of every process that has held something."""
         out = []
         for at in range(0, PROCESSES * self.width, self.width):
-            pid, rank, *values = struct.unpack_from(f"{2 + 2 * self.gpus}q", self.map, at)
+            pid, rank, _, *values = struct.unpack_from(f"{3 + 2 * self.gpus}q", self.map, at)
             if pid == 0:
                 break
             out.append((pid, rank, [*zip(values[::2], values[1::2], strict=True)]))
@@ -92,7 +92,7 @@ class Books(Book):
                     f"memory {readable(held)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch but "
                     "unallocated. (A virtual GPU: what tensors hold, no context, no fragments.)"
                 )
-        at = self._mine() + 16 + 16 * gpu
+        at = self._mine() + 24 + 16 * gpu
         struct.pack_into(
             "2q", self.map, at, held + more, max(held + more, struct.unpack_from("q", self.map, at + 8)[0])
         )
@@ -139,7 +139,7 @@ class Books(Book):
                     self.digests.append(sha256(data).hexdigest())
         self.models.clear()
 
-    def died(self, kind, error, trace) -> None:
+    def died(self, kind, error, trace, quiet=False) -> None:
         """sys.excepthook. A rank that lost its peer hangs, as NCCL would have it, until torchrun stops it."""
         from ddplab.diagnosis import _VICTIM, learners, location, source_of, waits_in
 
@@ -148,20 +148,53 @@ class Books(Book):
         at = f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
         if not (issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
             self.error = {"what": f"{kind.__name__}: {error}", "where": at}
-            return sys.__excepthook__(kind, error, trace)
+            return None if quiet else sys.__excepthook__(kind, error, trace)
         self.waits = f"in {waits_in(frames) or 'a collective'} at {at}"
         self.close()
-        told = f"rank {os.environ.get('RANK', '?')} waits {self.waits}\nfor a rank that has died. On GPUs it hangs here"
+        told = f"rank {os.environ.get('RANK', '?')} waits {self.waits}\nfor a rank that is gone. On GPUs it hangs here"
         print(f"[rehearsal] {told}: until torchrun stops it, or NCCL's timeout.", file=sys.stderr, flush=True)
-        time.sleep(HANG)
+        while any(rank >= 0 and pid != self.pid and self._goes_on(pid) for pid, rank, _ in self.rows()):
+            time.sleep(0.1)
+        time.sleep(GRACE)
+        print(
+            "[rehearsal] nobody is left who could wake it. NCCL's watchdog ends it after its timeout, 10 minutes if "
+            "the script sets none: 'Watchdog caught collective operation timeout'. Here it ends now.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def _goes_on(self, pid: int) -> bool:
+        """Whether a process lives, and neither waits nor has ended."""
+        at = next(i for i, (other, *_) in enumerate(self.rows()) if other == pid) * self.width
+        if struct.unpack_from("q", self.map, at + 16)[0]:
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def guarded(self, function):
+        """The same function; if it raises, that is noted as at the end of a script. For ranks that a script starts."""
+
+        def run(*args, **kwargs):
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                if self.error is None and self.waits is None and torch.distributed.is_initialized():
+                    self.died(type(error), error, error.__traceback__, quiet=True)
+                raise
+
+        return run
 
     def close(self) -> None:
         """Write down what the report needs; this process holds nothing any more, its peak stays in the map."""
         self.compare()
         if self.pid != os.getpid():
             return
+        struct.pack_into("q", self.map, self.row + 16, 1)
         for gpu in range(self.gpus):
-            struct.pack_into("q", self.map, self.row + 16 + 16 * gpu, 0)
+            struct.pack_into("q", self.map, self.row + 24 + 16 * gpu, 0)
         lines = [(*key, n) for key, n in self.lines.items()]
         names = ("kinds", "steps", "digests", "error", "waits")
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}

@@ -1,5 +1,6 @@
 """What scripts ask torch.cuda and torch.accelerator, answered for virtual GPUs."""
 
+import functools
 import os
 import sys
 import types
@@ -208,6 +209,14 @@ def _reduce(x: VTensor):  # through a queue to another process
         return label, (x.detach(), x.gpu)
 
 
+def _spawned(real):  # torch.multiprocessing.spawn's ranks: what they raise goes to a file, and past sys.excepthook
+    @functools.wraps(real)  # it is pickled by its name
+    def wrap(fn, *args):
+        return real(meter.book.guarded(fn), *args)
+
+    return wrap
+
+
 def patches() -> list[tuple[object, str, object]]:
     """What is replaced in torch.cuda and about it: (where, name, what with)."""
     ForkingPickler.register(VTensor, _reduce)
@@ -304,6 +313,11 @@ def patches() -> list[tuple[object, str, object]]:
         (torch, "device", Device),
         (torch._C._nn, "_parse_to", parse_to),
         (torch.version, "cuda", "13.0"),
+        (
+            sys.modules["torch.multiprocessing.spawn"],
+            "_wrap",
+            _spawned(sys.modules["torch.multiprocessing.spawn"]._wrap),
+        ),
         (torch.jit, "script", _skip("torch.jit.script")),
         (torch, "compile", _skip("torch.compile")),
         (torch.nn.Module, "compile", lambda self, *args, **kwargs: _skip("torch.compile")(self) and None),

@@ -60,7 +60,7 @@ def _no_integers(packet, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOA
     def product(x, *args, **kwargs):
         if not (x.is_floating_point() or x.is_complex()):
             kind = x.type().rsplit(".", 1)[1].removesuffix("Tensor")
-            raise NotImplementedError(f'"{called}" not implemented for \'{kind}\'')
+            raise NotImplementedError(f"\"{called}\" not implemented for '{kind}'")
         return (packet.out if "out" in kwargs else packet.default)(x, *args, **kwargs)
 
     return product
@@ -89,6 +89,8 @@ names = "stats gather_stats_with_counts elemt backward_reduce backward_elemt".sp
 kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in names}
 products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
 kernels |= {name: _no_integers(getattr(torch.ops.aten, name), what) for name, what in products.items()}
-look_ups = "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select gather"
+look_ups = (
+    "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select gather"
+)
 look_ups += " scatter scatter_ scatter_add scatter_add_"
 kernels |= {name: _asserting(getattr(torch.ops.aten, name)) for name in look_ups.split()}

@@ -35,11 +35,16 @@ def _plain(arg):  # the CPU tensor behind the label
     return [_plain(a) for a in arg] if isinstance(arg, (list, tuple)) else arg
 
 
-def _nccl_error(kind: str, last: str) -> dist.DistBackendError:  # NCCLUtils.hpp: C10D_NCCL_CHECK, ncclGetErrorWithVersion
-    means = {"Usage": "This usually reflects invalid usage of NCCL library.", "Argument": "Invalid value for an argument."}
+def _nccl_error(
+    kind: str, last: str
+) -> dist.DistBackendError:  # NCCLUtils.hpp: C10D_NCCL_CHECK, ncclGetErrorWithVersion
+    means = {
+        "Usage": "This usually reflects invalid usage of NCCL library.",
+        "Argument": "Invalid value for an argument.",
+    }
     return dist.DistBackendError(
-        f"NCCL error in: (rehearsed), invalid {kind.lower()} (run with NCCL_DEBUG=WARN for details), NCCL version 2.29.7\n"
-        f"ncclInvalid{kind}: {means[kind]}\nLast error:\n{last}"
+        f"NCCL error in: (rehearsed), invalid {kind.lower()} (run with NCCL_DEBUG=WARN for details), "
+        f"NCCL version 2.29.7\nncclInvalid{kind}: {means[kind]}\nLast error:\n{last}"
     )
 
 

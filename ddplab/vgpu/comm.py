@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tensors
 from torch.nn.parallel import comm
+from torch.utils._device import DeviceContext
 
 from . import checkpoint, gradients
 from .meter import meter
@@ -158,10 +159,15 @@ def _known_index(*args, **kwargs) -> int:  # DataParallel(device_ids=...): a GPU
     return index
 
 
+def _default() -> torch.device:  # torch.get_default_device asks a new tensor for the number, which would ask it
+    contexts = [m for m in torch.overrides._get_current_function_mode_stack() if isinstance(m, DeviceContext)]
+    return contexts[-1].device if contexts else torch.device("cpu")
+
+
 def _constructor(real):  # torch.tensor(..., device="vgpu:0"): made on the CPU, then sent
     @functools.wraps(real)
     def build(*args, device=None, requires_grad=False, **kwargs):
-        device = torch.get_default_device() if device is None and type(args[0]) is not VTensor else device
+        device = _default() if device is None and type(args[0]) is not VTensor else device
         if not any(type(a) is VTensor for a in args):
             kwargs["device"] = "cpu"  # and not what `with torch.device(...)` says, which comes after
         out = real(*args, **kwargs).to(device)

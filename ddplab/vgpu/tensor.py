@@ -274,7 +274,9 @@ def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
 
 
 # Kernels that torch runs through TensorIterator, besides those that it tags as pointwise.
-_ITERATED = set("mse_loss smooth_l1_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits".split())
+_ITERATED = set(
+    "mse_loss smooth_l1_loss soft_margin_loss binary_cross_entropy binary_cross_entropy_with_logits".split()
+)
 _ITERATED |= _CPU_SCALARS | {"masked_scatter"}
 # Where torchgen writes a kernel's overload behind its name; elsewhere it stands before it.
 _STRUCTURED = set("addmm addmm_ addmv addmv_ baddbmm baddbmm_ bmm mm cat gather scatter scatter_ scatter_add".split())
@@ -512,7 +514,9 @@ def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not tor
 # What CUDA's autocast computes in float32, and the CPU's in half precision (aten/src/ATen/autocast_mode.h).
 _WIDE = set("softmax log_softmax sum prod cumsum cumprod exp expm1 log log2 log10 log1p pow __pow__ __rpow__".split())
 _WIDE |= set("reciprocal rsqrt softplus layer_norm group_norm norm dist cdist pdist cosine_similarity".split())
-_WIDE |= set("logsumexp cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div soft_margin_loss".split())
+_WIDE |= set(
+    "logsumexp cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl_div soft_margin_loss".split()
+)
 _WIDE |= set("binary_cross_entropy_with_logits poisson_nll_loss cosine_embedding_loss triplet_margin_loss".split())
 
 
@@ -567,8 +571,8 @@ def _check_bce(*args):  # aten/src/ATen/autocast_mode.h
     if torch.is_autocast_enabled(state["name"]):
         raise RuntimeError(
             "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-            "Many models use a sigmoid layer right before the binary cross entropy layer.\nIn this case, combine the two "
-            "layers using torch.nn.functional.binary_cross_entropy_with_logits\nor torch.nn.BCEWithLogitsLoss.  "
+            "Many models use a sigmoid layer right before the binary cross entropy layer.\nIn this case, combine the "
+            "two layers using torch.nn.functional.binary_cross_entropy_with_logits\nor torch.nn.BCEWithLogitsLoss.  "
             "binary_cross_entropy_with_logits and BCEWithLogits are\nsafe to autocast."
         )
     return args

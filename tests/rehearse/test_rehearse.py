@@ -64,6 +64,14 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     assert any(row["line"] == line and row["times"] == 5 for row in found["copies_to_cpu"])
 
 
+def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_for_ever(tmp_path):
+    options = ("--json", tmp_path / "report.json", "--gpus", 2, "--python", HERE / "leaves.py")
+    done = rehearse(*options, MEETING=str(tmp_path / "meeting"))
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode != 0 and found["raised"] == {} and "nobody is left who could wake it" in done.stderr
+    assert found["waits"]["rank 0"].startswith("in all_reduce at ") and "leaves.py, line 15" in found["waits"]["rank 0"]
+
+
 def test_options_are_ours_until_one_is_not():
     ours, rest = command.parsed("--gpus 3 --gpu-memory 24GiB --nproc-per-node 2 --max-restarts 1 a.py --gpus 9".split())
     assert (ours["gpus"], ours["memory"]) == (3, 24 * 2**30)

@@ -1,6 +1,7 @@
-"""What the table says of CUDA and NCCL is written where it says: in the installed torch, and in a build for CUDA if there is one.
+"""What the table says of CUDA and NCCL is written where it says: in the installed torch.
 
-`DDPLAB_CUDA_TORCH=/path/to/site-packages` names that build; without it, what stands in CUDA's own libraries is not looked for.
+`DDPLAB_CUDA_TORCH=/path/to/site-packages` names a build for CUDA; without it, what stands in CUDA's own libraries is
+not looked for.
 """
 
 import mmap
@@ -13,10 +14,10 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))
-import between_ranks  # noqa: E402, F401
-import on_devices  # noqa: E402, F401
-import table  # noqa: E402
-import works  # noqa: E402, F401
+import between_ranks  # noqa: F401
+import on_devices  # noqa: F401
+import table
+import works  # noqa: F401
 
 TORCH = Path(torch.__path__[0])
 OTHER = os.environ.get("DDPLAB_CUDA_TORCH")
@@ -32,7 +33,7 @@ def library(name: str) -> Path | None:
 
 
 def fragments(words: str, source: str) -> tuple[str, list[str]]:
-    """The file or library that a row names, and what has to stand there: a third part of its source, or else its words."""
+    """The file or library that a row names, and what has to stand there: its source's third part, or its words."""
     named, _, rest = source.partition(": ")
     literal = rest if named.endswith(".py") else rest.partition(": ")[2]
     pieces = [part.strip() for part in (literal or words).split("…")]

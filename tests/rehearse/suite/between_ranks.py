@@ -118,7 +118,10 @@ def a_number_where_a_tensor_belongs():
     dist.all_reduce(1.0)
 
 
-@mistake("Duplicate GPU detected : rank …and rank …both on CUDA device ", "libnccl: src/init.cc: Duplicate GPU detected : rank ")
+@mistake(
+    "Duplicate GPU detected : rank …and rank …both on CUDA device ",
+    "libnccl: src/init.cc: Duplicate GPU detected : rank ",
+)
 def two_ranks_on_one_gpu():
     dist.all_reduce(torch.ones(2, device="cuda:0"), group=dist.new_group())
 

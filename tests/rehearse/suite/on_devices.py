@@ -237,12 +237,18 @@ def layers_on_two_gpus_without_a_move_between():
     nn.Sequential(nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1"))(torch.ones(2, 4, device="cuda:0"))
 
 
-@mistake(ORDINAL, "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: CUDA kernel errors might be asynchronously reported at some other API call")
+@mistake(
+    ORDINAL,
+    "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: CUDA kernel errors might be asynchronously reported at some other API call",
+)
 def a_gpu_that_is_not_there():
     torch.cuda.set_device(5)
 
 
-@mistake(ORDINAL, "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: CUDA kernel errors might be asynchronously reported at some other API call")
+@mistake(
+    ORDINAL,
+    "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: CUDA kernel errors might be asynchronously reported at some other API call",
+)
 def moved_to_a_gpu_that_is_not_there():
     torch.ones(2).to("cuda:7")
 
@@ -455,7 +461,9 @@ def an_index_out_of_range():
     torch.cuda.synchronize()
 
 
-@mistake("Both events must be created with argument 'enable_timing=True'.", "libtorch_cuda: c10/cuda/impl/CUDAGuardImpl.h")
+@mistake(
+    "Both events must be created with argument 'enable_timing=True'.", "libtorch_cuda: c10/cuda/impl/CUDAGuardImpl.h"
+)
 def a_time_between_events_without_timing():
     start, end = torch.cuda.Event(), torch.cuda.Event()
     start.record()

@@ -1,9 +1,10 @@
 """The table that the rehearsal is held to: mistakes, with CUDA's or NCCL's words, and things that work.
 
-A row is a function. `words` are those of CUDA or NCCL, with "…" where they name a device, a size or a number. `source` says where
-they are written: a file of the installed torch ("torch/..."), or one of its libraries and the file that it is built from
-("libtorch_cpu: aten/..."). libtorch_cuda, libc10_cuda and libnccl come with a build for CUDA only: test_sources.py looks there, too,
-where it finds one. A third part is what stands there, where the words do not stand in one piece. For what works, `source` says where the behaviour is written.
+A row is a function. `words` are those of CUDA or NCCL, with "…" where they name a device, a size or a number. `source`
+says where they are written: a file of the installed torch ("torch/..."), or one of its libraries and the file that it
+is built from ("libtorch_cpu: aten/..."). libtorch_cuda, libc10_cuda and libnccl come with a build for CUDA only:
+test_sources.py looks there, too, where it is told of one. A third part is what stands there, where the words do not
+stand in one piece. For what works, `source` says where the behaviour is written.
 """
 
 import os

@@ -1,6 +1,5 @@
 """What has to work: every rank has a GPU, and NCCL between them."""
 
-import io
 import os
 import tempfile
 
@@ -185,7 +184,9 @@ def the_current_gpu_changes_in_a_block():
 
 @works("test/test_torch.py: TensorIterator takes a number on the CPU")
 def a_number_on_the_cpu_mixes_in():
-    assert (ones() * torch.tensor(2.0)).device == dev and torch.where(ones() > 0, ones(), torch.tensor(0.0)).device == dev
+    assert (ones() * torch.tensor(2.0)).device == dev and torch.where(
+        ones() > 0, ones(), torch.tensor(0.0)
+    ).device == dev
     total = torch.tensor(0.0, device=dev)
     total += torch.tensor(1.0)
     assert total.item() == 1
@@ -368,8 +369,15 @@ def packed_sequences_recurrent_layers_and_attention():
 def losses_of_every_kind():
     x, y = ones(2, 4, requires_grad=True), torch.tensor([0, 1], device=dev)
     losses = [F.cross_entropy(x, y, weight=ones(4), label_smoothing=0.1), F.nll_loss(F.log_softmax(x, 1), y)]
-    losses += [F.huber_loss(x, ones()), F.binary_cross_entropy_with_logits(x, ones(), pos_weight=ones(4)), F.l1_loss(x, 0 * x)]
-    losses += [F.kl_div(F.log_softmax(x, 1), F.softmax(x, 1), reduction="batchmean"), F.gaussian_nll_loss(x, ones(), ones())]
+    losses += [
+        F.huber_loss(x, ones()),
+        F.binary_cross_entropy_with_logits(x, ones(), pos_weight=ones(4)),
+        F.l1_loss(x, 0 * x),
+    ]
+    losses += [
+        F.kl_div(F.log_softmax(x, 1), F.softmax(x, 1), reduction="batchmean"),
+        F.gaussian_nll_loss(x, ones(), ones()),
+    ]
     losses.append(F.ctc_loss(ones(3, 1, 4).log_softmax(2), torch.tensor([[1, 2]], device=dev), (3,), (2,)))
     sum(losses).backward()
     assert all(loss.device == dev for loss in losses) and x.grad.device == dev
@@ -470,7 +478,9 @@ def reduce_gather_scatter_and_uneven_all_to_all():
     dist.scatter(got, [torch.tensor([7.0 + i], device=dev) for i in range(2)] if rank == 0 else None, src=0)
     sizes = [[1, 2], [3, 1]]
     out = torch.empty(sizes[0][rank] + sizes[1][rank], device=dev)
-    dist.all_to_all_single(out, torch.full((sum(sizes[rank]),), float(rank), device=dev), [s[rank] for s in sizes], sizes[rank])
+    dist.all_to_all_single(
+        out, torch.full((sum(sizes[rank]),), float(rank), device=dev), [s[rank] for s in sizes], sizes[rank]
+    )
     assert got.item() == 7 + rank and out.sum().item() == sizes[1][rank]
 
 
