@@ -151,7 +151,8 @@ class Books(Book):
             return None if quiet else sys.__excepthook__(kind, error, trace)
         self.waits = f"in {waits_in(frames) or 'a collective'} at {at}"
         self.close()
-        told = f"rank {os.environ.get('RANK', '?')} waits {self.waits}\nfor a rank that is gone. On GPUs it hangs here"
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else os.environ.get("RANK", "?")
+        told = f"rank {rank} waits {self.waits}\nfor a rank that is gone. On GPUs it hangs here"
         print(f"[rehearsal] {told}: until torchrun stops it, or NCCL's timeout.", file=sys.stderr, flush=True)
         while any(rank >= 0 and pid != self.pid and self._goes_on(pid) for pid, rank, _ in self.rows()):
             time.sleep(0.1)
@@ -183,6 +184,9 @@ class Books(Book):
             except Exception as error:
                 if self.error is None and self.waits is None and torch.distributed.is_initialized():
                     self.died(type(error), error, error.__traceback__, quiet=True)
+                if self.waits:
+                    ended = f"Watchdog caught collective operation timeout: {self.waits}, for a rank that is gone"
+                    raise torch.distributed.DistBackendError(ended) from None
                 raise
 
         return run

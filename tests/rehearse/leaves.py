@@ -1,4 +1,4 @@
-"""A script that starts its ranks by itself; rank 1 has one batch less, and leaves: rank 0 waits for it in all_reduce."""
+"""Its ranks are started by the script itself; rank 1 has a batch less, and leaves: rank 0 waits in all_reduce."""
 
 import os
 
