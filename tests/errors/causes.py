@@ -59,6 +59,12 @@ def init_twice():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 
+def comm_hook_backend():
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    DDP(nn.Linear(2, 2)).register_comm_hook(None, bf16_compress_hook)
+
+
 def ready_twice():
     class Twice(nn.Module):
         def __init__(self):
