@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from ddplab import rehearse
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder
 from ddplab.follow import watch
@@ -43,6 +44,7 @@ def torchrun(
     timeout: float | None = 60.0,
     wait: bool = True,
     quiet: bool = False,
+    virtual: bool = False,
     **options: Any,
 ) -> Run:
     """Run a script file under the real torchrun and return the `Run`, as `%%torchrun` does with a cell.
@@ -51,6 +53,7 @@ def torchrun(
         script: path of a Python script. script_args: its own arguments.
         options: torchrun's options with underscores, such as nproc_per_node=2, nnodes=2, max_restarts=1.
         timeout, wait, quiet: as in `launch`.
+        virtual: True rehearses it, each rank on a virtual GPU (see `ddplab.rehearse`).
 
     With nnodes=2 (or more) and no word on where the nodes meet, that many agents are started on this machine.
     Raises `RankError` when a rank fails for good, `RankTimeoutError` without progress, ValueError for options that
@@ -62,12 +65,12 @@ def torchrun(
     for name, value in options.items():
         if value is not False:
             flags.append(f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}"))
-    return _torchrun(flags, os.path.abspath(script), list(map(str, script_args)), timeout, wait, quiet)
+    return _torchrun(flags, os.path.abspath(script), list(map(str, script_args)), timeout, wait, quiet, virtual)
 
 
 def _torchrun(
     flags: list[str], script: str, script_args: list[str], timeout: float | None, wait: bool, quiet: bool,
-    script_name: str | None = None, folder: Folder | None = None,
+    virtual: bool, script_name: str | None = None, folder: Folder | None = None,
 ) -> Run:  # fmt: skip
     if "DDPLAB_RUN_DIR" in os.environ:
         raise RuntimeError(
@@ -89,7 +92,9 @@ def _torchrun(
             asked.rdzv_endpoint or asked.rdzv_backend != "static" or asked.node_rank or asked.standalone
         )
         agents = 1 if meeting_place_given else nodes
-        kind = "cuda" if torch.cuda.device_count() >= nproc * agents else "cpu"
+        kind = "virtual" if virtual else "cuda" if torch.cuda.device_count() >= nproc * agents else "cpu"
+        if virtual and (no := rehearse.refusal()):
+            raise ValueError(f"virtual GPUs: {no}")
         folder.world_size = nproc * nodes
         folder.script_names = {script: script_name} if script_name else {}
         run = Run(folder, kind, None, start=time.time(), nproc_per_node=nproc, nnodes=agents)
@@ -200,9 +205,14 @@ def _agent_environment(run: Run, folder: Folder, flags: list[str], node: int) ->
     if any(flag.startswith(("-r", "-t", "--redirects", "--tee")) for flag in flags):
         env["DDPLAB_KEEP_OUTPUT"] = "1"  # the learner sends the ranks' output somewhere: leave it there
     env.setdefault("OMP_NUM_THREADS", str(max(1, cpu_cores() // (run.nproc_per_node * run.nnodes))))
+    there = torch.cuda.device_count()
+    if run.device == "virtual":
+        there = run.nproc_per_node * run.nnodes
+        env |= rehearse.environment(folder.file("book"), there)
+        env.pop("CUDA_VISIBLE_DEVICES", None)  # it numbers real ones
     if run.nnodes > 1:  # nodes have GPUs of their own: give each agent its share, or none
-        gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(torch.cuda.device_count())))).split(",")
-        share = gpus[node * run.nproc_per_node : (node + 1) * run.nproc_per_node] if run.device == "cuda" else []
+        gpus = env.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(there)))).split(",")
+        share = gpus[node * run.nproc_per_node : (node + 1) * run.nproc_per_node] if run.device != "cpu" else []
         env["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return env
 
@@ -223,13 +233,15 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
         %%torchrun --nproc-per-node 2 [torchrun's other options] [-- the script's own arguments]
 
-        --save NAME.py keeps the script, --out NAME stores the Run in a variable, --timeout SECONDS as in launch().
+        --save NAME.py keeps the script, --out NAME stores the Run in a variable, --timeout SECONDS as in launch(),
+        --virtual rehearses it: each rank finds a virtual GPU (see `ddplab.rehearse`).
         """
         ours = argparse.ArgumentParser(prog="%%torchrun", add_help=False, allow_abbrev=False)
         ours.error = _refuse
         ours.add_argument("--save")
         ours.add_argument("--out")
         ours.add_argument("--timeout", type=float, default=60.0)
+        ours.add_argument("--virtual", action="store_true")
         words = shlex.split(line)
         script_args = words[words.index("--") + 1 :] if "--" in words else []
         options, flags = ours.parse_known_args(words[: words.index("--")] if "--" in words else words)
@@ -246,7 +258,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
         if options.save:
             name = f"{os.path.basename(script)} ({name})"
         try:
-            run = _torchrun(flags, script, script_args, options.timeout, True, False, script_name=name, folder=folder)
+            how = (options.timeout, True, False, options.virtual)
+            run = _torchrun(flags, script, script_args, *how, script_name=name, folder=folder)
         except RankError as error:
             if options.out:
                 shell.user_ns[options.out] = error.run

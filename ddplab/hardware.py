@@ -28,7 +28,8 @@ class Devices:
                 "the speed is not that of GPUs."
             )
         names = ", ".join(f"cuda:{i} {name}" for i, name in enumerate(self.gpus))
-        many = f"{len(self.gpus)} GPU{'s' * (len(self.gpus) != 1)}"
+        kind = "virtual GPU" if "DDPLAB_REHEARSAL" in os.environ else "GPU"
+        many = f"{len(self.gpus)} {kind}{'s' * (len(self.gpus) != 1)}"
         return (
             f"This machine: {cores}, {many} ({names}).\n"
             f"Up to {len(self.gpus)} rank{'s' * (len(self.gpus) != 1)}: one GPU each, through nccl. "
@@ -64,14 +65,14 @@ def device() -> torch.device:
 
 
 def choose_device(nproc_per_node: int, device: str | None, backend: str | None) -> tuple[str, str]:
-    """Choose the kind of device ("cpu" or "cuda") and the backend for a launch, or raise ValueError saying why not.
+    """Choose the kind of device ("cpu", "cuda", "virtual") and the backend for a launch, or raise ValueError: why not.
 
     NCCL refuses two ranks on one GPU, so ranks that share a GPU use gloo, which also carries CUDA tensors
     (https://docs.pytorch.org/docs/stable/distributed.html#backends).
     """
-    gpus = torch.cuda.device_count()
-    if device not in (None, "cpu", "cuda"):
-        raise ValueError(f'device must be "cpu", "cuda" or None (let the machine decide), not {device!r}')
+    gpus = nproc_per_node if device == "virtual" else torch.cuda.device_count()
+    if device not in (None, "cpu", "cuda", "virtual"):
+        raise ValueError(f'device must be "cpu", "cuda", "virtual" or None (let the machine decide), not {device!r}')
     if backend not in (None, "gloo", "nccl"):
         raise ValueError(f'backend must be "gloo", "nccl" or None (let the machine decide), not {backend!r}')
     if device == "cuda" and gpus == 0:
@@ -82,4 +83,4 @@ def choose_device(nproc_per_node: int, device: str | None, backend: str | None) 
             f'backend="nccl" needs one GPU per rank: {nproc_per_node} ranks were asked for and this machine has '
             f'{gpus} GPU{"s" * (gpus != 1)}; leave backend out, or use backend="gloo"'
         )
-    return kind, backend or ("nccl" if kind == "cuda" and gpus >= nproc_per_node else "gloo")
+    return kind, backend or ("nccl" if kind != "cpu" and gpus >= nproc_per_node else "gloo")

@@ -21,7 +21,7 @@ from typing import Any
 import cloudpickle
 from torch.distributed import TCPStore
 
-from ddplab import worker
+from ddplab import rehearse, worker
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder, save
 from ddplab.follow import watch
@@ -55,7 +55,9 @@ def launch(
         fn: any callable: defined in a cell, a closure, a lambda, a partial.
         nproc_per_node: how many ranks.
         device: "cpu", "cuda", or None: a GPU each (nccl) where the machine has one per rank, else the CPU (gloo).
-            "cuda" with fewer GPUs than ranks lets ranks share them, over gloo.
+            "cuda" with fewer GPUs than ranks lets ranks share them, over gloo. "virtual": a virtual GPU each, called
+            "cuda:i" in the ranks, which raise what CUDA and NCCL would; the notebook itself stays as it is (see
+            `ddplab.rehearse` for what this cannot show).
         backend: "gloo", "nccl" or None to let the device decide.
         init: False leaves `dist.init_process_group()` to fn.
         timeout: seconds without progress (nothing logged, printed or finished) after which the run counts as
@@ -69,6 +71,8 @@ def launch(
     """
     _check_call(fn, args, kwargs, nproc_per_node, timeout)
     kind, backend = choose_device(nproc_per_node, device, backend)
+    if kind == "virtual" and (no := rehearse.refusal()):
+        raise ValueError(f'device="virtual": {no}')
     folder = Folder.new(nproc_per_node)
     try:
         _save_function(fn, args, kwargs, folder.file("fn"))
@@ -76,7 +80,8 @@ def launch(
         env = rank_environment(folder, nproc_per_node, kind, store.port)
         path = [entry or os.getcwd() for entry in sys.path]  # a notebook's "" is the folder it is in now
         run = Run(folder, kind, backend, start=time.time(), nproc_per_node=nproc_per_node)
-        order = worker.Order(folder, env, path, sys.argv, os.getcwd(), init, backend)
+        prepare = rehearse.install if kind == "virtual" else None
+        order = worker.Order(folder, env, path, sys.argv, os.getcwd(), init, backend, prepare)
         start = functools.partial(_Ranks, folder, order, store)
         return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
     except BaseException:
@@ -100,8 +105,10 @@ def rank_environment(folder: Folder, nproc: int, kind: str, port: int) -> dict[s
 
     https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
     """
+    virtual = rehearse.environment(folder.file("book"), nproc) if kind == "virtual" else {}
     return {
         **os.environ,
+        **virtual,
         "WORLD_SIZE": str(nproc),
         "LOCAL_WORLD_SIZE": str(nproc),
         "GROUP_RANK": "0",
@@ -115,7 +122,7 @@ def rank_environment(folder: Folder, nproc: int, kind: str, port: int) -> dict[s
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": os.path.basename(folder.path),
         "DDPLAB_RUN_DIR": folder.path,
-        "DDPLAB_DEVICE": kind,
+        "DDPLAB_DEVICE": "cuda" if virtual else kind,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 from typing import Any
 
@@ -60,7 +61,7 @@ class Run:
         output: dict, rank → what it printed (at most the last million characters, and then says so).
         state: "running", "finished", "failed", "timed out", "stopped" or "interrupted".
         error: the `RankError` of a run that failed, or None.
-        nproc_per_node, nnodes, world_size: int. device ("cpu" or "cuda") and backend ("gloo", "nccl" or None).
+        nproc_per_node, nnodes, world_size: int. device ("cpu", "cuda" or "virtual"), backend ("gloo", "nccl" or None).
 
     What has an underscore is for the module that follows the run.
     """
@@ -89,7 +90,9 @@ class Run:
         """Return one stable line: how many ranks, where, and how the run stands."""
         ranks = f"{self.world_size} rank{'s' * (self.world_size != 1)}"
         nodes = f" of {self.nnodes} agents" if self.nnodes > 1 else ""
-        return f"{ranks}{nodes} on {self.device} ({self.backend or 'torchrun'}): {self.state}"
+        rehearsed = self.device == "virtual" or (self.device == "cuda" and "DDPLAB_REHEARSAL" in os.environ)
+        where = "rehearsed on virtual GPUs" if rehearsed else f"on {self.device}"
+        return f"{ranks}{nodes} {where} ({self.backend or 'torchrun'}): {self.state}"
 
     @property
     def metrics(self) -> Metrics:

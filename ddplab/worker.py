@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
@@ -89,9 +90,10 @@ def cleanup() -> None:
     """
     if not dist.is_initialized():
         return
+    here = device()
     if torch.cuda.is_initialized():
-        torch.cuda.synchronize(device())
-    dist.barrier()
+        torch.cuda.synchronize(here)
+    dist.barrier(device_ids=[here.index] if dist.get_backend() == "nccl" else None)  # else NCCL's warns of a guess
     time.sleep(0.1)
     dist.destroy_process_group()
 
@@ -109,6 +111,7 @@ class Order(NamedTuple):
     cwd: str
     init: bool
     backend: str
+    prepare: Callable[[], None] | None = None  # called before anything else uses torch
     rank: int = 0
 
 
@@ -171,6 +174,8 @@ def main(order: Order, orders: Connection) -> None:
     redirect_output(folder, rank)
     introduce(folder, rank)
     try:
+        if order.prepare is not None:
+            order.prepare()
         if torch.cuda.is_initialized():
             raise RuntimeError("CUDA was used before the rank began; please report this as a bug of ddplab")
         torch.set_num_threads(max(1, cpu_cores() // int(env["LOCAL_WORLD_SIZE"])))

@@ -131,6 +131,9 @@ def main(number: int, of_a_process: bool) -> None:
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     for module in MODULES:
         importlib.import_module(module)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ddplab"]:
+        if not name.startswith(("ddplab.vgpu", "ddplab.rehearse")):  # which patch torch in a rehearsal
+            del sys.modules[name]  # a notebook imports it itself, and then finds its magic
     gc.freeze()  # forks share these objects for as long as nobody, the garbage collector included, touches them
     try:
         client = socket.socket(fileno=number)
@@ -204,6 +207,8 @@ def from_spare(spare: socket.socket) -> Callable:
         argv = [os.fsdecode(word) for word in asked["args"]]
         program = argv[argv.index("-c" if "-c" in argv else "-m") + 1] if {"-c", "-m"} & set(argv) else ""
         warm = program.startswith(WARM) or (is_rank(argv) and "TORCHELASTIC_RUN_ID" in (asked["env"] or {}))
+        if (asked["env"] or os.environ).get("DDPLAB_REHEARSAL") != os.environ.get("DDPLAB_REHEARSAL"):
+            warm = False  # the spare's torch is patched for another rehearsal, or for none
         if CLONE is None or not warm or argv[0] != sys.executable:
             return fresh(*values)
         popen, numbers = asked["self"], [0, 1, 2, *asked["pass_fds"]]

@@ -18,12 +18,39 @@ import atexit
 import json
 import os
 import sys
+from pathlib import Path
 
 VARIABLE = "DDPLAB_REHEARSAL"  # in the environment of every process of a rehearsal: its settings, as JSON
 
 
+def environment(book: str, gpus: int, memory: int = 0) -> dict[str, str]:
+    """The variables of a process that is to be rehearsed on that many GPUs, of that many bytes each (0: no limit).
+
+    book: path of a file that is made here, in which all processes of the rehearsal note what they hold.
+    """
+    from .books import Book
+
+    Book(book, gpus)
+    here = Path(__file__).resolve().parent
+    paths = [str(here / "boot"), str(here.parent.parent), os.environ.get("PYTHONPATH", "")]
+    settings = {"gpus": gpus, "memory": memory, "book": book}
+    return {VARIABLE: json.dumps(settings), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def refusal() -> str:
+    """Say why the torch of this environment cannot be rehearsed; "" where it can."""
+    import torch
+
+    if VARIABLE in os.environ or not torch.version.cuda:  # in a rehearsal it says that it is built for CUDA
+        return ""
+    return (
+        f"a rehearsal needs torch's CPU build; this one is built for CUDA {torch.version.cuda}. In an environment of "
+        "its own: pip install torch --index-url https://download.pytorch.org/whl/cpu"
+    )
+
+
 def install() -> None:
-    """Put virtual GPUs in the place of CUDA, in this process, for good."""
+    """Put virtual GPUs in the place of CUDA, in this process, for good. Done again, it only takes new settings."""
     import torch
     import torch.distributed
     import torch.nn.parallel
@@ -32,18 +59,23 @@ def install() -> None:
 
     from ddplab.vgpu import comm, meter, tensor
 
+    from .books import Books
+
     settings = json.loads(os.environ[VARIABLE])
-    tensor.state.update(name="cuda", count=settings["gpus"])
+    again, tensor.state["count"] = "wake" in tensor.state, settings["gpus"]
+    if again:
+        meter.book = Books(settings)
+        return
+    tensor.state["name"] = "cuda"
     torch.utils._device._device_constructors()  # remembers torch's own functions; call it before any is replaced
     torch.utils.rename_privateuse1_backend("vgpu")  # gives device=0 a meaning in C++
     from . import cuda, nccl
-    from .books import Books
 
     meter.book = Books(settings)
     for owner, name, ours in comm.patches() + cuda.patches() + nccl.patches():
         setattr(owner, name, ours)
     tensor.kernels.update(cuda.kernels)
-    tensor.state["wake"] = cuda.wake
+    tensor.state.update(wake=cuda.wake, kinds=("vgpu", "cuda"))
     tensor.seed_all(torch.initial_seed())
     sys.modules["torch.vgpu"] = torch.cuda  # torch's C++ imports it
     cuda.library.fallback(comm.factory, "CUDA")

@@ -19,7 +19,7 @@ from ddplab.vgpu import meter
 from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, raw
 
-PROCESSES = 512  # that a rehearsal has room for
+PROCESSES = 8192  # that a rehearsal has room for: a test run starts thousands
 GRACE = 2  # seconds in which torchrun stops a rank that waits for ever
 
 

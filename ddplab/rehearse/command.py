@@ -7,10 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-
-from . import VARIABLE, report
-from .books import Book
+from . import environment, refusal, report
 
 USAGE = """usage: python -m ddplab rehearse [--gpus N] [--gpu-memory 24GiB] [--json FILE]
            [--strict [--copies-per-step N]]
@@ -68,25 +65,15 @@ def main(arguments: list[str]) -> int:
     if not rest:
         print(USAGE, file=sys.stderr)
         return 2
-    if torch.version.cuda:
-        print(
-            f"rehearse needs torch's CPU build; this one is built for CUDA {torch.version.cuda}. In an environment of "
-            "its own: pip install torch --index-url https://download.pytorch.org/whl/cpu",
-            file=sys.stderr,
-        )
+    if no := refusal():
+        print(no, file=sys.stderr)
         return 2
     gpus = ours["gpus"] or 2
     meeting = any(a.startswith(("--standalone", "--nnodes", "--rdzv", "--master", "--node")) for a in rest)
     torchrun = ["-m", "torch.distributed.run", *([] if meeting else ["--standalone"])]
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         book = str(Path(folder, "book"))
-        Book(book, gpus)
-        here = Path(__file__).resolve().parent
-        paths = [str(here / "boot"), str(here.parent.parent), os.environ.get("PYTHONPATH", "")]
-        env = os.environ | {
-            VARIABLE: json.dumps({"gpus": gpus, "memory": ours["memory"], "book": book}),
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        }
+        env = os.environ | environment(book, gpus, ours["memory"])
         code = subprocess.call([sys.executable, *([] if ours["python"] else torchrun), *rest], env=env)
         found = report.read(book, gpus)
     found["exit_status"] = code

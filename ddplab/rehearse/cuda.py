@@ -13,7 +13,7 @@ from torch import Tensor
 from ddplab.vgpu import meter
 from ddplab.vgpu.comm import get_rng_state, set_rng_state
 from ddplab.vgpu.meter import called
-from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, state, to
+from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, to
 
 from .books import yours
 from .kernels import kernels
@@ -28,8 +28,8 @@ _used = {"initialized": False, "bad_fork": False}
 def count() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return state["count"]
-    return min(state["count"], len([v for v in visible.split(",") if v.strip() not in ("", "-1")]))
+        return meter.book.gpus
+    return min(meter.book.gpus, len([v for v in visible.split(",") if v.strip() not in ("", "-1")]))
 
 
 def wake() -> None:

@@ -311,7 +311,9 @@ class ProcessGroupNCCL(dist.ProcessGroup):
     def barrier(self, opts=None, *rest):
         device = getattr(opts, "device", None)
         if not (device is not None and device.type == "cpu" and "cpu" in self._devices()):
-            self._meet(here.gpu if device is None or device.index is None else device.index)
+            # ProcessGroupNCCL.cpp, barrier: the device given, else one used before, else a guess by rank
+            guess = next(iter(self.seen), dist.get_rank() % torch.cuda.device_count())
+            self._meet(guess if device is None or device.index is None else device.index)
         return self.inner.barrier(dist.BarrierOptions())
 
 

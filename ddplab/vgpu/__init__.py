@@ -77,7 +77,8 @@ class GPUs(Sequence):
 
     def __repr__(self) -> str:
         names = ", ".join(f"{device} {torch.cuda.get_device_name(device)}" for device in self)
-        return f"{self.n} real GPU{'s' * (self.n > 1)}: {names}"
+        kind = "rehearsed" if rehearsed() else "real"
+        return f"{self.n} {kind} GPU{'s' * (self.n > 1)}: {names}"
 
     def __enter__(self) -> "GPUs":
         return self
@@ -116,8 +117,10 @@ class VirtualGPUs(GPUs):
         with comm.pretend(self.n) as undo:  # an error or an interrupt in here leaves nothing behind
             tensor.seed_all(torch.initial_seed())
             meter.reset()
+            undo.callback(tensor.state.update, name=tensor.state["name"], count=tensor.state["count"])
+            tensor.state.update(name="vgpu", count=self.n)
             self._undo, self._depth, self._was_on = undo.pop_all(), 0, []
-            tensor.state["count"], _active = self.n, self
+            _active = self
         return self
 
     def off(self) -> None:
@@ -126,7 +129,7 @@ class VirtualGPUs(GPUs):
         if _active is self:
             _active, self._depth = None, 0
             self._was_on = [False] * len(self._was_on)
-            tensor.state["count"] = tensor.here.gpu = 0
+            tensor.here.gpu = 0
             self._undo.close()
 
     def __enter__(self) -> "VirtualGPUs":
@@ -168,6 +171,11 @@ def _take_the_name() -> None:
         }
     for function, answer in truth.items():
         setattr(torch._C, f"_accelerator_{function}", answer)
+
+
+def rehearsed() -> bool:
+    """Tell whether the "cuda" of this process is a rehearsal's: virtual GPUs under the name of real ones."""
+    return tensor.state.get("wake") is not None
 
 
 def virtual_gpus(n: int = 2) -> VirtualGPUs:

@@ -318,12 +318,14 @@ def vgpu_patches(count: int) -> list[tuple[object, str, object]]:
 def pretend(count: int) -> ExitStack:
     """Replace all that; closing what comes back puts everything as it was. An error leaves nothing replaced."""
     with ExitStack() as undo:
-        for owner, name, ours in patches() + vgpu_patches(count):
+        there = [] if state.get("wake") else patches()  # in a rehearsal they are in place, for good
+        for owner, name, ours in there + vgpu_patches(count):
             if name in vars(owner):
                 undo.callback(setattr, owner, name, vars(owner)[name])
             else:
                 undo.callback(delattr, owner, name)
             setattr(owner, name, ours)
-        sys.modules["torch.vgpu"] = torch.vgpu  # torch's C++ imports it
+        before, sys.modules["torch.vgpu"] = sys.modules.get("torch.vgpu"), torch.vgpu  # torch's C++ imports it
+        undo.callback(sys.modules.update, {"torch.vgpu": before} if before else {})  # a rehearsal's
         undo.callback(sys.modules.pop, "torch.vgpu")
         return undo.pop_all()

@@ -4,7 +4,8 @@ import threading
 import weakref
 from collections import defaultdict, deque
 
-state = {"name": "vgpu", "count": 0}  # what virtual GPUs are called in this process, and how many are on
+# What virtual GPUs are called in this process, how many are on, and the kinds of torch.device that mean them.
+state = {"name": "vgpu", "count": 0, "kinds": ("vgpu",)}
 
 
 def called(gpu: int | str | None) -> str:
@@ -43,7 +44,7 @@ class Meter:
             while self._freed:
                 block = self._freed.popleft()
                 _alive.discard(block)
-                self._held[called(block.gpu)] -= block.nbytes
+                self._held[block.name] -= block.nbytes
             return self._held
 
     def count(self, cause: str, source: int | None, target: int | None, nbytes: int) -> None:
@@ -56,9 +57,9 @@ class Meter:
             if self.book:
                 self.book.copied(cause, source, target)
 
-    def hold(self, gpu: int, nbytes: int) -> None:
-        """Write down that a device holds nbytes more (less, if negative)."""
-        name = called(gpu)
+    def hold(self, gpu: int, nbytes: int, name: str = "") -> None:
+        """Write down that a device, by that name, holds nbytes more (less, if negative)."""
+        name = name or called(gpu)
         with self._lock:
             memory = self.memory
             if self.book:
@@ -119,6 +120,7 @@ meter = Meter()
 
 class _Ref(weakref.ref):
     gpu = nbytes = 0
+    name = ""  # what its device was called when it was made
 
 
 class Block:
@@ -128,7 +130,7 @@ class Block:
         # A weak reference's callback that is written in C, as this `append` is, cannot be where Ctrl-C strikes;
         # a __del__ can, and Python would swallow the interrupt.
         self._ref = ref = _Ref(self, meter._freed.append)
-        ref.gpu = gpu
+        ref.gpu, ref.name = gpu, called(gpu)
         _alive.add(ref)
 
     @property
@@ -138,5 +140,5 @@ class Block:
     def resize(self, nbytes: int) -> None:
         """The piece is new, or has grown or shrunk."""
         if nbytes != self._ref.nbytes:
-            meter.hold(self._ref.gpu, nbytes - self._ref.nbytes)
+            meter.hold(self._ref.gpu, nbytes - self._ref.nbytes, self._ref.name)
             self._ref.nbytes = nbytes

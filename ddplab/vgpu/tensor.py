@@ -95,7 +95,7 @@ def place_of(device) -> int | torch.device | None:
     """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if it is not there."""
     if not isinstance(device, torch.device):
         device = torch.device("vgpu", device) if isinstance(device, int) else torch.device(device)
-    if device.type not in (state["name"], "vgpu"):  # torch's C++ makes "vgpu:0" of a bare 0
+    if device.type not in state["kinds"]:  # torch's C++ makes "vgpu:0" of a bare 0
         return None if device.type == "cpu" else device
     if wake := state.get("wake"):  # a rehearsal's: CUDA refuses in a forked child
         wake()
@@ -383,7 +383,7 @@ class VTensor(Tensor):
         if name == "_local_scalar_dense":
             meter.count(".item()", gpu, None, args[0].nbytes)
         if kwargs.get("device") is not None:
-            gpu = place_of(kwargs["device"]) if kwargs["device"].type in (state["name"], "vgpu") else gpu
+            gpu = place_of(kwargs["device"]) if kwargs["device"].type in state["kinds"] else gpu
             kwargs = {**kwargs, "device": "cpu"}
         with DisableTorchFunctionSubclass(), _DisableTorchDispatch():
             if torch.Tag.nondeterministic_seeded in func.tags:

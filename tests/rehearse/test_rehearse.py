@@ -87,7 +87,7 @@ def test_options_are_ours_until_one_is_not():
 def test_a_build_for_cuda_is_told_what_it_needs(monkeypatch, capsys):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert command.main(["--python", "a.py"]) == 2
-    assert "rehearse needs torch's CPU build" in capsys.readouterr().err
+    assert "a rehearsal needs torch's CPU build" in capsys.readouterr().err
 
 
 def test_a_report_without_any_step_has_no_copies_per_step():
