@@ -31,16 +31,25 @@ GATES = {
 }
 REHEARSED = "tests that need GPUs, rehearsed on virtual GPUs"
 GPU_TESTS = ["tests/vgpu", "tests/test_gpu.py"]  # the third, of tests/course/test_timeline.py, times a GPU's kernels
+REHEARSE = "tools/rehearse_notebooks.py"
+# One for each way in which a notebook meets GPUs: DataParallel, a launch, 16 bits, torchrun, checkpoints, a rank that
+# dies, an exercise. All of them take as long as they take on CPUs, which is too long for `make test`: `make stress`.
+CHOSEN = """lessons/2_dataparallel/2.1_how_dataparallel_works lessons/4_ddp/4.1_distributed_data_parallel
+    lessons/4_ddp/4.5_batchnorm_buffers_and_mixed_precision lessons/5_torchrun/5.1_torchrun
+    lessons/5_torchrun/5.4_checkpoints lessons/6_when_it_goes_wrong/6.3_when_a_rank_dies
+    solutions/4_ddp/4.1_distributed_data_parallel"""
 STAGES = {
     "test": {
         **GATES,
         # tests/conftest.py says which tests have to stay together on one of the two workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
         REHEARSED: ["-m", "ddplab", "rehearse", "--gpus=2", "--python", "-m", "pytest", "-m", "gpu", *GPU_TESTS],
+        "notebooks, rehearsed on two virtual GPUs": [REHEARSE, *(f"{name}.ipynb" for name in CHOSEN.split())],
     },
     "quick": {**GATES, "tests that start no process": [*PYTEST, "--quick", "-r", "fE", "--disable-warnings", "tests"]},
     "stress": {
         "tests, repeated": ["-m", "pytest", "--stress", "-m", "times", "--durations=10", "tests"],
+        **{f"notebooks, rehearsed on {n} virtual": [REHEARSE, f"--gpus={n}", *NOTEBOOKS] for n in (1, 2, 4)},
         **{f"stress/{path.name}": [f"stress/{path.name}"] for path in sorted((ROOT / "stress").glob("*.py"))},
     },
 }

@@ -1,0 +1,74 @@
+"""Run lessons and solutions as on a machine with GPUs, on virtual ones: nothing here runs on a GPU.
+
+    python tools/rehearse_notebooks.py                      # every lesson and solution, on two virtual GPUs
+    python tools/rehearse_notebooks.py --gpus 4 PATH ...    # those named, or in the folders named
+
+Kernels and their ranks are rehearsed as a whole (see ddplab/rehearse): torch.cuda.device_count() says 2, and `launch`
+chooses as on GPUs. Each cell must run, and raise where it is tagged so; outputs are not compared, since a machine with
+GPUs need not show what is stored. Lessons judge our way at each turn too. Nothing is stored.
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from run_notebooks import ROOT, NotebookError, copied, execute, read, with_our_way_judged
+
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+import warm_kernels  # noqa: E402
+from jupyter_client.provisioning import local_provisioner  # noqa: E402
+
+from ddplab.rehearse import environment, refusal  # noqa: E402
+
+CELL = 300  # seconds that a cell may take
+
+
+def rehearse(path: Path, cell: int = CELL) -> tuple[Path, float, str]:
+    """Run one notebook in a copy of its course. Returns it, the seconds that it took, and what went wrong, or ""."""
+    began, notebook = time.monotonic(), read(path)
+    if "lessons" in path.parts:
+        with_our_way_judged(notebook)
+    course = path.parent.parent if path.is_relative_to(ROOT) else path.parent
+    with copied(course) as [folder]:
+        try:
+            execute(notebook, folder / path.parent.relative_to(course), cell)
+            return path, time.monotonic() - began, ""
+        except NotebookError as error:
+            return path, time.monotonic() - began, str(error)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: everything in lessons/ and solutions/")
+    parser.add_argument("--gpus", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2, help="notebooks that run at a time")
+    parser.add_argument("--cell-timeout", type=int, default=CELL)
+    asked = parser.parse_args()
+    if no := refusal():
+        print(f"skipped: {no}")
+        return 0
+    found = []
+    for path in asked.notebooks or [ROOT / "lessons", ROOT / "solutions"]:
+        found += sorted(path.glob("**/*.ipynb")) if path.is_dir() else [path]
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
+        os.environ.update(environment(str(Path(folder, "book")), asked.gpus))
+        if sys.platform == "linux":
+            local_provisioner.launch_kernel = warm_kernels.launch_kernel
+        with multiprocessing.get_context("fork").Pool(asked.workers) as pool:  # each has a server of warm kernels
+            run = partial(rehearse, cell=asked.cell_timeout)
+            for path, seconds, wrong in pool.imap_unordered(run, [path.resolve() for path in found]):
+                failed += bool(wrong)
+                print(f"{os.path.relpath(path)}: {wrong or 'ran'} ({seconds:.1f} s)", flush=True)
+    gpus = f"{asked.gpus} virtual GPU{'s' * (asked.gpus != 1)}"
+    print(f"rehearsed on {gpus}: {len(found) - failed} of {len(found)} notebooks ran; nothing here ran on a GPU")
+    return 1 if failed or not found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
