@@ -124,7 +124,7 @@ class _Agents:
     """Torchrun's agents: one, or as many as nodes are played on this machine."""
 
     def __init__(self, run: Run, folder: Folder, flags: list[str], command: list[str], standalone: bool):
-        self.folder, self.store, agents = folder, None, run.nnodes
+        self.run, self.folder, self.store, agents = run, folder, None, run.nnodes
         if standalone and agents == 1:
             flags = ["--standalone", *flags]
         elif standalone:  # the caller holds the store the agents meet at, on a port the system picks
@@ -193,6 +193,9 @@ class _Agents:
             end_group(agent.pid, signal.SIGKILL)
             agent.wait()
             agent.stdin.close()
+        if self.run.device == "virtual":
+            gpus = self.run.nproc_per_node * self.run.nnodes
+            self.run.rehearsal = rehearse.told(self.folder.file("book"), gpus, self.folder.script_names)
 
     def _vanished(self) -> dict[int, int | None]:
         """Return the ranks that began and left with status 0 before their script had ended."""

@@ -82,7 +82,7 @@ def launch(
         run = Run(folder, kind, backend, start=time.time(), nproc_per_node=nproc_per_node)
         prepare = rehearse.install if kind == "virtual" else None
         order = worker.Order(folder, env, path, sys.argv, os.getcwd(), init, backend, prepare)
-        start = functools.partial(_Ranks, folder, order, store)
+        start = functools.partial(_Ranks, run, folder, order, store)
         return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
     except BaseException:
         folder.remove()
@@ -210,8 +210,8 @@ def _name(fn: Any) -> str:
 class _Ranks:
     """The ranks of one launch."""
 
-    def __init__(self, folder: Folder, order: worker.Order, store: TCPStore):
-        self.folder, self.gpus = folder, order.env["DDPLAB_DEVICE"] == "cuda"
+    def __init__(self, run: Run, folder: Folder, order: worker.Order, store: TCPStore):
+        self.run, self.folder, self.gpus = run, folder, order.env["DDPLAB_DEVICE"] == "cuda"
         self.store = store  # alive for as long as the ranks are
         self.workers = take(folder.world_size)
         self.done: set[int] = set()  # ranks that have returned, and wait for leave to go
@@ -255,3 +255,5 @@ class _Ranks:
             end(self.workers, patience=5.0)
         else:
             retire(self.workers)
+        if self.run.device == "virtual":
+            self.run.rehearsal = rehearse.told(self.folder.file("book"), self.folder.world_size, {})

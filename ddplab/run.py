@@ -61,6 +61,7 @@ class Run:
         output: dict, rank → what it printed (at most the last million characters, and then says so).
         state: "running", "finished", "failed", "timed out", "stopped" or "interrupted".
         error: the `RankError` of a run that failed, or None.
+        rehearsal: str, of a run on virtual GPUs the report: who held what, copies to the CPU in each step, and so on.
         nproc_per_node, nnodes, world_size: int. device ("cpu", "cuda" or "virtual"), backend ("gloo", "nccl" or None).
 
     What has an underscore is for the module that follows the run.
@@ -73,6 +74,7 @@ class Run:
         self.nproc_per_node, self.nnodes = nproc_per_node, nnodes
         self.state = "running"
         self.error: RankError | None = None
+        self.rehearsal = ""
         self.results: list[Any] = [None] * self.world_size
         self._start = start
         self._folder = folder

@@ -111,7 +111,7 @@ class Order(NamedTuple):
     cwd: str
     init: bool
     backend: str
-    prepare: Callable[[], None] | None = None  # called before anything else uses torch
+    prepare: Callable[[], Callable[[], None]] | None = None  # called before torch is used; returns what ends it
     rank: int = 0
 
 
@@ -173,9 +173,10 @@ def main(order: Order, orders: Connection) -> None:
     threading.Thread(target=_end_with_notebook, args=(folder,), daemon=True).start()
     redirect_output(folder, rank)
     introduce(folder, rank)
+    close = None
     try:
         if order.prepare is not None:
-            order.prepare()
+            close = order.prepare()
         if torch.cuda.is_initialized():
             raise RuntimeError("CUDA was used before the rank began; please report this as a bug of ddplab")
         torch.set_num_threads(max(1, cpu_cores() // int(env["LOCAL_WORLD_SIZE"])))
@@ -197,8 +198,12 @@ def main(order: Order, orders: Connection) -> None:
             dist.barrier()  # everybody is connected: a rank that fails at once does not surprise the others
         _save_result(fn(*args, **kwargs), folder, rank)
         _flush()
+        if close is not None:
+            close()
     except BaseException as error:
         report(error, folder, rank)
+        if close is not None:
+            close()
         leave(1)
     with contextlib.suppress(EOFError, OSError):  # the notebook is gone
         orders.send(RETURNED)

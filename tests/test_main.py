@@ -92,6 +92,14 @@ def test_nothing_to_check_is_an_error(tmp_path, capsys):
     assert "no notebooks found" in capsys.readouterr().err
 
 
+def test_the_template_for_a_pull_request_rehearses_strictly_what_a_line_of_it_names():
+    workflow = yaml.safe_load((ROOT / "workshop" / "github-rehearsal.yml").read_text())
+    words = workflow["jobs"]["rehearse"]["steps"][-1]["run"].split()
+    ours, rest = cli.rehearsal.parsed(words[4:])
+    assert words[:4] == "python -m ddplab rehearse".split() and ours["strict"] and ours["gpus"] == 2
+    assert rest == "--nproc-per-node=2 train.py --steps 2".split()
+
+
 def test_the_workflow_template_runs_the_documented_command():
     workflow = yaml.safe_load((ROOT / "workshop" / "github-exercises.yml").read_text())
     steps = workflow["jobs"]["check"]["steps"]

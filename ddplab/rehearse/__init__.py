@@ -18,6 +18,7 @@ import atexit
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "DDPLAB_REHEARSAL"  # in the environment of every process of a rehearsal: its settings, as JSON
@@ -49,8 +50,23 @@ def refusal() -> str:
     )
 
 
-def install() -> None:
-    """Put virtual GPUs in the place of CUDA, in this process, for good. Done again, it only takes new settings."""
+def told(book: str, gpus: int, script_names: dict[str, str]) -> str:
+    """The report of a rehearsal that is over, for a notebook; script_names: path of a script -> what to call it."""
+    from ddplab.diagnosis import location
+
+    from . import report
+
+    found = report.read(book, gpus) | {"objections": []}
+    for row in found["copies_to_cpu"]:
+        row["file"] = location((row["file"], row["line"], "<module>"), script_names).rpartition(", line")[0]
+    return report.text(found).strip()
+
+
+def install() -> Callable[[], None]:
+    """Put virtual GPUs in the place of CUDA, in this process, for good. Done again, it only takes new settings.
+
+    Returns what writes down this process's part of the report; called by itself at the end, unless by os._exit.
+    """
     import torch
     import torch.distributed
     import torch.nn.parallel
@@ -65,7 +81,7 @@ def install() -> None:
     again, tensor.state["count"] = "wake" in tensor.state, settings["gpus"]
     if again:
         meter.book = Books(settings)
-        return
+        return meter.book.close
     tensor.state["name"] = "cuda"
     torch.utils._device._device_constructors()  # remembers torch's own functions; call it before any is replaced
     torch.utils.rename_privateuse1_backend("vgpu")  # gives device=0 a meaning in C++
@@ -84,3 +100,4 @@ def install() -> None:
     sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(meter.book.stepped)
     sys.excepthook = meter.book.died
     atexit.register(meter.book.close)
+    return meter.book.close

@@ -30,6 +30,8 @@ def test_ranks_of_a_launch_have_a_virtual_gpu_each_and_the_notebook_has_none():
     for rank, (device, backend, count, gradient) in enumerate(run.results):
         assert (device, backend, count) == (torch.device("cuda", rank), "nccl", 3)
         assert gradient.device.type == "cpu" and torch.equal(gradient, run.results[0][3]), "it came home"
+        assert f"cuda:{rank}  rank {rank} held at most" in run.rehearsal
+    assert run.rehearsal.startswith("rehearsed on 3 virtual GPUs (CPU memory; no GPU has run this)")
     with pytest.raises(RankError, match=r"Expected all tensors to be on the same device.*wrapper_CUDA_addmm"):
         launch(forgotten, device="virtual", quiet=True)
     assert before == (torch.Tensor.to, torch.device, torch.cuda.device_count) and not torch.cuda.is_available()
@@ -50,6 +52,7 @@ def test_a_script_under_torchrun_finds_a_virtual_gpu_for_each_rank(tmp_path):
     run = torchrun(str(script), nproc_per_node=2, virtual=True, quiet=True)
     assert run.summary() == "2 ranks rehearsed on virtual GPUs (torchrun): finished"
     assert list(run.output.values()) == ["cuda:0 2 2\n", "cuda:1 2 2\n"]
+    assert "allreduce        cuda -> peers" in run.rehearsal
 
 
 def test_what_cannot_be_rehearsed_is_refused_at_the_door(monkeypatch):
