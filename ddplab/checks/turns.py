@@ -176,7 +176,8 @@ def turn(
             returned value when left out, and where that is None the first argument.
         heads: what the columns are called. hints: words of an error's message, and what to say to who met it.
         otherwise: the hint for an answer that nobody expected.
-        device: "cpu" for what is said of gloo; as `launch` chooses, when left out.
+        device: "cpu" for what is said of gloo, "virtual" for what is said of CUDA and NCCL; as `launch` chooses, when
+            left out.
     """
     look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
 

@@ -53,7 +53,7 @@ import torch
 from . import comm, tensor
 from .meter import Meter, meter
 
-__all__ = ["GPUs", "Meter", "VirtualGPUs", "active", "gpus", "virtual_gpus"]
+__all__ = ["GPUs", "Meter", "VirtualGPUs", "active", "gpus", "rehearsed", "virtual_gpus"]
 
 _active: "VirtualGPUs | None" = None
 _kernels = torch.library.Library("_", "IMPL")

@@ -1,0 +1,53 @@
+"""Answers to the turns of lesson 5.8: other right ones, and mistakes that people make."""
+
+import os
+
+import torch
+import torch.distributed as dist
+
+from ddplab import device
+
+
+def chosen():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda")
+
+
+def total_of_a_list(noted, here):
+    seen = torch.tensor([float(noted)]).to(here)
+    dist.all_reduce(seen, op=dist.ReduceOp.SUM)
+    return float(seen)
+
+
+def gathered(noted, here):
+    everyone = [None] * dist.get_world_size()
+    torch.cuda.set_device(here)
+    dist.all_gather_object(everyone, float(noted))
+    return sum(everyone)
+
+
+def added_in_place(noted, loss):
+    noted += loss.data
+    return noted
+
+
+def without_a_graph(noted, loss):
+    with torch.no_grad():
+        return noted + loss
+
+
+ANSWERS = {
+    "5.8.a": {"accepted": [chosen, device], "wrong": [(lambda: torch.device("cuda"), ["both ranks are on GPU 0"])]},
+    "5.8.b": {"accepted": [total_of_a_list, gathered]},
+    "5.8.c": {
+        "accepted": [
+            lambda path, here: torch.load(path, map_location="cpu"),
+            lambda path, here: torch.load(path, map_location={"cuda:0": str(here)}),
+        ],
+        "wrong": [(lambda path, here: torch.load(path, map_location="cuda"), ["where it was saved"])],
+    },
+    "5.8.d": {
+        "accepted": [added_in_place, without_a_graph],
+        "wrong": [(lambda noted, loss: noted + loss.cpu().detach(), ["each step waits for its GPU"])],
+    },
+}
