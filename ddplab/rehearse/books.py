@@ -146,7 +146,8 @@ class Books(Book):
         frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
         own = learners(frames)
         at = f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
-        if not (issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
+        nccl = torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl"  # gloo's do raise
+        if not (nccl and issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
             self.error = {"what": f"{kind.__name__}: {error}", "where": at}
             return None if quiet else sys.__excepthook__(kind, error, trace)
         self.waits = f"in {waits_in(frames) or 'a collective'} at {at}"
