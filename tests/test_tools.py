@@ -286,3 +286,8 @@ def test_a_copy_of_a_lesson_judges_our_way_where_it_stands(tmp_path):
     judged = 'from ddplab.checks import judge\n\nverdict = judge("1.1.a", one)\nassert verdict.state == "correct"'
     assert made[1] == blank.source and made[2].startswith(f"def one():\n    return 1\n\n\n{judged}")
     assert made[3] == "one()"
+
+
+def test_the_notebooks_that_make_test_rehearses_are_there():
+    chosen = load("run_tests").CHOSEN.split()
+    assert len(chosen) > 4 and [name for name in chosen if not Path(ROOT, f"{name}.ipynb").exists()] == []
