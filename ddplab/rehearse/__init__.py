@@ -90,7 +90,7 @@ def install() -> Callable[[], None]:
     meter.book = Books(settings)
     for owner, name, ours in comm.patches() + cuda.patches() + nccl.patches():
         setattr(owner, name, ours)
-    tensor.kernels.update(cuda.kernels)
+    tensor.kernels.update(cuda.kernels | nccl.kernels)
     tensor.state.update(wake=cuda.wake, kinds=("vgpu", "cuda"))
     tensor.seed_all(torch.initial_seed())
     sys.modules["torch.vgpu"] = torch.cuda  # torch's C++ imports it

@@ -134,8 +134,8 @@ class ProcessGroupNCCL(dist.ProcessGroup):
     # ---- what it refuses -----------------------------------------------------------------------------------
 
     def _check(self, args, p2p=False):
-        if self.trusted or not torch._C._is_torch_function_enabled():  # the latter: in a kernel, of a functional
-            return  # collective, that has been checked as a whole and makes its output itself
+        if self.trusted or getattr(here, "functional", False):
+            return
         gpus = set()
         for t in _tensors(args):
             where = place(t)
@@ -315,6 +315,24 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             guess = next(iter(self.seen), dist.get_rank() % torch.cuda.device_count())
             self._meet(guess if device is None or device.index is None else device.index)
         return self.inner.barrier(dist.BarrierOptions())
+
+
+# ---- functional collectives, which DTensor uses: C++ makes their outputs, and those carry no label ---------------
+
+
+def _functional(name: str):
+    def run(*args, **kwargs):
+        here.functional = True
+        try:
+            return getattr(torch.ops._c10d_functional, name)(*args, **kwargs)
+        finally:
+            here.functional = False
+
+    return run
+
+
+_NAMES = "all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast"
+kernels = {f"_c10d_functional::{name}": _functional(name) for name in _NAMES.split()}
 
 
 # ---- DDP's C++: its buckets are plain CPU tensors, so it talks to the twin, which takes them --------------------
