@@ -38,8 +38,8 @@ Write "cuda:0", or start a fresh process.
   `torch.nn.parallel.comm`.
 
 **What differs in silence**, and no lesson leans on: a pointer, `is_cuda` and a raw dlpack capsule tell the truth
-(CPU); `torch.autocast("vgpu")` goes by the CPU's list of operations, which leaves softmax and sums in half
-precision where CUDA's takes float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a
+(CPU); `torch.autocast("vgpu")` goes by the CPU's list of operations, and by name for what CUDA's keeps in
+float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a
 TransformerEncoder in evaluation does not take its fast path; cuDNN's warning about weights that are "not part of
 single contiguous chunk of memory" is absent; a model that is run from TorchScript is checked kernel by kernel only.
 
