@@ -13,6 +13,8 @@ import pytest
 from kernel import Kernel
 from leftovers import ranks_alive, run_folders, until
 
+from ddplab.pointer import POINTER
+
 ENDLESS = """
 def endless():
     import time
@@ -78,7 +80,7 @@ def test_a_function_of_a_cell_runs_on_ranks_and_an_error_shows_the_cells_own_lin
         f"  Cell In[{number}], line 3, in inner",
         "    --> raise ValueError('boo')",
     ]
-    assert outcome.traceback == f"RankError: {outcome.message}"  # nothing of ours, nothing of a library's
+    assert outcome.traceback == f"RankError: {outcome.message}\n\n{POINTER}"  # nothing of ours, nothing of a library's
     assert kernel.run("import sys; print(sys.last_value.run.state)").text == "failed\n"
 
 

@@ -115,7 +115,9 @@ def installed(wheel, tmp_path_factory) -> Path:
 def test_the_wheel_holds_every_module_and_the_digits(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
     ours = {
-        str(path.relative_to(ROOT)) for kind in ("py", "js", "npz") for path in (ROOT / "ddplab").rglob(f"*.{kind}")
+        str(path.relative_to(ROOT))
+        for kind in ("py", "js", "npz", "toml")
+        for path in (ROOT / "ddplab").rglob(f"*.{kind}")
     }
     assert ours == {name for name in packed if name.startswith("ddplab/")}
     assert any(name.endswith("licenses/LICENSE") for name in packed)

@@ -131,7 +131,8 @@ class Planner:
         rows, chosen = self.rows(), self._chosen()
         table = html_table(HEADS, rows, bold=chosen)
         return (  # as high with a fifth row and a doubt as without: the page does not jump
-            f'<div style="min-height: 240px"><div role="status">{html.escape(self._title())}.</div>{table}'
+            '<div style="min-height: 260px">'
+            f'<div role="status" style="min-height: 3em">{html.escape(self._title())}.</div>{table}'
             f"<div>{html.escape('; '.join(self.doubts()))}</div>"
             "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision.</div></div>"
         )

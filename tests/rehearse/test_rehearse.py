@@ -52,7 +52,7 @@ def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leave
 
 def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     options = ("--strict", "--json", tmp_path / "report.json", "--gpus", 2, "--python", HERE / "spawned.py")
-    done = rehearse(*options, MEETING=str(tmp_path / "meeting"))
+    done = rehearse(*options, MEETING=str(tmp_path / "meeting"), TMPDIR=str(tmp_path))  # torch leaves a file there
     found = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode == 1 and found["exit_status"] == 0, done.stderr
     assert found["objections"] == [
@@ -66,7 +66,7 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
 
 def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_for_ever(tmp_path):
     options = ("--json", tmp_path / "report.json", "--gpus", 2, "--python", HERE / "leaves.py")
-    done = rehearse(*options, MEETING=str(tmp_path / "meeting"))
+    done = rehearse(*options, MEETING=str(tmp_path / "meeting"), TMPDIR=str(tmp_path))  # torch leaves a file there
     found = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode != 0 and found["raised"] == {} and "nobody is left who could wake it" in done.stderr
     assert "closed by peer" not in done.stderr
