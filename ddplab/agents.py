@@ -93,8 +93,6 @@ def _torchrun(
         )
         agents = 1 if meeting_place_given else nodes
         kind = "virtual" if virtual else "cuda" if torch.cuda.device_count() >= nproc * agents else "cpu"
-        if virtual and (no := rehearse.refusal()):
-            raise ValueError(f"virtual GPUs: {no}")
         folder.world_size = nproc * nodes
         folder.script_names = {script: script_name} if script_name else {}
         run = Run(folder, kind, None, start=time.time(), nproc_per_node=nproc, nnodes=agents)

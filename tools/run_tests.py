@@ -22,7 +22,6 @@ COPIES = "folder with copies of the notebooks"  # one word: of files that three 
 # Three workers for two cores: a fifth of the time tests wait, for a night to pass or a hang to be told. The order is
 # that of tests/conftest.py, the longest files first.
 PYTEST = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-BUILT_FOR_CUDA = "import sys, torch; sys.exit(bool(torch.version.cuda))"
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
@@ -67,9 +66,6 @@ def main(which: str = "test") -> int:
     began, failed = time.monotonic(), []
     for name, command in STAGES[which].items():
         print(f"\n=== {name}", flush=True)
-        if name == REHEARSED and subprocess.run([sys.executable, "-c", BUILT_FOR_CUDA]).returncode:
-            print("skipped: a rehearsal needs torch's CPU build")
-            continue
         notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
         with copied(*notebooks) as copies:
             if copies:

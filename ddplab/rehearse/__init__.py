@@ -38,18 +38,6 @@ def environment(book: str, gpus: int, memory: int = 0) -> dict[str, str]:
     return {VARIABLE: json.dumps(settings), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def refusal() -> str:
-    """Say why the torch of this environment cannot be rehearsed; "" where it can."""
-    import torch
-
-    if VARIABLE in os.environ or not torch.version.cuda:  # in a rehearsal it says that it is built for CUDA
-        return ""
-    return (
-        f"a rehearsal needs torch's CPU build; this one is built for CUDA {torch.version.cuda}. In an environment of "
-        "its own: pip install torch --index-url https://download.pytorch.org/whl/cpu"
-    )
-
-
 def told(book: str, gpus: int, script_names: dict[str, str]) -> str:
     """The report of a rehearsal that is over, for a notebook; script_names: path of a script -> what to call it."""
     from ddplab.diagnosis import location
@@ -96,6 +84,7 @@ def install() -> Callable[[], None]:
     sys.modules["torch.vgpu"] = torch.cuda  # torch's C++ imports it
     cuda.library.fallback(comm.factory, "CUDA")
     cuda.library.fallback(comm.factory, "PrivateUse1")
+    cuda.take_the_place_of_real_factories(comm.factory)
     os.register_at_fork(after_in_child=cuda.after_fork)
     sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(meter.book.stepped)
     sys.excepthook = meter.book.died

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import environment, refusal, report
+from . import environment, report
 
 USAGE = """usage: python -m ddplab rehearse [--gpus N] [--gpu-memory 24GiB] [--json FILE]
            [--strict [--copies-per-step N]]
@@ -64,9 +64,6 @@ def main(arguments: list[str]) -> int:
         return 2
     if not rest:
         print(USAGE, file=sys.stderr)
-        return 2
-    if no := refusal():
-        print(no, file=sys.stderr)
         return 2
     gpus = ours["gpus"] or 2
     meeting = any(a.startswith(("--standalone", "--nnodes", "--rdzv", "--master", "--node")) for a in rest)

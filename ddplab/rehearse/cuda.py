@@ -22,6 +22,7 @@ from .streams import Event, Stream, number, stream
 __all__ = ["after_fork", "kernels", "library", "patches"]
 
 library = torch.library.Library("_", "IMPL")
+aten = torch.library.Library("aten", "IMPL")
 _used = {"initialized": False, "bad_fork": False}
 
 
@@ -43,6 +44,17 @@ def wake() -> None:
 def after_fork() -> None:
     """In a forked child."""
     _used["bad_fork"] = _used["bad_fork"] or _used["initialized"]
+
+
+def take_the_place_of_real_factories(ours) -> None:
+    """Where torch is built for CUDA, its kernels that make a tensor from no other are there, before any fallback."""
+    for name in torch._C._dispatch_get_registrations_for_dispatch_key("CUDA"):
+        space, _, rest = name.partition("::")
+        if space == "aten":
+            packet, _, overload = rest.partition(".")
+            op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            if not any("Tensor" in str(argument.type) for argument in op._schema.arguments):
+                aten.impl(rest, functools.partial(ours, op), "CUDA", allow_override=True)
 
 
 def set_device(device) -> None:
