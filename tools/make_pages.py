@@ -9,6 +9,7 @@ A lesson's first cell has its title, and says how long it takes. All else on the
 import argparse
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -135,6 +136,8 @@ def main() -> int:
         print(f"{path.relative_to(ROOT)} {'is not what tools/make_pages.py makes' if only_check else 'written'}")
         if not only_check:
             path.write_text(text, encoding="utf-8")
+    if not only_check:
+        subprocess.run([sys.executable, ROOT / "tools" / "rehearsal_page.py"], check=True)  # imports torch, and its suite
     return 1 if drifted and only_check else 0
 
 

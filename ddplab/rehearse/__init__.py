@@ -20,21 +20,47 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 VARIABLE = "DDPLAB_REHEARSAL"  # in the environment of every process of a rehearsal: its settings, as JSON
 
 
-def environment(book: str, gpus: int, memory: int = 0) -> dict[str, str]:
+class Kind(NamedTuple):
+    """A kind of GPU: its compute capability (developer.nvidia.com/cuda-gpus), and the memory of its data sheet.
+
+    A real one leaves a process less: a context, the allocator's fragments.
+    """
+
+    capability: tuple[int, int]
+    gib: int
+
+
+KINDS = {
+    "T4": Kind((7, 5), 16),
+    "V100": Kind((7, 0), 16),
+    "V100-32": Kind((7, 0), 32),
+    "A10": Kind((8, 6), 24),
+    "RTX3090": Kind((8, 6), 24),
+    "RTX4090": Kind((8, 9), 24),
+    "L4": Kind((8, 9), 24),
+    "A100": Kind((8, 0), 40),
+    "A100-80": Kind((8, 0), 80),
+    "H100": Kind((9, 0), 80),
+}
+
+
+def environment(book: str, gpus: int, memory: int = 0, kind: str = "H100") -> dict[str, str]:
     """The variables of a process that is to be rehearsed on that many GPUs, of that many bytes each (0: no limit).
 
     book: path of a file that is made here, in which all processes of the rehearsal note what they hold.
+    kind: one of KINDS, for what a script asks of a GPU; its memory is a limit only where `memory` says so.
     """
     from .books import Book
 
     Book(book, gpus)
     here = Path(__file__).resolve().parent
     paths = [str(here / "boot"), str(here.parent.parent), os.environ.get("PYTHONPATH", "")]
-    settings = {"gpus": gpus, "memory": memory, "book": book}
+    settings = {"gpus": gpus, "memory": memory, "book": book, "kind": kind}
     return {VARIABLE: json.dumps(settings), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
@@ -45,7 +71,8 @@ def told(book: str, gpus: int, script_names: dict[str, str]) -> str:
     from . import report
 
     found = report.read(book, gpus) | {"objections": []}
-    for row in found["copies_to_cpu"]:
+    users = [user for gpu in found["gpus"] for user in gpu["users"] if user["file"]]
+    for row in [*found["copies_to_cpu"], *users]:
         row["file"] = location((row["file"], row["line"], "<module>"), script_names).rpartition(", line")[0]
     return report.text(found).strip()
 

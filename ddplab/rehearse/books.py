@@ -8,6 +8,7 @@ import struct
 import sys
 import time
 import traceback
+import types
 import weakref
 from collections import Counter
 from hashlib import sha256
@@ -18,6 +19,8 @@ import torch
 from ddplab.vgpu import meter
 from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, raw
+
+from . import KINDS
 
 PROCESSES = 8192  # that a rehearsal has room for: a test run starts thousands
 GRACE = 2  # seconds in which torchrun stops a rank that waits for ever
@@ -57,7 +60,8 @@ class Books(Book):
 
     def __init__(self, settings: dict):
         super().__init__(settings["book"], settings["gpus"])
-        self.capacity, self.pid, self.row = settings["memory"], 0, 0
+        self.capacity, self.kind, self.pid, self.row = settings["memory"], KINDS[settings["kind"]], 0, 0
+        self.peaks: dict[str, tuple[int, str, int]] = {}  # device -> about its peak: bytes, file, line
         self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
         self.kinds: dict[str, dict[str, int]] = {}  # device -> kind -> most bytes
         self.skipped: set[str] = set()
@@ -93,17 +97,15 @@ class Books(Book):
                     "unallocated. (A virtual GPU: what tensors hold, no context, no fragments.)"
                 )
         at = self._mine() + 24 + 16 * gpu
-        struct.pack_into(
-            "2q", self.map, at, held + more, max(held + more, struct.unpack_from("q", self.map, at + 8)[0])
-        )
+        peak = max(held + more, struct.unpack_from("q", self.map, at + 8)[0])
+        struct.pack_into("2q", self.map, at, held + more, peak)
+        if peak > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (frame := _script()):
+            self.peaks[called(gpu)] = peak, frame.f_code.co_filename, frame.f_lineno
 
     def copied(self, cause: str, source, target) -> None:
         """Note the line of a script that copies from a GPU to the CPU."""
         if target is None and isinstance(source, int):
-            frame = sys._getframe(2)
-            while frame is not None and not yours(frame.f_code.co_filename):
-                frame = frame.f_back
-            if frame is not None:
+            if frame := _script():
                 self.lines[frame.f_code.co_filename, frame.f_lineno, "copy" if cause == ".to" else cause] += 1
 
     def stepped(self, optimizer, *_) -> None:
@@ -201,10 +203,17 @@ class Books(Book):
         for gpu in range(self.gpus):
             struct.pack_into("q", self.map, self.row + 24 + 16 * gpu, 0)
         lines = [(*key, n) for key, n in self.lines.items()]
-        names = ("kinds", "steps", "digests", "error", "waits")
+        names = ("kinds", "peaks", "steps", "digests", "error", "waits")
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
         data["skipped"] = sorted(self.skipped)
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))
+
+
+def _script() -> types.FrameType | None:  # where a script is now; None in a thread that it has not begun
+    frame = sys._getframe(1)
+    while frame is not None and not yours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
 
 
 _LIBRARIES = (os.path.dirname(torch.__path__[0]) + os.sep, str(Path(__file__).parent.parent) + os.sep, "<")

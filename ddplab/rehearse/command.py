@@ -7,10 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import environment, report
+from . import KINDS, environment, report
 
-USAGE = """usage: python -m ddplab rehearse [--gpus N] [--gpu-memory 24GiB] [--json FILE]
-           [--strict [--copies-per-step N]]
+USAGE = """usage: python -m ddplab rehearse [--gpus N] [--gpu-type T4] [--gpu-memory 24GiB]
+           [--json FILE] [--markdown FILE] [--strict [--copies-per-step N]]
            (--nproc-per-node N [torchrun's own options] | --python) script.py [the script's options]"""
 UNITS = {"gib": 2**30, "mib": 2**20, "kib": 2**10, "gb": 10**9, "mb": 10**6, "b": 1}
 
@@ -21,34 +21,61 @@ def memory(text: str) -> int:
     return int(float(number) * UNITS[text[len(number) :].lower() or "b"])
 
 
+VALUES = {  # option -> what it is called here, and what reads its value
+    "--gpus": ("gpus", int),
+    "--nproc-per-node": ("gpus", int),
+    "--gpu-type": ("type", lambda name: KINDS[name] and name),
+    "--gpu-memory": ("memory", memory),
+    "--json": ("json", str),
+    "--markdown": ("markdown", str),
+    "--copies-per-step": ("copies", int),
+}
+NOT_GIVEN = {"gpus": None, "type": None, "memory": 0, "json": None, "markdown": None, "copies": 0}
+
+
 def parsed(arguments: list[str]) -> tuple[dict, list[str]]:
     """Our options, and what is torchrun's or python's: the options before the script that are not ours, and all after.
 
     Raises ValueError with what is wrong.
     """
-    ours = {"gpus": None, "memory": 0, "json": None, "strict": False, "python": False, "copies": 0}
+    ours = {
+        "gpus": None,
+        "memory": 0,
+        "json": None,
+        "markdown": None,
+        "type": None,
+        "strict": False,
+        "python": False,
+        "copies": 0,
+    }
     rest, todo = [], list(arguments)
     while todo and todo[0].startswith("-"):
         name, equals, value = todo.pop(0).partition("=")
         name = name.replace("_", "-")
         if name in ("--strict", "--python"):
             ours[name[2:]] = True
-        elif name in ("--gpus", "--gpu-memory", "--json", "--copies-per-step", "--nproc-per-node"):
+        elif name in (
+            "--gpus",
+            "--gpu-memory",
+            "--gpu-type",
+            "--json",
+            "--markdown",
+            "--copies-per-step",
+            "--nproc-per-node",
+        ):
             if not equals and not todo:
                 raise ValueError(f"{name} needs a value")
             value = value if equals else todo.pop(0)
-            key = {"--gpu-memory": "memory", "--copies-per-step": "copies", "--nproc-per-node": "gpus"}.get(
-                name, name[2:]
-            )
+            key, reads = VALUES[name]
             if name == "--nproc-per-node":
                 rest.append(f"{name}={value}")
                 if ours["gpus"] or not value.isdigit():
                     continue
             try:
-                kind = memory if key == "memory" else str if key == "json" else int
-                ours[key] = kind(value)
+                ours[key] = reads(value)
             except (KeyError, ValueError):
-                raise ValueError(f"{name} {value}: not understood") from None
+                known = f" (there are {', '.join(KINDS)})" if key == "type" else ""
+                raise ValueError(f"{name} {value}: not understood{known}") from None
         else:  # torchrun's or python's, which knows which of them take a value
             rest += [name + equals + value if equals else name, *todo]
             return ours, rest
@@ -65,17 +92,22 @@ def main(arguments: list[str]) -> int:
     if not rest:
         print(USAGE, file=sys.stderr)
         return 2
-    gpus = ours["gpus"] or 2
+    gpus, kind = ours["gpus"] or 2, ours["type"]
+    limit = ours["memory"] or (KINDS[kind].gib * 2**30 if kind else 0)
     meeting = any(a.startswith(("--standalone", "--nnodes", "--rdzv", "--master", "--node")) for a in rest)
     torchrun = ["-m", "torch.distributed.run", *([] if meeting else ["--standalone"])]
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         book = str(Path(folder, "book"))
-        env = os.environ | environment(book, gpus, ours["memory"])
+        env = os.environ | environment(book, gpus, limit, kind or "H100")
         code = subprocess.call([sys.executable, *([] if ours["python"] else torchrun), *rest], env=env)
         found = report.read(book, gpus)
     found["exit_status"] = code
     found["objections"] = report.objections(found, ours["copies"]) if ours["strict"] else []
+    found["gpu_type"], found["gpu_memory"] = kind, limit
     print(report.text(found), file=sys.stderr)
+    if ours["markdown"]:
+        with open(ours["markdown"], "a", encoding="utf-8") as file:  # a workflow's summary grows
+            file.write(report.markdown(found))
     if ours["json"]:
         Path(ours["json"]).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return code or int(bool(found["objections"]))

@@ -23,8 +23,11 @@ def read(book: str, gpus: int) -> dict:
         data, who = said.get(pid), f"rank {rank}" if rank >= 0 else f"process {pid}"
         for gpu, (_, peak) in enumerate(held):
             if peak:
-                kinds = _apart((data or {}).get("kinds", {}).get(f"cuda:{gpu}", {}), peak)
-                found["gpus"][gpu]["users"].append({"who": who, "peak": peak, "of which": kinds})
+                name = f"cuda:{gpu}"
+                kinds = _apart((data or {}).get("kinds", {}).get(name, {}), peak)
+                _, file, line = (data or {}).get("peaks", {}).get(name, (0, "", 0))  # none of a process that was killed
+                user = {"who": who, "peak": peak, "file": file, "line": line, "of which": kinds}
+                found["gpus"][gpu]["users"].append(user)
         if data is None:
             continue
         for cause, source, target, copies, nbytes in data["rows"]:
@@ -88,9 +91,9 @@ def text(found: dict) -> str:
     for gpu in found["gpus"]:
         for user in gpu["users"]:
             kinds = ", ".join(f"{kind} {readable(nbytes)}" for kind, nbytes in user["of which"].items())
-            out.append(
-                f"  {gpu['device']}  {user['who']} held at most {readable(user['peak'])}" + f" ({kinds})" * bool(kinds)
-            )
+            at = f" at {user['file']}, line {user['line']}" * bool(user["file"])
+            most = f"  {gpu['device']}  {user['who']} held at most {readable(user['peak'])}{at}"
+            out.append(most + f" ({kinds})" * bool(kinds))
         if len(gpu["users"]) > 1:
             out.append(f"  {gpu['device']}  <- {len(gpu['users'])} processes use this GPU")
         if not gpu["users"]:
@@ -107,3 +110,9 @@ def text(found: dict) -> str:
     out += [f"  objection: {objection}" for objection in found["objections"]]
     out.append(f"  {NOT_REHEARSED}" + "".join(f", {name} (skipped)" for name in found["skipped"]))
     return "\n".join(out)
+
+
+def markdown(found: dict) -> str:
+    """The report for a page, such as a workflow's summary."""
+    state = "failed" if found["exit_status"] or found["objections"] else "passed"
+    return f"### Rehearsal {state}: on virtual GPUs, no GPU has run this\n\n```text\n{text(found).strip()}\n```\n"

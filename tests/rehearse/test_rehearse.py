@@ -31,14 +31,28 @@ def test_mistakes_are_named_in_the_words_of_cuda_and_nccl_and_right_things_work(
 
 def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leaves_the_other_waiting(tmp_path):
     checkpoint, file = tmp_path / "checkpoint.pt", tmp_path / "report.json"
-    options = ("--json", file, "--nproc-per-node=2", HERE / "train.py", "--checkpoint", checkpoint)
+    page, kind = tmp_path / "summary.md", "--gpu-type=A10"
+    options = (
+        "--json",
+        file,
+        "--markdown",
+        page,
+        kind,
+        "--nproc-per-node=2",
+        HERE / "train.py",
+        "--checkpoint",
+        checkpoint,
+    )
     first = rehearse(*options, "--epochs", 1)
     assert first.returncode == 0 and "epoch 0 loss" in first.stdout, first.stderr
     saved = torch.serialization.get_unsafe_globals_in_checkpoint(checkpoint)
     assert saved == [], "nothing of ours is in the file"
     found = json.loads(file.read_text())
     assert [len(gpu["users"]) for gpu in found["gpus"]] == [1, 1] and found["steps"] == 2
-    kinds = found["gpus"][1]["users"][0]["of which"]
+    user = found["gpus"][1]["users"][0]
+    assert user["file"].endswith("train.py") and user["line"] > 1, "where the most was held"
+    assert (found["gpu_type"], found["gpu_memory"]) == ("A10", 24 * 2**30)
+    kinds = user["of which"]
     assert kinds["parameters"] == kinds["gradients"] == kinds["buckets"] and found["parameters"] == "equal"
     assert kinds["optimizer state"] >= 2 * kinds["parameters"] and "no GPU has run this" in first.stderr
 
@@ -46,6 +60,8 @@ def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leave
     assert died.returncode != 0 and "epoch 0" not in died.stdout, "it resumes after the first epoch"
     found = json.loads(file.read_text())
     assert found["raised"]["rank 1"]["what"] == "ValueError: a bad sample"
+    passed, failed = page.read_text().split("### ")[1:]
+    assert passed.startswith("Rehearsal passed: on virtual GPUs") and failed.startswith("Rehearsal failed")
     assert "train.py, line" in found["waits"]["rank 0"] and "closed by peer" not in died.stderr
 
 
@@ -77,7 +93,7 @@ def test_options_are_ours_until_one_is_not():
     assert (ours["gpus"], ours["memory"]) == (3, 24 * 2**30)
     assert rest == "--nproc-per-node=2 --max-restarts 1 a.py --gpus 9".split()
     assert command.parsed(["--python", "a.py", "--strict"])[1] == ["a.py", "--strict"]
-    for wrong in (["--gpus"], ["--gpus", "two", "a.py"], ["--gpu-memory", "24 cats", "a.py"]):
+    for wrong in (["--gpus"], ["--gpus", "two", "a.py"], ["--gpu-memory", "24 cats", "a.py"], ["--gpu-type=X"]):
         with pytest.raises(ValueError, match=r"needs a value|not understood"):
             command.parsed(wrong)
     assert command.main([]) == 2

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import rehearsal_page
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent / "suite"))
@@ -68,6 +69,11 @@ def test_what_works_names_a_file_of_torch_or_a_test_of_its_own():
     for row, (_, source) in table.WORKS.items():
         name = source.partition(": ")[0]
         assert name.startswith("test/") or (TORCH.parent / name).is_file(), f"{row}: {source}"
+
+
+def test_the_page_of_what_is_covered_is_that_of_the_table():
+    written = (rehearsal_page.ROOT / "REHEARSAL.md").read_text(encoding="utf-8")
+    assert written == rehearsal_page.page(), "python tools/rehearsal_page.py writes it"
 
 
 def test_words_that_stand_nowhere_are_noticed():
