@@ -137,7 +137,7 @@ def main() -> int:
         if not only_check:
             path.write_text(text, encoding="utf-8")
     if not only_check:
-        subprocess.run([sys.executable, ROOT / "tools" / "rehearsal_page.py"], check=True)  # imports torch, and its suite
+        subprocess.run([sys.executable, ROOT / "tools" / "rehearsal_page.py"], check=True)  # it imports torch
     return 1 if drifted and only_check else 0
 
 

@@ -10,13 +10,13 @@ from ddplab.rehearse.report import NOT_REHEARSED
 
 HEAD = """# What a rehearsal covers
 
-`python -m ddplab rehearse` runs an unmodified CUDA script on virtual GPUs: CPU memory, and no GPU runs any of it. This page
-is the table that tests hold it to. Each mistake is made for real by two ranks, and has to raise these words, which are those
-of CUDA or NCCL: a test looks them up in the installed torch where its build has them. "…" stands for a device, a size or a
-number. What works has to give the values that it gives on GPUs.
+`python -m ddplab rehearse` runs an unmodified CUDA script on virtual GPUs: CPU memory, and no GPU runs any of it. This
+page is the table that tests hold it to. Each mistake is made for real by two ranks, and has to raise these words, which
+are those of CUDA or NCCL: a test looks them up in the installed torch where its build has them. "…" stands for a
+device, a size or a number. What works has to give the values that it gives on GPUs.
 
-**{not_rehearsed}.** What is in neither list may still work: its kernels run on the CPU, and each is asked where its tensors are.
-FSDP2, tensor parallelism and compiled kernels are not covered.
+**{not_rehearsed}.** What is in neither list may still work: its kernels run on the CPU, and each is asked where its
+tensors are. FSDP2, tensor parallelism and compiled kernels are not covered.
 
 `--gpu-type` knows {kinds}: the compute capability, and the memory of the data sheet.
 """
