@@ -63,6 +63,8 @@ class Books(Book):
         self.capacity, self.kind, self.pid, self.row = settings["memory"], KINDS[settings["kind"]], 0, 0
         self.peaks: dict[str, tuple[int, str, int]] = {}  # device -> about its peak: bytes, file, line
         self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
+        self.lines_now: set = set()  # those since the last optimizer step
+        self.between: Counter = Counter()  # of each line: before, between and after how many steps it copied
         self.kinds: dict[str, dict[str, int]] = {}  # device -> kind -> most bytes
         self.skipped: set[str] = set()
         self.models: list[list[weakref.ref]] = []
@@ -106,11 +108,15 @@ class Books(Book):
         """Note the line of a script that copies from a GPU to the CPU."""
         if target is None and isinstance(source, int):
             if frame := _script():
-                self.lines[frame.f_code.co_filename, frame.f_lineno, "copy" if cause == ".to" else cause] += 1
+                line = frame.f_code.co_filename, frame.f_lineno, "copy" if cause == ".to" else cause
+                self.lines[line] += 1
+                self.lines_now.add(line)
 
     def stepped(self, optimizer, *_) -> None:
         """After each optimizer step: count it; at the first two, note what holds how much."""
         self.steps += 1
+        self.between.update(self.lines_now)
+        self.lines_now.clear()
         if self.steps > 2:
             return
         for group in optimizer.param_groups:
@@ -202,7 +208,8 @@ class Books(Book):
         struct.pack_into("q", self.map, self.row + 16, 1)
         for gpu in range(self.gpus):
             struct.pack_into("q", self.map, self.row + 24 + 16 * gpu, 0)
-        lines = [(*key, n) for key, n in self.lines.items()]
+        self.between.update(self.lines_now)
+        lines = [(*line, n, self.between[line]) for line, n in self.lines.items()]
         names = ("kinds", "peaks", "steps", "digests", "error", "waits")
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
         data["skipped"] = sorted(self.skipped)

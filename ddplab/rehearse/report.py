@@ -16,7 +16,7 @@ def read(book: str, gpus: int) -> dict:
     """What was found: GPUs with their users and peaks, traffic, copies to the CPU, the dead and those who wait."""
     found: dict = {"gpus": [{"device": f"cuda:{gpu}", "users": []} for gpu in range(gpus)]}
     said = {int(path.suffixes[-2][1:]): json.loads(path.read_text()) for path in Path(book).parent.glob("book.*.json")}
-    traffic, lines, skipped, steps = Counter(), Counter(), set(), 0
+    traffic, lines, skipped, steps = Counter(), {}, set(), 0
     digests = defaultdict(set)
     found |= {"raised": {}, "waits": {}}
     for pid, rank, held in sorted(Book(book, gpus).rows(), key=lambda row: row[1:2] + row[:1]):
@@ -33,8 +33,8 @@ def read(book: str, gpus: int) -> dict:
         for cause, source, target, copies, nbytes in data["rows"]:
             link = cause, source.split(":")[0], target.split(":")[0]
             traffic.update({(*link, "copies"): copies, (*link, "bytes"): nbytes})
-        for file, line, what, times in data["lines"]:
-            lines[file, line, what] = max(lines[file, line, what], times)
+        for file, line, what, *often in data["lines"]:
+            lines[file, line, what] = max(lines.get((file, line, what), [0, 0]), often)
         steps = max(steps, data["steps"])
         skipped |= {*data["skipped"]}
         if data["error"]:
@@ -49,8 +49,9 @@ def read(book: str, gpus: int) -> dict:
         for c, a, b in links
     ]
     found["copies_to_cpu"] = [
-        {"file": file, "line": line, "what": what, "times": times} for (file, line, what), times in lines.most_common()
-    ]
+        {"file": file, "line": line, "what": what, "times": times, "every_step": between >= steps}
+        for (file, line, what), (times, between) in sorted(lines.items(), key=lambda item: item[1], reverse=True)
+    ]  # what copies in a loop of n steps does so before, between or after n of them
     found["steps"], found["skipped"] = steps, sorted(skipped)
     found["parameters"] = (
         "differ" if any(len(d) > 1 for d in digests.values()) else "equal" if digests else "not compared"
@@ -67,12 +68,17 @@ def _apart(kinds: dict[str, int], peak: int) -> dict[str, int]:
     return out | {"activations and others": max(0, peak - sum(out.values()))} if out else {}
 
 
+def every_step(found: dict) -> list[dict]:
+    """The lines that copy to the CPU in every step."""
+    return [row for row in found["copies_to_cpu"] if found["steps"] and row["every_step"]]
+
+
 def objections(found: dict, copies_per_step: int) -> list[str]:
     """What --strict does not let pass."""
     out = [
         f"{gpu['device']} is used by {len(gpu['users'])} processes" for gpu in found["gpus"] if len(gpu["users"]) > 1
     ]
-    often = sum(row["times"] // found["steps"] for row in found["copies_to_cpu"]) if found["steps"] else 0
+    often = sum(max(1, row["times"] // found["steps"]) for row in every_step(found))
     if often > copies_per_step:
         out.append(f"{often} blocking copies to the CPU in every step, {copies_per_step} are allowed")
     if found["parameters"] == "differ":
@@ -102,8 +108,7 @@ def text(found: dict) -> str:
         link = f"{row['from']} -> {row['to']}"
         out.append(f"  {row['cause']:16} {link:14} {row['copies']:>8,} x  {readable(row['bytes']):>11}")
     steps = found["steps"]
-    every = [row for row in found["copies_to_cpu"] if steps and row["times"] >= steps]
-    if every:
+    if every := every_step(found):
         out.append(f"  in each of {steps} steps, copies to the CPU, where a GPU's queue stops and waits:")
         out += [f"      {row['what']} {row['times']:,} x at {row['file']}, line {row['line']}" for row in every]
     out.append(f"  parameters of the ranks at the end: {found['parameters']}")

@@ -76,7 +76,8 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
         "the ranks' parameters differ at the end",
     ]
     line = next(i for i, text in enumerate((HERE / "spawned.py").read_text().splitlines(), 1) if "loss.item()" in text)
-    assert any(row["line"] == line and row["times"] == 5 for row in found["copies_to_cpu"])
+    copies = {row["line"]: (row["times"], row["every_step"]) for row in found["copies_to_cpu"]}
+    assert copies == {line: (5, True), line - 6: (9, False)}
 
 
 def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_for_ever(tmp_path):
@@ -100,5 +101,5 @@ def test_options_are_ours_until_one_is_not():
 
 
 def test_a_report_without_any_step_has_no_copies_per_step():
-    found = {"gpus": [], "steps": 0, "copies_to_cpu": [{"times": 9}], "parameters": "equal"}
+    found = {"gpus": [], "steps": 0, "copies_to_cpu": [{"times": 9, "every_step": True}], "parameters": "equal"}
     assert report.objections(found, 0) == []
