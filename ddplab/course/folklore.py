@@ -71,15 +71,33 @@ def table(boxes: Iterable[Box]) -> str:
 
 def board(boxes: Iterable[Box]) -> None:
     """Show the boxes: in a live notebook with search, a filter and a quiz, in a saved file as the table."""
+    boxes = list(boxes)
+    _show(boxes, table(boxes), quiz=False)
+
+
+def guess(room: str, folder: str | Path = "..") -> None:
+    """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; a saved file has no verdict.
+
+    folder: that of the lessons. Raises FileNotFoundError where it has no boxes of that room.
+    """
+    own = [box for box in boxes(folder) if box.lesson == room]
+    if not own:
+        raise FileNotFoundError(
+            f"no claim boxes of {room} in {folder}: run the room to its end, save it, and come back"
+        )
+    claims = [[str(box.row), box.text] for box in sorted(own, key=lambda box: box.row or 0)]
+    _show(own, markdown_table(["", "claim: true, true if …, misleading, false, or not settled?"], claims), quiz=True)
+
+
+def _show(boxes: list[Box], in_a_saved_file: str, quiz: bool) -> None:
     from IPython.display import display
 
-    boxes = list(boxes)
-    data = {"text/markdown": table(boxes), "text/plain": f"{len(boxes)} claims"}
+    data = {"text/markdown": in_a_saved_file, "text/plain": f"{len(boxes)} claims"}
     if live():
         rows = [
             [it.row, *map(marked, (it.text, it.verdict, it.because, it.measured)), it.lesson, it.link] for it in boxes
         ]
-        widget, _ = claims_board(rows)._repr_mimebundle_()
+        widget, _ = claims_board(rows, quiz)._repr_mimebundle_()
         data |= {name: view for name, view in widget.items() if name != "text/plain"}
     display(data, raw=True)
 

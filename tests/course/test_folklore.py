@@ -8,7 +8,7 @@ import pytest
 
 import ddplab.course.folklore
 from ddplab.course.claims import VERDICTS, claim
-from ddplab.course.folklore import board, boxes, table, verdicts_by_text
+from ddplab.course.folklore import board, boxes, guess, table, verdicts_by_text
 
 LESSONS = Path(__file__).parents[2] / "lessons"
 
@@ -80,6 +80,24 @@ def test_the_board_is_a_widget_where_somebody_looks_and_always_a_table(tmp_path,
     board(boxes(tmp_path))
     assert shown[0]["text/markdown"] == table(boxes(tmp_path)) and shown[0]["text/plain"] == "1 claims"
     assert ("application/vnd.jupyter.widget-view+json" in shown[0]) == looked_at
+
+
+def test_a_room_lets_one_guess_and_its_saved_file_tells_nothing(tmp_path, monkeypatch):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data))
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("it <costs> `nothing`", 7, measured="4711"))
+    lesson(tmp_path, "9_part/9.3_room.ipynb", settled("of another room", 8))
+    guess("9.2", tmp_path)
+    monkeypatch.setattr(ddplab.course.folklore, "live", lambda: True)
+    guess("9.2", tmp_path)
+    saved, live = (data["text/markdown"] for data in shown)
+    assert saved == live and "it <costs>" in saved and "another" not in saved and "4711" not in saved
+    assert "application/vnd.jupyter.widget-view+json" not in shown[0]
+    assert "application/vnd.jupyter.widget-view+json" in shown[1]
+    with pytest.raises(FileNotFoundError, match=r"no claim boxes of 9\.4"):
+        guess("9.4", tmp_path)
 
 
 def test_the_picture_has_a_piece_for_each_verdict_of_each_text(tmp_path):
