@@ -1,7 +1,8 @@
 """%%torchrun: a cell as a script under the real torchrun, shown and followed as `launch` does it.
 
 Torchrun itself runs in a process of its own (see `script.agent`) and does everything it does in a terminal: it
-parses its own options, meets the other nodes, starts the ranks, restarts them. Ours is only to watch.
+parses its own options, meets the other nodes, starts the ranks, restarts them. Ours is to watch; and, unless you say
+where the nodes meet, to let it listen on this machine's loopback interface alone, where torchrun's own listens to all.
 https://docs.pytorch.org/docs/stable/elastic/run.html
 """
 
@@ -26,8 +27,7 @@ from ddplab import rehearse
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder
 from ddplab.follow import watch
-from ddplab.hardware import cpu_cores
-from ddplab.launcher import hold_store
+from ddplab.hardware import ONLY_HERE, cpu_cores, hold_store, loopback
 from ddplab.panel import view_of
 from ddplab.pointer import pointing
 from ddplab.processes import end_group
@@ -123,12 +123,11 @@ class _Agents:
 
     def __init__(self, run: Run, folder: Folder, flags: list[str], command: list[str], standalone: bool):
         self.run, self.folder, self.store, agents = run, folder, None, run.nnodes
-        if standalone and agents == 1:
-            flags = ["--standalone", *flags]
-        elif standalone:  # the caller holds the store the agents meet at, on a port the system picks
+        if standalone:  # the caller holds the store they meet at; that of torchrun's --standalone listens to everybody
             self.store = hold_store()
             endpoint = f"127.0.0.1:{self.store.port}"
-            flags = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", *flags]
+            ours = ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-conf=is_host=0", ONLY_HERE]
+            flags = [*ours, *flags]
         self.logs = [folder.file(f"agent{node}.log") for node in range(agents)]
         self.agents = []
         flags = [f"--log-dir={folder.file('torchelastic')}", *flags]  # else torchrun leaves a folder of its own in /tmp
@@ -143,7 +142,7 @@ class _Agents:
                         stdout=output,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        env=_agent_environment(run, folder, flags, node),
+                        env=(loopback() if standalone else {}) | _agent_environment(run, folder, flags, node),
                     )
                 )
 

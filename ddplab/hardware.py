@@ -6,9 +6,13 @@ Nothing here touches a GPU: counting devices leaves CUDA uninitialised, so a not
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 
 import torch
+from torch.distributed import TCPStore
+
+ONLY_HERE = "--local-addr=127.0.0.1"  # torchrun's own option: the address under which ranks find their agent's store
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,26 @@ class Devices:
         )
 
     __repr__ = __str__
+
+
+def loopback() -> dict[str, str]:
+    """Return the variables that keep gloo and NCCL on this machine's own interface, out of reach for other machines.
+
+    Left to themselves they listen where the host's name leads: https://docs.pytorch.org/docs/stable/distributed.html
+    """
+    name = next((name for _, name in socket.if_nameindex() if name in ("lo", "lo0")), None)
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name} if name else {}
+
+
+def hold_store() -> TCPStore:
+    """Return a store that this process holds, on a free port of this machine that no other can reach.
+
+    The port is bound here and now, so there is no race for it. Left to itself TCPStore listens on every address,
+    for other machines too.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
 def cpu_cores() -> int:

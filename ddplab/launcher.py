@@ -10,7 +10,6 @@ import contextlib
 import functools
 import inspect
 import os
-import socket
 import sys
 import time
 import types
@@ -25,7 +24,7 @@ from ddplab import rehearse, worker
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder, save
 from ddplab.follow import watch
-from ddplab.hardware import choose_device
+from ddplab.hardware import choose_device, hold_store, loopback
 from ddplab.panel import view_of
 from ddplab.pointer import pointing
 from ddplab.processes import end, retire, take
@@ -87,17 +86,6 @@ def launch(
         raise
 
 
-def hold_store() -> TCPStore:
-    """Return a store that this process holds, on a free port of this machine that no other can reach.
-
-    The port is bound here and now, so there is no race for it. Left to itself TCPStore listens on every address,
-    for other machines too.
-    """
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    return TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-
-
 def rank_environment(folder: Folder, nproc: int, kind: str, port: int) -> dict[str, str]:
     """Return the environment of a rank: the caller's own, and what torchrun adds (less RANK and LOCAL_RANK).
 
@@ -105,6 +93,7 @@ def rank_environment(folder: Folder, nproc: int, kind: str, port: int) -> dict[s
     """
     virtual = rehearse.environment(folder.file("book"), nproc) if kind == "virtual" else {}
     return {
+        **loopback(),
         **os.environ,
         **virtual,
         "WORLD_SIZE": str(nproc),

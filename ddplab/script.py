@@ -18,13 +18,17 @@ from typing import NoReturn
 
 from ddplab import worker
 from ddplab.folder import Folder
+from ddplab.hardware import ONLY_HERE, hold_store
 
 
 def agent() -> None:
     """Be torchrun: `sys.argv` holds this agent's number and then torchrun's own arguments."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
     from torch.distributed.run import main
 
+    if ONLY_HERE in sys.argv:  # all are on this machine: the store that torch makes for the ranks would hear everybody
+        DynamicRendezvousHandler._create_tcp_store_server = lambda *_: hold_store()
     folder, node = Folder.of_this_rank(), int(sys.argv[1])
     notebook_is_gone = threading.Event()
 

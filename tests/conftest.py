@@ -55,6 +55,7 @@ WARM = (
     "test_digits_job.py",
     "test_train_script.py",
     "test_two_hosts.py",
+    "test_security.py",
 )
 
 
