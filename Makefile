@@ -25,7 +25,7 @@ browser: venv chromium  ## run every notebook in a real JupyterLab, not only tho
 	DDPLAB_EVERY_PAGE=1 $(BIN)/python -m pytest tests/test_browser.py -k run_all
 
 check: venv  ## report every exercise in exercises/: correct, not yet, not started
-	$(BIN)/python -m ddplab check exercises
+	$(BIN)/python -m ddplab grade exercises
 
 notebooks: venv  ## execute lessons and solutions, regenerate exercises and pages
 	$(BIN)/python tools/run_notebooks.py

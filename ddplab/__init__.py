@@ -45,7 +45,8 @@ __all__ = [
 if (
     "launch" in globals()
     and multiprocessing.parent_process() is None
-    and not {"RANK", "DDPLAB_RUN_DIR", "DDPLAB_REHEARSAL", "PYTEST_CURRENT_TEST"} & os.environ.keys()
+    and not {"RANK", "DDPLAB_RUN_DIR", "DDPLAB_REHEARSAL", "DDPLAB_GRADING", "PYTEST_CURRENT_TEST"} & os.environ.keys()
+    and not ("ddplab" in sys.orig_argv and {*sys.argv[:2]} & {"grade", "check"})  # which launches nothing itself
     and not IN_FORKSERVER
     and "--multiprocessing-fork" not in sys.orig_argv
 ):

@@ -45,7 +45,7 @@ def pytest_xdist_make_scheduler(config, log):
 
 # These take longest, so they come first: one of them left to the end would run alone.
 LONGEST = ("test_nights.py", "test_slurm.py", "test_checks.py", "test_browser.py", "test_agents.py", "test_rehearse.py")
-EXECUTING = ("test_tools.py", "test_new.py", "test_main.py")
+EXECUTING = ("test_tools.py", "test_new.py")
 # Whose agents and ranks may be forks of a process that has imported torch already: they test what is done with them.
 # How they start is tested elsewhere, and by those marked `fresh`.
 WARM = (

@@ -116,7 +116,7 @@ def test_the_wheel_holds_every_module_and_the_digits(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
     ours = {
         str(path.relative_to(ROOT))
-        for kind in ("py", "js", "npz", "toml")
+        for kind in ("py", "js", "json", "npz", "toml")
         for path in (ROOT / "ddplab").rglob(f"*.{kind}")
     }
     assert ours == {name for name in packed if name.startswith("ddplab/")}

@@ -12,6 +12,8 @@ The same holds inside a `%%torchrun` or `%%writefile` cell. Tags on a solution's
 
 - `exercise-raises`: in the exercise this cell meets the unfinished code; it is tagged `raises-exception`;
 - `solution-only`: the cell is not in the exercise.
+
+The code cells of all exercises go into `ddplab/grading/exercises.json` as well, for `python -m ddplab grade`.
 """
 
 import argparse
@@ -23,6 +25,10 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 from run_notebooks import ROOT, NotebookError, copied, execute, normalise, read, tags, write
+
+from ddplab.grading import sheets
+
+PACKED = ROOT / "ddplab" / "grading" / "exercises.json"  # what `python -m ddplab grade` holds a learner's notebooks to
 
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 
@@ -123,6 +129,8 @@ def main() -> int:
     solutions, exercises = ROOT / "solutions", ROOT / "exercises"
     if arguments.check:
         found = drift(solutions, exercises)
+        if PACKED.read_text(encoding="utf-8") != sheets.packed(exercises):
+            found.append(f"{PACKED.relative_to(ROOT)} is not what the exercises give")
         print("\n".join([*found, "Run `make notebooks`."]) if found else "exercises are what the solutions give")
         return 1 if found else 0
     problems = orphans(solutions, exercises)
@@ -134,6 +142,7 @@ def main() -> int:
             print(f"exercises/{name}: stored ({time.perf_counter() - start:.1f} s)", flush=True)
         except NotebookError as error:
             problems.append(f"solutions/{name}: FAILED\n{error}")
+    PACKED.write_text(sheets.packed(exercises), encoding="utf-8")
     print("\n".join(problems), file=sys.stderr, end="\n" if problems else "")
     return 1 if problems else 0
 

@@ -1,0 +1,156 @@
+"""The processes of `grade`: one that has imported torch and forks itself for each notebook, and these forks.
+
+A fork confines itself, then runs what it is sent, a cell at a time, and judges: with checks that it imports afresh
+each time, from files that nothing here can write. It says what it found under the number that came with the question.
+
+What the learner's code may have done to the judge in this same process, the judge tries on the blank of the course: if
+that passes too, its word is worth nothing (`NOT_BELIEVED`). Code that is written against exactly this gets through.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from types import ModuleType
+from typing import Any, NoReturn
+
+import psutil
+
+from ddplab.agents import load_ipython_extension
+from ddplab.grading.confinement import adopt_orphans, confine, die_with_parent, limit
+
+DID_NOT_RUN, NOT_BELIEVED = "did not run", "not believed"
+
+
+def serve(number: int) -> None:
+    """Fork for each order that comes through this socket; end what is left of the fork when that is asked for.
+
+    Ends when nobody holds the other end any more.
+    """
+    importlib.import_module("matplotlib.pyplot")  # what notebooks import, and what would look for a cache at home
+    importlib.import_module("IPython.core.interactiveshell")
+    adopt_orphans()
+    orders = socket.socket(fileno=number)
+    while True:
+        data, files, *_ = socket.recv_fds(orders, 1 << 20, 2)
+        if not data:
+            _end_all()
+            return
+        order = json.loads(data)
+        if order == "end":
+            _end_all()
+        elif sys.platform == "darwin" or os.fork() == 0:  # on macOS one process for each: a fork of torch is unsafe
+            orders.close()
+            _play(*files, **order)
+        for file in files:
+            os.close(file)
+        orders.send(b"done")
+
+
+def _end_all() -> None:
+    """Kill what descends from this process, whatever group or session it hides in, and see all of it gone."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            time.sleep(0.01)
+
+
+def _play(number: int, output: int, folder: str, readable: list[str], listed: list[str], env: dict) -> NoReturn:
+    """Be the process of one notebook: answer each question that comes through the socket, until there are no more."""
+    os.setsid()
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.close(output)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    tempfile.tempdir = None
+    limit()
+    channel = socket.socket(fileno=number)
+    questions, answers = channel.makefile("r", encoding="utf-8"), channel.makefile("w", encoding="utf-8")
+
+    def tell(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    tell({"not_confined": confine(folder, readable, listed)})
+    for module in ("torch", "numpy.random", "random"):
+        importlib.import_module(module).seed()  # not the same in each fork
+    shell = _shell()
+    for line in questions:
+        question = json.loads(line)
+        nonce, call = question.pop("nonce"), question.pop("call", None)
+        tell({"nonce": nonce} | (_verdict(shell.user_ns, call, **question) if call else _run(shell, **question)))
+    os._exit(0)
+
+
+def _shell() -> Any:
+    """Return an IPython that keeps no history, whose `check` says nothing: what is checked is asked for by name."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+    load_ipython_extension(shell)
+    sys.modules["ddplab"].check = lambda *_, **__: None
+    return shell
+
+
+def _run(shell: Any, source: str) -> dict[str, Any]:
+    """Run a cell. Returns its error, if any, and whether it was one of spelling, so that nothing of the cell ran."""
+    done = shell.run_cell(source, store_history=False)
+    error = done.error_before_exec or done.error_in_exec
+    if error is None:
+        return {"error": ""}
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if isinstance(error, SyntaxError):
+        text = f"{error.msg} (line {error.lineno})"
+    kind = type(error).__name__
+    return {"error": f"{kind}: {text}" if text else kind, "unread": done.error_before_exec is not None}
+
+
+def _verdict(namespace: dict[str, Any], call: str, blank: str) -> dict[str, str]:
+    """Judge the answer that `call`, a line of the course's notebook, passes to `check`: state, message and hint.
+
+    blank: the cell as the course has it, which is judged as well, before or after; "" where it takes long to run.
+    """
+    try:
+        asked = {"answer": _arguments(call, namespace)}
+        if blank:
+            unwritten = dict(namespace)
+            exec(compile(blank, "<blank>", "exec"), unwritten)
+            asked["blank"] = _arguments(call, unwritten)
+    except Exception as error:
+        return {"state": DID_NOT_RUN, "message": f"{type(error).__name__}: {error}", "hint": ""}
+    checks = _fresh_checks()
+    found = {which: checks.judge(*asked[which]) for which in random.SystemRandom().sample([*asked], len(asked))}
+    if blank and found["blank"].state == checks.CORRECT:
+        what = "the unwritten exercise passes as well: something in this notebook changes what the checks see"
+        return {"state": NOT_BELIEVED, "message": what, "hint": ""}
+    verdict = found["answer"]
+    return {"state": verdict.state, "message": verdict.message, "hint": verdict.hint}
+
+
+def _arguments(call: str, namespace: dict[str, Any]) -> tuple:
+    """Return what a line `check(…)` would pass, evaluated in a notebook's namespace."""
+    passed: list[tuple] = []
+    exec(compile(call, "<check>", "exec"), {**namespace, "check": lambda *given: passed.append(given)})
+    return passed[0]
+
+
+def _fresh_checks() -> ModuleType:
+    """Import `ddplab.checks` from its files again: what was done to the modules before is gone."""
+    for name in [name for name in sys.modules if f"{name}.".startswith("ddplab.checks.")]:
+        del sys.modules[name]
+    return importlib.import_module("ddplab.checks")
