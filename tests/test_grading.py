@@ -14,7 +14,8 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from ddplab import __main__ as cli
-from ddplab.grading import Report, Row
+from ddplab import grading
+from ddplab.grading import Ended, Report, Row
 from ddplab.grading.reports import junit, markdown, status
 from ddplab.grading.sheets import course, packed, sheet_of
 
@@ -186,6 +187,7 @@ def bytes_to_train(n, optimizer): return 0
 ENDLESS = "import time\nwhile True:\n    time.sleep(1)"
 KILLED = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
 HUGE = "while True:\n    print('x' * 100_000)"
+STORED = "open('much', 'wb').truncate(250 << 20)\n" + ENDLESS
 OLD = [
     new_markdown_cell("## 1.3.1 · What fits"),
     new_code_cell("def size(n):\n    return 16 * n"),
@@ -219,6 +221,7 @@ def handed_in(folder, outside):
         "n_reach": (answered(RIGHT + REACH.format(**words)), "correct", "raised RuntimeError: reached []"),
         "o_behind": (answered(RIGHT + BEHIND), "correct", "raised RuntimeError: left "),
         "p_memory": (answered(RIGHT + "\nbytearray(9 << 30)"), "correct", "raised MemoryError"),
+        "t_stored": (answered(STORED), "did not run", "stored more than 200,000,000 bytes"),
         "q_shadow": (answered(RIGHT + "\nimport mine"), "correct", "No module named 'mine'"),
     }
     for name, (book, _, _) in books.items():
@@ -263,6 +266,48 @@ def test_a_class_is_graded_each_in_its_time_and_none_is_fooled_or_reaches_out(tm
         pytest.skip("this system cannot confine: what a notebook reaches was not tried")
     assert [path.name for path in outside.iterdir()] == ["other.ipynb"]
     assert (outside / "other.ipynb").read_text() == "another learner's"
+
+
+class Stub:
+    """A judge that finds everything correct, without a process."""
+
+    def __init__(self, not_confined="", fails=""):
+        self.not_confined, self.fails = not_confined, fails
+
+    def begin(self):
+        if self.fails:
+            raise Ended(self.fails)
+        return self.not_confined
+
+    def ask(self, step, seconds):
+        return {"error": ""} if not step.call else {"state": "correct", "message": "", "hint": ""}
+
+    def end(self): ...
+
+    close = end
+
+
+def graded_by(stub, monkeypatch, capsys, tmp_path):
+    nbformat.write(answered(RIGHT), tmp_path / "a.ipynb")
+    monkeypatch.setattr(grading, "Judge", lambda: stub)
+    return cli.main(["grade", str(tmp_path)]), capsys.readouterr().out
+
+
+def test_checks_that_change_while_they_are_used_are_not_believed(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(grading, "_digest", iter(["before", "after"]).__next__)
+    status, said = graded_by(Stub(), monkeypatch, capsys, tmp_path)
+    assert status == 1 and "not believed" in said and "THE CHECKS WERE CHANGED" in said
+
+
+def test_a_report_says_with_which_checks_and_that_nothing_was_confined(monkeypatch, capsys, tmp_path):
+    status, said = graded_by(Stub("there is no Landlock"), monkeypatch, capsys, tmp_path)
+    assert status == 0 and f"in {ROOT / 'ddplab'}" in said
+    assert "NOT CONFINED, a notebook could read and write what you can: there is no Landlock." in said
+
+
+def test_a_notebook_whose_process_does_not_begin_did_not_run(monkeypatch, capsys, tmp_path):
+    status, said = graded_by(Stub(fails="ended the kernel"), monkeypatch, capsys, tmp_path)
+    assert status == 1 and "1.3.1 What fits on a device: did not run: code cell 2" in said
 
 
 # ------------------------------------------------------------------ the report

@@ -9,35 +9,25 @@ very check can get the better of it. Whom that would serve can be asked to expla
 """
 
 import hashlib
-import json
-import os
 import re
-import secrets
-import selectors
-import site
-import socket
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddplab import checks
+from ddplab.grading.judge import PACKAGE, Ended, Judge
+from ddplab.grading.judging import DID_NOT_RUN, NOT_BELIEVED
 from ddplab.grading.sheets import Sheet, Step, read, sheet_of
 
-PACKAGE = Path(__file__).resolve().parent.parent
 STATES = {  # what a check says -> how a report says it
     checks.CORRECT: "correct",
     checks.NOT_YET: "not yet",
     checks.BLANK: "not started",
     checks.CANNOT_CHECK: "cannot check here",
 }
-DID_NOT_RUN, OUT_OF_DATE, NO_NOTEBOOK, NOT_BELIEVED = "did not run", "out of date", "not a notebook", "not believed"
+OUT_OF_DATE, NO_NOTEBOOK = "out of date", "not a notebook"
 CELL, NOTEBOOK = 120.0, 600.0  # seconds that a cell and a notebook may take
-PRINTED = 20_000_000  # bytes that a notebook may print
-STORED = 200_000_000  # bytes of all files in its folder
 
 
 @dataclass
@@ -62,17 +52,6 @@ class Report:
     not_confined: str = ""
 
 
-class Ended(Exception):
-    """The process of a notebook ended, or was ended: what its cell did, in words, and the state that this means."""
-
-    def __init__(self, what: str, state: str = DID_NOT_RUN):
-        super().__init__(what)
-        self.state = state
-
-
-FORGED = "was answered by something that is not the check", NOT_BELIEVED
-
-
 def notebooks_in(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
     """The notebooks that the paths name, files or folders, each with what is wrong with its place: "" mostly."""
     for path in paths:
@@ -88,26 +67,26 @@ def grade(paths: Iterable[Path], cell_seconds: float = CELL, notebook_seconds: f
     judge = Judge()
     try:
         for path, wrong in notebooks_in(paths):
-            name = str(path)
+            name = plain(str(path))
             try:
                 if wrong:
                     raise ValueError(wrong)
                 sheet = sheet_of(cells := read(path))
             except ValueError as error:
-                yield Report([Row(name, path.name, "", NO_NOTEBOOK, _plain(str(error)))])
+                yield Report([Row(name, plain(path.name), "", NO_NOTEBOOK, plain(str(error)))])
                 continue
             if sheet.name:
                 yield _play(judge, name, sheet, cell_seconds, notebook_seconds)
             elif any(re.search(r"\bcheck\(\s*[\"']", cell.source) for cell in cells):
                 what = "its checks are not of this version of the course; take the course's own notebook"
-                yield Report([Row(name, path.name, "", OUT_OF_DATE, what)])
+                yield Report([Row(name, plain(path.name), "", OUT_OF_DATE, what)])
             else:
                 yield Report(notes={name: ["no exercises"]})
     finally:
         judge.close()
 
 
-def _play(judge: "Judge", name: str, sheet: Sheet, cell_seconds: float, notebook_seconds: float) -> Report:
+def _play(judge: Judge, name: str, sheet: Sheet, cell_seconds: float, notebook_seconds: float) -> Report:
     """Run a notebook to its end. Where a cell ends the process, a new one goes on without that cell."""
     report, found = Report(), dict[str, Row]()
     trouble: dict[int, str] = {}  # the place of a step -> what became of it
@@ -116,7 +95,11 @@ def _play(judge: "Judge", name: str, sheet: Sheet, cell_seconds: float, notebook
     todo = any(step.call for step in sheet.steps)
     while todo:
         todo = False
-        report.not_confined = judge.begin()
+        try:
+            report.not_confined = judge.begin()
+        except Ended as ended:
+            lost = {place: ended.state for place, step in enumerate(sheet.steps) if not step.call}
+            trouble = dict.fromkeys(lost, f"had no process, which {ended}")
         for place, step in enumerate(sheet.steps):
             if place in lost or (step.call and (step.exercises[0] in found or _lost(sheet, step, lost))):
                 continue
@@ -132,7 +115,7 @@ def _play(judge: "Judge", name: str, sheet: Sheet, cell_seconds: float, notebook
             if step.call:
                 found[step.exercises[0]] = _row(name, step, answer, time.monotonic() - began)
             elif answer.get("error"):
-                trouble[place] = f"raised {_plain(answer['error'])}"
+                trouble[place] = f"raised {plain(answer['error'])}"
                 if answer["unread"]:
                     lost[place] = DID_NOT_RUN
             if todo:
@@ -173,14 +156,14 @@ def _lost(sheet: Sheet, check: Step, lost: dict[int, str]) -> list[str]:
 
 def _row(name: str, step: Step, answer: dict, seconds: float) -> Row:
     state = STATES.get(answer["state"], answer["state"])
-    words = [_plain(str(answer.get(which, ""))) for which in ("message", "hint")]
+    words = [plain(str(answer.get(which, ""))) for which in ("message", "hint")]
     return Row(name, step.exercises[0], _title(step.exercises[0]), state, *words, seconds)
 
 
 def _sentence(step: Step, what: str) -> str:
     """What became of a learner's cell; of one of the course, nothing: it stumbles where an answer is not there."""
     first = next((line.strip() for line in step.source.splitlines() if line.strip()), "")
-    return f"code cell {step.n} (`{_plain(first)[:60]}`) {what}" if step.n else ""
+    return f"code cell {step.n} (`{plain(first)[:60]}`) {what}" if step.n else ""
 
 
 def _title(id: str) -> str:
@@ -192,7 +175,7 @@ def _order(id: str) -> list[int]:
     return [int(part) for part in id.split(".")]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A learner's words on one line, without what a terminal or a parser would obey, and no longer than is read."""
     text = re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", text)
     text = "".join(sign if sign.isprintable() else " " for sign in text)
@@ -203,140 +186,3 @@ def _digest() -> str:
     """Of everything that the checks are made of. Confined code cannot write it; where none is, a change is noticed."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".json") and path.is_file())
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
-class Judge:
-    """The process that forks one for each notebook (see `judging`), and the questions to the one that plays."""
-
-    def __init__(self) -> None:
-        self.server: subprocess.Popen | None = None
-
-    def begin(self) -> str:
-        """Start the process of a notebook, in a private folder of its own. Returns why it is not confined, or ""."""
-        if self.server is None or self.server.poll() is not None:
-            self._start()
-        self.folder = tempfile.TemporaryDirectory(prefix="ddplab-", ignore_cleanup_errors=True)
-        self.output = tempfile.TemporaryFile()
-        ours, theirs = socket.socketpair()
-        parent = PACKAGE.parent  # in a checkout it holds the solutions too
-        paths = [path for path in self.path if path != str(parent) or not (parent / "pyproject.toml").exists()]
-        order = {
-            "folder": self.folder.name,
-            "readable": [str(PACKAGE), *paths, *_installed(), sys.prefix, sys.base_prefix],
-            "listed": [str(parent)],
-            "env": self._environment(self.folder.name),
-        }
-        with theirs:
-            files = [theirs.fileno(), self.output.fileno()]
-            socket.send_fds(self.orders, [json.dumps(order).encode()], files)
-            self.orders.recv(8)
-        ours.settimeout(30)
-        self.channel, self.unread, self.looked = ours, b"", 0.0
-        return str(self._answer(CELL).get("not_confined", ""))
-
-    def _start(self) -> None:
-        self.orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        parent = str(PACKAGE.parent)
-        elsewhere = [path for path in sys.path if path and path != os.getcwd()]  # not from where `python -m` was called
-        self.path = [path for path in sys.path if path == parent or (path in elsewhere and os.path.isdir(path))]
-        self.path = self.path if parent in self.path else [parent, *self.path]
-        theirs_not = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        python = {"PYTHONPATH": os.pathsep.join(self.path), "OPENBLAS_NUM_THREADS": "1"}
-        code = "import sys; from ddplab.grading.judging import serve; serve(int(sys.argv[1]))"
-        with theirs:
-            self.server = subprocess.Popen(
-                [sys.executable, "-P", "-s", "-c", code, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=theirs_not | python | {"DDPLAB_GRADING": "1", "MPLBACKEND": "agg"},
-                start_new_session=True,
-            )
-
-    def _environment(self, folder: str) -> dict[str, str]:
-        """The environment of a notebook: what a program needs to run, and none of this process's secrets."""
-        kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "TZ", "RES_OPTIONS")
-        private = dict.fromkeys(("HOME", "TMPDIR", "IPYTHONDIR", "XDG_CACHE_HOME"), folder)
-        python = {"PYTHONPATH": os.pathsep.join(self.path), "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1"}
-        ours = {"DDPLAB_GRADING": "1", "DDPLAB_PANEL": "off", "OMP_WAIT_POLICY": "PASSIVE", "MPLBACKEND": "agg"}
-        return {name: os.environ[name] for name in kept if name in os.environ} | private | python | ours
-
-    def ask(self, step: Step, seconds: float) -> dict:
-        """Have a step run, and return what is said of it. Raises Ended where nothing comes, or too much."""
-        nonce = secrets.token_hex(16)
-        question = {"call": step.call, "blank": step.blank} if step.call else {"source": step.source}
-        try:
-            self.channel.sendall(json.dumps(question | {"nonce": nonce}).encode() + b"\n")
-        except OSError:
-            raise Ended("ended the kernel") from None
-        answer = self._answer(seconds)
-        said = answer if answer.get("nonce") == nonce else {}
-        key = "state" if step.call else "error"
-        states = {*STATES, DID_NOT_RUN, NOT_BELIEVED}
-        if not isinstance(said.get(key), str) or (step.call and said[key] not in states):
-            raise Ended(*FORGED)
-        return said
-
-    def _answer(self, seconds: float) -> dict:
-        deadline = time.monotonic() + seconds
-        with selectors.DefaultSelector() as waiting:
-            waiting.register(self.channel, selectors.EVENT_READ)
-            while b"\n" not in self.unread:
-                if waiting.select(max(0.0, min(0.2, deadline - time.monotonic()))):
-                    try:
-                        new = self.channel.recv(1 << 16)
-                    except OSError:
-                        new = b""
-                    self.unread += new
-                    if not new:
-                        raise Ended("ended the kernel")
-                    if len(self.unread) > 1_000_000:
-                        raise Ended(*FORGED)
-                elif time.monotonic() > deadline:
-                    raise Ended(f"did not end within {seconds:.0f} s")
-                self._look_at_files()
-        line, _, self.unread = self.unread.partition(b"\n")
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise Ended(*FORGED)
-        return answer
-
-    def _look_at_files(self) -> None:
-        """Raise Ended where more was printed or stored than a disk has to hold."""
-        if os.fstat(self.output.fileno()).st_size > PRINTED:
-            raise Ended(f"printed more than {PRINTED:,} bytes")
-        if time.monotonic() - self.looked > 1:
-            self.looked = time.monotonic()
-            if _size(self.folder.name) > STORED:
-                raise Ended(f"stored more than {STORED:,} bytes")
-
-    def end(self) -> None:
-        """End the notebook's process and all that it has started; remove its folder."""
-        self.channel.close()
-        self.orders.send(b'"end"')
-        self.orders.recv(8)
-        self.output.close()
-        self.folder.cleanup()
-
-    def close(self) -> None:
-        if self.server is not None:
-            self.orders.close()
-            self.server.wait()
-
-
-def _installed() -> list[str]:
-    return [path for path in [*site.getsitepackages(), site.getusersitepackages()] if os.path.isdir(path)]
-
-
-def _size(folder: str) -> int:
-    """The bytes of all files below a folder; what is gone by the time counts as nothing."""
-    total = 0
-    for where, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(where, name)).st_size
-            except OSError:
-                pass
-    return total

@@ -5,7 +5,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ddplab.grading import CELL, NOTEBOOK, PACKAGE, Report, grade, notebooks_in
+from ddplab.grading import CELL, NOTEBOOK, Report, grade, notebooks_in, plain
+from ddplab.grading.judge import PACKAGE
 from ddplab.grading.reports import POLICIES, counted, junit, markdown, status, text
 
 
@@ -31,7 +32,7 @@ def main(arguments: list[str]) -> int:
         return 2
     reports: list[Report] = []
     for path, report in zip(found, grade(asked.paths, asked.cell_seconds, asked.notebook_seconds), strict=True):
-        print(f"{path.encode(errors='replace').decode()}\n{text(report)}\n", flush=True)
+        print(f"{plain(path)}\n{text(report)}\n", flush=True)
         reports.append(report)
     rows = [row for report in reports for row in report.rows]
     about = _about(reports, asked.paths)

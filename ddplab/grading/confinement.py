@@ -68,8 +68,14 @@ def confine(folder: str, readable: Iterable[str], listed: Iterable[str] = ()) ->
 
 
 def limit() -> None:
-    """Limit what this process and those that it starts may take: memory each, the length of a file, no core dumps."""
-    for what, most in ((resource.RLIMIT_DATA, MEMORY), (resource.RLIMIT_FSIZE, FILE), (resource.RLIMIT_CORE, 0)):
+    """Limit what this process and those that it starts may take: memory each, the length of a file, no core dumps.
+
+    No memory where there is a GPU: what CUDA asks of a system under such a limit was never tried.
+    """
+    limits = {resource.RLIMIT_DATA: MEMORY, resource.RLIMIT_FSIZE: FILE, resource.RLIMIT_CORE: 0}
+    if os.path.exists("/dev/nvidiactl"):
+        del limits[resource.RLIMIT_DATA]
+    for what, most in limits.items():
         hard = resource.getrlimit(what)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(what, (most, most))
