@@ -136,6 +136,8 @@ attempt("through a link", (here / "soft" / "made").write_text, "mine")
 attempt("read another's", pathlib.Path({outside!r}, "other.ipynb").read_text)
 attempt("read the solutions", pathlib.Path({root!r}, "solutions", "README.md").read_text)
 attempt("list", os.listdir, {outside!r})
+attempt("another's shared memory", os.stat, {shared!r})
+pathlib.Path({shared!r}).parent.joinpath("mine").write_text("shared with nobody")
 attempt("package", open, {root!r} + "/ddplab/checks/lesson_1_3.py", "a")
 attempt("environment", pathlib.Path(f"/proc/{{os.getppid()}}/environ").read_bytes)
 attempt("memory", open, f"/proc/{{os.getppid()}}/mem", "r+b")
@@ -148,6 +150,7 @@ if done.returncode == 0: reached.append("a program that it starts")
 pathlib.Path("mine").write_text("its own folder is its own")
 raise RuntimeError(f"reached {{reached}}")
 """
+SHARED = f"/dev/shm/ddplab-test-{os.getpid()}"
 BEHIND = """
 import os, subprocess, sys
 slow = [sys.executable, "-c", "import os, time; os.setsid(); time.sleep(1000)"]
@@ -204,7 +207,7 @@ def handed_in(folder, outside):
     code(mixed)[1].source = ours(TWO)
     endless = answered(ours(TWO, 1), TWO, 1)
     code(endless)[1].source = ENDLESS
-    words = dict(outside=str(outside), root=str(ROOT), grader=os.getpid())
+    words = dict(outside=str(outside), root=str(ROOT), grader=os.getpid(), shared=SHARED)
     books = {
         "a_blank": (notebook(BYTES), "not started", ""),
         "b_solved, renamed": (notebook(RANKS, "solutions"), "correct correct correct", ""),
@@ -248,10 +251,14 @@ def test_a_class_is_graded_each_in_its_time_and_none_is_fooled_or_reaches_out(tm
     command = [sys.executable, "-P", "-m", "ddplab", "grade", ".", "--cell-seconds", "5"]
     command += ["--junit", str(tmp_path / "report.xml"), "--markdown", str(tmp_path / "report.md")]
     env = {**os.environ, "SECRET_TOKEN": "a token"}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    Path(SHARED).write_text("another's")
+    try:
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    finally:
+        os.remove(SHARED)
     assert done.returncode == 1 and done.stderr == "", done.stderr
     parts = dict(part.split(".ipynb\n", 1) for part in done.stdout.split("\n\n") if ".ipynb\n" in part)
-    unconfined = "NOT CONFINED" in done.stdout
+    unconfined = "NOT CONFINED" in done.stdout or "Confined, but for" in done.stdout
     for name, (states, words) in expected.items():
         told = re.findall(r"^  [✓✗·?!] [^:]*: ([\w ]+)", parts[name], re.MULTILINE)
         assert " ".join(told) == states, parts[name]
@@ -263,9 +270,10 @@ def test_a_class_is_graded_each_in_its_time_and_none_is_fooled_or_reaches_out(tm
     assert len(suites.findall(".//testcase")) > len(expected)
     assert (tmp_path / "report.md").read_text().count("\n| ") == len(suites.findall(".//testcase")) + 1
     if unconfined:
-        pytest.skip("this system cannot confine: what a notebook reaches was not tried")
+        pytest.skip("this system cannot confine, or not wholly: what a notebook reaches was not tried")
     assert [path.name for path in outside.iterdir()] == ["other.ipynb"]
     assert (outside / "other.ipynb").read_text() == "another learner's"
+    assert not os.path.exists("/dev/shm/mine")
 
 
 class Stub:
@@ -303,6 +311,8 @@ def test_a_report_says_with_which_checks_and_that_nothing_was_confined(monkeypat
     status, said = graded_by(Stub("there is no Landlock"), monkeypatch, capsys, tmp_path)
     assert status == 0 and f"in {ROOT / 'ddplab'}" in said
     assert "NOT CONFINED, a notebook could read and write what you can: there is no Landlock." in said
+    said = graded_by(Stub("but for /dev/shm, which is shared"), monkeypatch, capsys, tmp_path)[1]
+    assert "Confined, but for /dev/shm, which is shared." in said and "NOT CONFINED" not in said
 
 
 def test_a_notebook_whose_process_does_not_begin_did_not_run(monkeypatch, capsys, tmp_path):

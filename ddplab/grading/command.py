@@ -53,6 +53,7 @@ def _about(reports: list[Report], paths: list[Path]) -> str:
     words = [f"Checks: ddplab {number} in {PACKAGE}."]
     if any(path.resolve().is_relative_to(PACKAGE.parent) for path in paths):
         words.append("They lie beside the exercises: whoever could write these could write the checks.")
-    reasons = {report.not_confined for report in reports if report.not_confined}
-    words += [f"NOT CONFINED, a notebook could read and write what you can: {reason}." for reason in reasons]
+    for reason in sorted({report.not_confined for report in reports if report.not_confined}):
+        bad = f"NOT CONFINED, a notebook could read and write what you can: {reason}."
+        words.append(f"Confined, {reason}." if reason.startswith("but for") else bad)
     return " ".join(words)

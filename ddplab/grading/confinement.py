@@ -27,6 +27,7 @@ SIGNALS_AND_SOCKETS = 3  # since version 6: signals, and sockets without a file,
 SYSTEM = ["/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys", "/run/systemd/resolve", "/nix/store"]
 DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", *glob.glob("/dev/nvidia*")]
 SHARED = "/dev/shm"  # where torch and multiprocessing keep what processes share
+NEW_USER, NEW_MOUNTS, PRIVATE, NO_DEVICES = 0x10000000, 0x00020000, 1 << 18 | 1 << 14, 1 << 1 | 1 << 2
 
 MEMORY = 8 << 30  # bytes of data that one process may have
 FILE = 256 << 20  # bytes of the longest file
@@ -35,7 +36,7 @@ FILE = 256 << 20  # bytes of the longest file
 def confine(folder: str, readable: Iterable[str], listed: Iterable[str] = ()) -> str:
     """Let this process write in `folder` alone, read that, the system and `readable`, and see the names in `listed`.
 
-    To be called while it has one thread. Returns why it is not confined: nothing when it is.
+    To be called while it has one thread. Returns why it is not confined, or "but for" what: nothing when it is.
     """
     if sys.platform != "linux":
         return f"Landlock is Linux's, and this is {sys.platform}"
@@ -43,6 +44,7 @@ def confine(folder: str, readable: Iterable[str], listed: Iterable[str] = ()) ->
     version = libc.syscall(CREATE_RULESET, None, 0, VERSION)
     if version < 1:
         return "this kernel has no Landlock, or it is switched off"
+    alone = _own_shared_memory(libc)
     handled = (1 << 13) - 1 | (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
     attributes = struct.pack("QQQ", handled, 0, SIGNALS_AND_SOCKETS if version >= 6 else 0)
     attributes = attributes[: 24 if version >= 6 else 8]
@@ -64,7 +66,28 @@ def confine(folder: str, readable: Iterable[str], listed: Iterable[str] = ()) ->
     libc.capset(struct.pack("Ii", CAPABILITIES, 0), bytes(24))  # root looks into any process by one of its capabilities
     failed = libc.syscall(RESTRICT_SELF, rules, 0)
     os.close(rules)
-    return f"Landlock refused: {os.strerror(ctypes.get_errno())}" if failed else ""
+    if failed:
+        return f"Landlock refused: {os.strerror(ctypes.get_errno())}"
+    return "" if alone else f"but for {SHARED}, which this system does not let it have to itself"
+
+
+def _own_shared_memory(libc: ctypes.CDLL) -> bool:
+    """Give this process an empty /dev/shm that it shares with those that it starts alone. Returns whether it has one.
+
+    It takes a user namespace, which some systems keep from programs that they do not know (Ubuntu, since 23.10).
+    """
+    user, group = os.getuid(), os.getgid()
+    if libc.unshare(NEW_USER | NEW_MOUNTS):
+        return False
+    try:
+        for name, words in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(words)
+    except OSError:
+        return False
+    if libc.mount(None, b"/", None, PRIVATE, None):
+        return False
+    return libc.mount(b"tmpfs", SHARED.encode(), b"tmpfs", NO_DEVICES, b"size=1g,mode=1777") == 0
 
 
 def limit() -> None:

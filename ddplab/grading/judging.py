@@ -68,7 +68,6 @@ def _end_all() -> None:
 def _play(number: int, output: int, folder: str, readable: list[str], listed: list[str], env: dict) -> NoReturn:
     """Be the process of one notebook: answer each question that comes through the socket, until there are no more."""
     os.setsid()
-    die_with_parent()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (1, 2):
         os.dup2(output, stream)
@@ -86,6 +85,7 @@ def _play(number: int, output: int, folder: str, readable: list[str], listed: li
         answers.flush()
 
     tell({"not_confined": confine(folder, readable, listed)})
+    die_with_parent()
     for module in ("torch", "numpy.random", "random"):
         importlib.import_module(module).seed()  # not the same in each fork
     shell = _shell()
