@@ -86,75 +86,93 @@ def grade(paths: Iterable[Path], cell_seconds: float = CELL, notebook_seconds: f
         judge.close()
 
 
+@dataclass
+class Played:
+    """What became of a sheet: a row for each exercise that was judged, and the steps, by place, that went wrong."""
+
+    found: dict[str, Row] = field(default_factory=dict)
+    trouble: dict[int, str] = field(default_factory=dict)  # what became of them
+    lost: dict[int, str] = field(default_factory=dict)  # of those that are not run again: the state of their exercise
+    not_confined: str = ""
+
+    def lost_for(self, check: Step, steps: list[Step]) -> list[str]:
+        """The states that lost answers to a check's exercise leave it in; none where its answers ran."""
+        return [it for n, it in self.lost.items() if not steps[n].call and check.exercises[0] in steps[n].exercises]
+
+    def open(self, steps: list[Step]) -> list[Step]:
+        """The checks that are still to be asked."""
+        return [it for it in steps if it.call and it.exercises[0] not in self.found and not self.lost_for(it, steps)]
+
+
 def _play(judge: Judge, name: str, sheet: Sheet, cell_seconds: float, notebook_seconds: float) -> Report:
-    """Run a notebook to its end. Where a cell ends the process, a new one goes on without that cell."""
-    report, found = Report(), dict[str, Row]()
-    trouble: dict[int, str] = {}  # the place of a step -> what became of it
-    lost: dict[int, str] = {}  # the place of one that is not run again -> the state of its exercise
-    deadline, before = time.monotonic() + notebook_seconds, _digest()
-    todo = any(step.call for step in sheet.steps)
-    while todo:
-        todo = False
-        try:
-            report.not_confined = judge.begin()
-        except Ended as ended:
-            lost = {place: ended.state for place, step in enumerate(sheet.steps) if not step.call}
-            trouble = dict.fromkeys(lost, f"had no process, which {ended}")
-        for place, step in enumerate(sheet.steps):
-            if place in lost or (step.call and (step.exercises[0] in found or _lost(sheet, step, lost))):
-                continue
-            began, left = time.monotonic(), deadline - time.monotonic()
-            try:
-                if left <= 0:
-                    raise Ended(f"came after the {notebook_seconds:.0f} s that a notebook may take")
-                # a check ends by itself in time; what hangs in it so that it cannot is ended here
-                answer = judge.ask(step, min(cell_seconds + (checks.LIMIT if step.call else 0), left))
-            except Ended as ended:
-                trouble[place], lost[place], todo = str(ended), ended.state, left > 0
-                answer = {"state": ended.state, "message": f"its check {ended}", "hint": ""}
-            if step.call:
-                found[step.exercises[0]] = _row(name, step, answer, time.monotonic() - began)
-            elif answer.get("error"):
-                trouble[place] = f"raised {plain(answer['error'])}"
-                if answer["unread"]:
-                    lost[place] = DID_NOT_RUN
-            if todo:
-                break  # the process is gone, or is to go
-        judge.end()
-    told = set()
+    """Run a notebook and report on it."""
+    before = _digest()
+    played = _run(judge, name, sheet.steps, cell_seconds, notebook_seconds)
+    rows, told = played.found, set()
     for step in [step for step in sheet.steps if step.call]:
-        id, gone = step.exercises[0], _lost(sheet, step, lost)
-        mine = [
-            place for place, it in enumerate(sheet.steps) if place in trouble and id in it.exercises and not it.call
-        ]
-        if gone or (mine and found[id].state == DID_NOT_RUN):
+        id, gone = step.exercises[0], played.lost_for(step, sheet.steps)
+        mine = [n for n in sorted(played.trouble) if id in sheet.steps[n].exercises and not sheet.steps[n].call]
+        if gone or (mine and rows[id].state == DID_NOT_RUN):
             told.update(mine)
-            what = "; ".join(_sentence(sheet.steps[place], trouble[place]) for place in mine)
-            found[id] = Row(name, id, _title(id), max(gone, default=DID_NOT_RUN), what)
+            what = "; ".join(_sentence(sheet.steps[n], played.trouble[n]) for n in mine)
+            rows[id] = Row(name, id, _title(id), NOT_BELIEVED if NOT_BELIEVED in gone else DID_NOT_RUN, what)
     for id in sheet.missing:
-        found[id] = Row(name, id, _title(id), OUT_OF_DATE, "it is not in this notebook; take the course's own")
-    report.rows = [found[id] for id in sorted(found, key=_order)]
-    untold = [n for n in sorted(trouble) if n not in told and not sheet.steps[n].call]
-    notes = [_sentence(sheet.steps[n], trouble[n]) for n in untold]
-    notes = [note for note in notes if note]
+        rows[id] = Row(name, id, _title(id), OUT_OF_DATE, "it is not in this notebook; take the course's own")
+    untold = [n for n in sorted(played.trouble) if n not in told and sheet.steps[n].n]
+    notes = [_sentence(sheet.steps[n], played.trouble[n]) for n in untold]
     if sheet.changed:
         what = "an edit, or another version of the course"
         notes.append(f"{sheet.changed} of the course's own cells differ here ({what}); the course's were run")
     if _digest() != before:
         notes.append("THE CHECKS WERE CHANGED while this notebook ran: install the package again, and grade again")
-        for row in report.rows:
+        for row in rows.values():
             row.state = NOT_BELIEVED
-    report.notes = {name: notes} if notes else {}
-    return report
+    in_order = sorted(rows, key=lambda id: [int(part) for part in id.split(".")])
+    return Report([rows[id] for id in in_order], {name: notes} if notes else {}, played.not_confined)
 
 
-def _lost(sheet: Sheet, check: Step, lost: dict[int, str]) -> list[str]:
-    """The states that cells which are not run again leave to the exercise of a check."""
-    steps = sheet.steps
-    return [state for n, state in lost.items() if not steps[n].call and check.exercises[0] in steps[n].exercises]
+def _run(judge: Judge, name: str, steps: list[Step], cell_seconds: float, notebook_seconds: float) -> Played:
+    """Run a notebook's steps. Where one ends the process, a new process goes on without it."""
+    played, deadline = Played(), time.monotonic() + notebook_seconds
+    while played.open(steps):
+        place, nothing = None, ""
+        try:
+            played.not_confined = judge.begin()
+            for place, step in enumerate(steps):
+                if place not in played.lost and (not step.call or step in played.open(steps)):
+                    _ask(judge, name, place, step, played, cell_seconds, deadline)
+        except Ended as ended:
+            if place is None:
+                nothing = "there was no process to run it in"
+            elif steps[place].call:
+                answer = {"state": ended.state, "message": f"its check {ended}"}
+                played.found[steps[place].exercises[0]] = _row(name, steps[place], answer)
+            else:
+                played.trouble[place], played.lost[place] = str(ended), ended.state
+        judge.end()
+        if time.monotonic() > deadline:
+            nothing = f"the notebook did not end within {notebook_seconds:.0f} s"
+        if nothing:
+            for step in played.open(steps):
+                played.found[step.exercises[0]] = _row(name, step, {"state": DID_NOT_RUN, "message": nothing})
+    return played
 
 
-def _row(name: str, step: Step, answer: dict, seconds: float) -> Row:
+def _ask(judge: Judge, name: str, place: int, step: Step, played: Played, cell_seconds: float, deadline: float) -> None:
+    """Have one step run, and note what came of it. Raises Ended."""
+    began = time.monotonic()
+    # a check ends by itself in time; what hangs in it so that it cannot is ended here
+    seconds = cell_seconds + checks.LIMIT if step.call else cell_seconds
+    answer = judge.ask(step, max(0.0, min(seconds, deadline - began)))
+    if step.call:
+        played.found[step.exercises[0]] = _row(name, step, answer, time.monotonic() - began)
+    elif answer["error"]:
+        played.trouble[place] = f"raised {plain(answer['error'])}"
+        if answer.get("unread"):  # what the cell defines is not there, or is another exercise's
+            played.lost[place] = DID_NOT_RUN
+
+
+def _row(name: str, step: Step, answer: dict, seconds: float = 0.0) -> Row:
     state = STATES.get(answer["state"], answer["state"])
     words = [plain(str(answer.get(which, ""))) for which in ("message", "hint")]
     return Row(name, step.exercises[0], _title(step.exercises[0]), state, *words, seconds)
@@ -169,10 +187,6 @@ def _sentence(step: Step, what: str) -> str:
 def _title(id: str) -> str:
     known = checks.find(id)
     return known.title if known else ""
-
-
-def _order(id: str) -> list[int]:
-    return [int(part) for part in id.split(".")]
 
 
 def plain(text: str) -> str:

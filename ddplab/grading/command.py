@@ -8,6 +8,7 @@ from pathlib import Path
 from ddplab.grading import CELL, NOTEBOOK, Report, grade, notebooks_in, plain
 from ddplab.grading.judge import PACKAGE
 from ddplab.grading.reports import POLICIES, counted, junit, markdown, status, text
+from ddplab.grading.sheets import calls, course
 
 
 def main(arguments: list[str]) -> int:
@@ -50,7 +51,9 @@ def _about(reports: list[Report], paths: list[Path]) -> str:
         number = version("ddplab")
     except PackageNotFoundError:
         number = "of no known version"
-    words = [f"Checks: ddplab {number} in {PACKAGE}."]
+    known = {id for cells in course().values() for cell in cells for id, _ in calls(cell.source)}
+    there = known & {row.id for report in reports for row in report.rows}
+    words = [f"{len(there)} of the course's {len(known)} exercises. Checks: ddplab {number} in {PACKAGE}."]
     if any(path.resolve().is_relative_to(PACKAGE.parent) for path in paths):
         words.append("They lie beside the exercises: whoever could write these could write the checks.")
     for reason in sorted({report.not_confined for report in reports if report.not_confined}):

@@ -5,6 +5,7 @@ import os
 import secrets
 import selectors
 import shutil
+import signal
 import site
 import socket
 import subprocess
@@ -66,7 +67,7 @@ class Judge:
         return str(self._answer(START).get("not_confined", ""))
 
     def _start(self) -> None:
-        self.orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         parent = str(PACKAGE.parent)
         known = [os.path.abspath(path) for path in sys.path if os.path.isdir(path)]
         self.path = [path for path in known if path == parent or path != os.getcwd()]  # where `python -m` was called
@@ -146,8 +147,14 @@ class Judge:
     def end(self) -> None:
         """End the notebook's process and all that it has started; remove its folder."""
         self.channel.close()
-        self.orders.send(b'"end"')
-        self.orders.recv(8)
+        try:
+            self.orders.send(b'"end"')
+            self.orders.recv(8)
+        except OSError:
+            pass
+        if sys.platform == "darwin":  # where the process that was asked has become the notebook's own
+            os.killpg(self.server.pid, signal.SIGKILL)
+            self.server.wait()
         self.output.close()
         _remove(self.folder)
 

@@ -67,7 +67,8 @@ def _end_all() -> None:
 
 def _play(number: int, output: int, folder: str, readable: list[str], listed: list[str], env: dict) -> NoReturn:
     """Be the process of one notebook: answer each question that comes through the socket, until there are no more."""
-    os.setsid()
+    if os.getsid(0) != os.getpid():
+        os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (1, 2):
         os.dup2(output, stream)
