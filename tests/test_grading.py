@@ -17,7 +17,7 @@ from ddplab import __main__ as cli
 from ddplab import grading
 from ddplab.grading import Ended, Report, Row
 from ddplab.grading.reports import junit, markdown, status
-from ddplab.grading.sheets import course, packed, sheet_of
+from ddplab.grading.sheets import course, packed, reaches, sheet_of
 
 ROOT = Path(__file__).parent.parent
 BYTES, PLAN, TWO, RANKS = (
@@ -66,6 +66,7 @@ def test_each_notebook_of_the_course_is_known_by_what_it_holds_and_loses_nothing
         sheet = sheet_of(notebook(name, folder).cells)
         assert sheet.name == name and sheet.missing == [] and sheet.changed == 0
         assert [step for step in sheet.steps if step.call], "it checks something"
+        assert reaches(sheet) == []
         assert all(step.blank or step.exercises[0] == "5.1.1" for step in sheet.steps if step.call)
 
 
@@ -106,6 +107,13 @@ def test_the_courses_own_cells_are_taken_from_the_course_and_a_change_is_said():
         "check('1.3.1', bytes_to_train)",
     ]
     assert sheet.changed == 2
+
+
+def test_a_cell_that_gets_at_the_judge_is_pointed_out():
+    book = answered("import gc, sys\ndef bytes_to_train(n, optimizer):\n    net.eval()\n    eval(sys.modules)")
+    assert reaches(sheet_of(book.cells)) == [
+        "code cell 2 uses eval, gc, sys.modules, for which no exercise asks: look at it"
+    ]
 
 
 def test_an_exercise_that_a_notebook_does_not_have_is_missing():

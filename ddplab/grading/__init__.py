@@ -18,7 +18,7 @@ from pathlib import Path
 from ddplab import checks
 from ddplab.grading.judge import PACKAGE, Ended, Judge
 from ddplab.grading.judging import DID_NOT_RUN, NOT_BELIEVED
-from ddplab.grading.sheets import Sheet, Step, read, sheet_of
+from ddplab.grading.sheets import Sheet, Step, reaches, read, sheet_of
 
 STATES = {  # what a check says -> how a report says it
     checks.CORRECT: "correct",
@@ -120,6 +120,7 @@ def _play(judge: Judge, name: str, sheet: Sheet, cell_seconds: float, notebook_s
         rows[id] = Row(name, id, _title(id), OUT_OF_DATE, "it is not in this notebook; take the course's own")
     untold = [n for n in sorted(played.trouble) if n not in told and sheet.steps[n].n]
     notes = [_sentence(sheet.steps[n], played.trouble[n]) for n in untold]
+    notes += reaches(sheet)
     if sheet.changed:
         what = "an edit, or another version of the course"
         notes.append(f"{sheet.changed} of the course's own cells differ here ({what}); the course's were run")

@@ -20,6 +20,12 @@ from ddplab.checks import BLANK_CODE
 
 LARGEST = 20_000_000  # bytes of a notebook that is read: a learner's outputs, which nobody looks at, can be large
 
+# With these one gets at the judge in one's own process. No exercise asks for any.
+REACHES = re.compile(
+    r"\b(gc|ctypes|inspect|importlib|sys\.modules|_getframe|settrace|setprofile|__globals__|__closure__|__code__|"
+    r"__builtins__|__import__|ddplab\.checks|ddplab\.grading)\b|(?<![.\w])(exec|eval)\("
+)
+
 
 class Cell(NamedTuple):
     """A code cell of the course: its id, its source, and whether it is the learner's to fill in."""
@@ -144,6 +150,16 @@ def sheet_of(cells: list[nbformat.NotebookNode]) -> Sheet:
             blank = "" if answer is None or ours[answer].source.startswith("%%") else ours[answer].source
             sheet.steps.append(Step(exercises=(id,), call=call, blank=blank))
     return sheet
+
+
+def reaches(sheet: Sheet) -> list[str]:
+    """A sentence for each of the learner's cells that uses what no exercise asks for, and what gets at the judge."""
+    found = []
+    for step in [step for step in sheet.steps if step.n]:
+        names = sorted({one or other for one, other in REACHES.findall(step.source)})
+        if names:
+            found.append(f"code cell {step.n} uses {', '.join(names)}, for which no exercise asks: look at it")
+    return found
 
 
 def _which(cells: list[nbformat.NotebookNode]) -> str:
