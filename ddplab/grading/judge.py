@@ -4,7 +4,6 @@ import json
 import os
 import secrets
 import selectors
-import shutil
 import signal
 import site
 import socket
@@ -15,7 +14,7 @@ import time
 from pathlib import Path
 
 from ddplab import checks
-from ddplab.grading.judging import DID_NOT_RUN, NOT_BELIEVED
+from ddplab.grading.judging import DID_NOT_RUN, NOT_BELIEVED, remove
 from ddplab.grading.sheets import Step
 
 PACKAGE = Path(__file__).resolve().parent.parent
@@ -156,27 +155,17 @@ class Judge:
             os.killpg(self.server.pid, signal.SIGKILL)
             self.server.wait()
         self.output.close()
-        _remove(self.folder)
+        remove(self.folder)
 
     def close(self) -> None:
         """End all that is left. To be called in any case, also when somebody interrupts."""
         if self.server is not None:
             self.orders.close()
             self.server.wait()
-            _remove(self.folder)
 
 
 def _installed() -> list[str]:
     return [path for path in [*site.getsitepackages(), site.getusersitepackages()] if os.path.isdir(path)]
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder, also one whose folders were closed. What links in it lead to stays as it is."""
-    for where, names, _ in os.walk(folder):
-        for path in [os.path.join(where, name) for name in names]:
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _size(folder: str) -> int:

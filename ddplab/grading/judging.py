@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -36,13 +37,15 @@ def serve(number: int) -> None:
     importlib.import_module("matplotlib.pyplot")  # what notebooks import, and what would look for a cache at home
     importlib.import_module("IPython.core.interactiveshell")
     adopt_orphans()
-    orders = socket.socket(fileno=number)
+    orders, folder = socket.socket(fileno=number), ""
     while True:
         data, files, *_ = socket.recv_fds(orders, 1 << 20, 2)
-        if not data:
+        if not data:  # whoever asked is gone, killed perhaps
             _end_all()
+            remove(folder)
             return
         order = json.loads(data)
+        folder = order["folder"] if order != "end" else folder
         if order == "end":
             _end_all()
         elif sys.platform == "darwin" or os.fork() == 0:  # on macOS one process for each: a fork of torch is unsafe
@@ -51,6 +54,15 @@ def serve(number: int) -> None:
         for file in files:
             os.close(file)
         orders.send(b"done")
+
+
+def remove(folder: str) -> None:
+    """Remove a folder, also one whose folders were closed. What links in it lead to stays as it is."""
+    for where, names, _ in os.walk(folder):
+        for path in [os.path.join(where, name) for name in names]:
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end_all() -> None:
