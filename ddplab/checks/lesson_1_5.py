@@ -135,14 +135,19 @@ turn(
 )  # fmt: skip
 
 
-def _drawn(chosen: Any, n: int, batch: int) -> list[Any]:
-    """How many images were drawn, whether all are different, from where, and whether by lot."""
-    chosen = [int(it) for it in chosen]
+def _drawn_twice(deal: Any, n: int, batch: int) -> tuple[list[int], list[int]]:
+    return tuple([int(it) for it in deal(n, batch)] for _ in range(2))
+
+
+def _drawn(both: tuple[list[int], list[int]], n: int, batch: int) -> list[Any]:
+    """How many images were drawn, whether all are different, from where, whether by lot, and by another each time."""
+    chosen, again = both
     steps = {after - before for before, after in pairwise(chosen)}
     lot = batch == n or len(steps) > 1
     top = max(chosen)
     where = "beyond the end" if top >= n else "the first only" if batch < n and top < batch else "all"
-    return [len(chosen), "yes" if len(set(chosen)) == len(chosen) else "no", where, "yes" if lot else "no"]
+    return [len(chosen), "yes" if len(set(chosen)) == len(chosen) else "no", where, "yes" if lot else "no",
+            "yes" if batch == n or set(chosen) != set(again) else "no"]  # fmt: skip
 
 
 turn(
@@ -150,8 +155,9 @@ turn(
     "Each image once",
     lambda n, batch: torch.randperm(n)[:batch],
     {f"{batch} of {n:,}": partial(lambda n, batch: (n, batch), n, batch) for n, batch in ((1000, 10), (50, 50))},
+    call=_drawn_twice,
     look=_drawn,
-    heads=("images", "all different", "out of", "by lot"),
+    heads=("images", "all different", "out of", "by lot", "others each time"),
     mistakes=[
         (lambda n, batch: torch.randint(n, (batch,)), "an image may come twice", "Shuffle all of them. Then?"),
         (lambda n, batch: torch.arange(batch), "always the first images, and no lot", "`torch.randperm` shuffles."),
@@ -160,6 +166,8 @@ turn(
         (lambda n, batch: torch.randperm(n)[1:batch], "one image is missing", "A slice begins at 0: `[:batch]`."),
         (lambda n, batch: torch.randperm(n)[:batch] + 1, "image n does not exist", "They are numbered from 0."),
         (lambda n, batch: torch.arange(0, n, n // batch), "that is a pattern, no lot", "`torch.randperm` shuffles."),
+        (lambda n, batch: torch.randperm(n, generator=torch.Generator().manual_seed(0))[:batch],
+         "each call draws the same images, for the seed is set inside", "Seed once, outside, where the run begins."),
     ],
     hints={"'NoneType' object is not iterable": "Nothing comes back: is there a `return`?"},
     otherwise="`torch.randperm(n)` is a shuffled 0, 1, …, n - 1.",

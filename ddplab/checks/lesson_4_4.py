@@ -154,16 +154,29 @@ def _seeds(seed: int, noise: Any = lambda rank: rank, order: Any = lambda rank: 
     return generator.manual_seed(seed + order(dist.get_rank())) if seeded else generator
 
 
-def _order_and_noise(order: Any, *_: Any) -> list[str]:
-    noise = F.dropout(torch.ones(100, device=device())).tolist()
+def _seeded_twice(seed_ranks: Any, seed: int) -> tuple[list[list[float]], Any]:
+    """Return the noise that a rank draws with seed 0 and with another, and what was returned at last."""
+    noises = []
+    for number in (0, seed):
+        order = seed_ranks(number)
+        noises.append(F.dropout(torch.ones(100, device=device())).tolist())
+    return noises, order
+
+
+def _order_and_noise(left: tuple[list[list[float]], Any], *_: Any) -> list[str]:
+    noise, order = left
     unseeded = order.initial_seed() == torch.Generator().initial_seed()
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (noise, torch.randperm(100, generator=order).tolist()))
-    noises, orders = zip(*everyone, strict=True)
+    both, orders = zip(*everyone, strict=True)
+    at_0, noises = zip(*both, strict=True)
+    mine, mine_at_0 = noise[1], noise[0]
     alike = "as on all" if all(it == orders[0] for it in orders) else "others differ"
-    return [alike + ", whatever the seed" * unseeded, "as on another" if noises.count(noise) > 1 else "its own"]
+    shared = ["as on another" if held.count(it) > 1 else "its own" for held, it in ((noises, mine), (at_0, mine_at_0))]
+    return [alike + WHATEVER * unseeded, shared[0] + WHATEVER * (mine == mine_at_0), shared[1]]
 
 
+WHATEVER = ", whatever the seed"
 ALIKE, BY_RANK = "ranks draw the same noise", "`torch.manual_seed` with something that depends on the rank."
 
 turn(
@@ -172,8 +185,9 @@ turn(
     _seeds,
     lambda rank, size: (7,),
     ranks=(3,),
+    call=_seeded_twice,
     look=_order_and_noise,
-    heads=("order", "noise"),
+    heads=("order", "noise", "noise with seed 0"),
     mistakes=[
         (partial(_seeds, noise=lambda rank: 0), ALIKE, BY_RANK),
         (partial(_seeds, noise=lambda rank: rank > 0), ALIKE, "A number of its own for every rank."),
@@ -184,6 +198,12 @@ turn(
         (partial(_seeds, seeded=False), "the order does not depend on the seed", "`generator.manual_seed(seed)`"),
         (partial(_seeds, seeded=False, noise=lambda rank: 0), "the order does not depend on the seed",
          "`generator.manual_seed(seed)`"),
+        (lambda seed: _seeds(seed, noise=lambda rank: seed * rank - seed),
+         "times the rank: rank 0 always draws the same, and with seed 0 all ranks do", "Add the rank to the seed."),
+        (lambda seed: _seeds(seed, noise=lambda rank: seed * rank),
+         "times a rank: with seed 0 all ranks draw the same noise", "Add the rank to the seed."),
+        (lambda seed: _seeds(seed, noise=lambda rank: rank - seed), "the noise does not depend on the seed",
+         "Add the rank to the seed: another seed, other noise."),
     ],
     hints={"has no attribute 'initial_seed'": "Return the `torch.Generator`."},
 )  # fmt: skip

@@ -251,11 +251,13 @@ def _bytes(tool: str, ranks: int, ddp: float = 16, zero: Callable = lambda n: 8 
     return {"ddp": ddp, "zero": zero(ranks), "fsdp": fsdp(ranks)}[tool]
 
 
+WHOLE, SLASH = "`//` drops what is left over", "A share of so many parameters is a mean: `/`."
+
 turn(
     "8.1.c",
     "Bytes of a parameter",
     _bytes,
-    {f"{tool}, {ranks} ranks": partial(tuple, (tool, ranks)) for tool in ("ddp", "zero", "fsdp") for ranks in (2, 8)},
+    {f"{tool}, {ranks} ranks": partial(tuple, (tool, ranks)) for tool in ("ddp", "zero", "fsdp") for ranks in (2, 5)},
     look=lambda returned, *_: returned,
     heads=("bytes",),
     mistakes=[
@@ -277,6 +279,9 @@ turn(
          "Here they lie whole in DDP's buckets."),
         (partial(_bytes, zero=lambda n: 16 / n, fsdp=lambda n: 8 + 8 / n), "ZeRO and FSDP are swapped",
          "Which of the two shares everything?"),
+        (partial(_bytes, zero=lambda n: 8 + 8 // n, fsdp=lambda n: 16 // n), WHOLE, SLASH),
+        (partial(_bytes, zero=lambda n: 8 + 8 // n), WHOLE, SLASH),
+        (partial(_bytes, fsdp=lambda n: 16 // n), WHOLE, SLASH),
         (lambda tool, ranks: _bytes(tool, 2), "right on 2 ranks only", "`ranks` says how many there are."),
         (lambda tool, ranks: _bytes(tool, ranks) / 4, "that is how many numbers", "Bytes: 4 for each."),
     ],

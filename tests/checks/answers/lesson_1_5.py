@@ -48,6 +48,11 @@ def by_weights(n, batch):
     return torch.ones(n).multinomial(batch, replacement=False)
 
 
+def seeds_inside(n, batch):
+    torch.manual_seed(42)
+    return torch.randperm(n)[:batch]
+
+
 ANSWERS = {
     "1.5.1": {
         "correct": plan,
@@ -74,6 +79,9 @@ ANSWERS = {
     },
     "1.5.c": {
         "accepted": [by_random, by_weights],
-        "wrong": [(lambda n, batch: print(torch.randperm(n)[:batch]), ["raised TypeError"])],
+        "wrong": [
+            (lambda n, batch: print(torch.randperm(n)[:batch]), ["raised TypeError"]),
+            (seeds_inside, ["the seed is set inside"]),
+        ],
     },
 }

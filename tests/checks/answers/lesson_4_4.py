@@ -95,6 +95,11 @@ def by_python(seed):
     return torch.Generator().manual_seed(seed)
 
 
+def times_the_rank(seed):
+    torch.manual_seed(seed * dist.get_rank())
+    return torch.Generator().manual_seed(seed)
+
+
 def by_hand(model, optimizer, loss, limit):
     model.zero_grad()
     loss.backward()
@@ -170,7 +175,10 @@ ANSWERS = {
     },
     "4.4.a": {
         "accepted": [far_apart, by_python],
-        "wrong": [(lambda seed: torch.manual_seed(seed + dist.get_rank()), ["each rank shuffles in an order"])],
+        "wrong": [
+            (lambda seed: torch.manual_seed(seed + dist.get_rank()), ["each rank shuffles in an order"]),
+            (times_the_rank, ["rank 0 always draws the same"]),
+        ],
     },
     "4.4.b": {"accepted": [by_hand, by_zero_grad_of_the_model]},
     "4.4.c": {

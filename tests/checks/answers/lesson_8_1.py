@@ -124,6 +124,10 @@ def by_cases(tool, ranks):
     return 8 + 8 / ranks if tool == "zero" else 16 / ranks
 
 
+def in_whole_bytes(tool, ranks):
+    return {"ddp": 16, "zero": 8 + 8 // ranks, "fsdp": 16 // ranks}[tool]
+
+
 ANSWERS = {
     "8.1.1": {"correct": (19240, 32768, 5712)},
     "8.1.2": {
@@ -156,5 +160,8 @@ ANSWERS = {
         "wrong": [(returns_nothing, ["AttributeError", "state"])],
     },
     "8.1.b": {"accepted": [linears, by_index], "wrong": [(only_the_net, ["raised"])]},
-    "8.1.c": {"accepted": [in_parts, by_cases]},
+    "8.1.c": {
+        "accepted": [in_parts, by_cases],
+        "wrong": [(in_whole_bytes, ["`//` drops what is left over"])],
+    },
 }
