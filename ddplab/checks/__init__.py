@@ -84,9 +84,14 @@ class Verdict:
     __repr__ = __str__
 
     @property
+    def is_turn(self) -> bool:
+        """Whether it is of a turn in the middle of a lesson, "4.1.a", and not of an exercise, "4.1.2"."""
+        return re.fullmatch(r"\d\.\d+\.[a-z]", self.id) is not None
+
+    @property
     def words(self) -> str:
         """The verdict without its picture."""
-        kind = "your turn" if re.fullmatch(r"\d\.\d+\.[a-z]", self.id) else "exercise"
+        kind = "your turn" if self.is_turn else "exercise"
         name = f"{kind} {self.id}, {self.title}" if self.title else f"{kind} {self.id}"
         first = f"{name}: {self.state}: {self.message}" if self.message else f"{name}: {self.state}"
         return f"{first}\n  hint: {self.hint}" if self.hint else first
@@ -127,6 +132,10 @@ def check(id: str, /, *answers: Any, **named: Any) -> None:
     environment variable DDPLAB_REPORT names a file, the verdict is added to it as a line of JSON.
     """
     verdict = judge(id, *answers, **named)
+    if verdict.is_turn and in_kernel() and answers:
+        from ddplab.checks.kept import keep
+
+        keep(answers[0], verdict.state == CORRECT)
     if verdict.picture is not None and in_kernel():
         from IPython.display import display
 
