@@ -168,6 +168,8 @@ class Box:
     def _look(self, frame: FrameType | None) -> None:
         stack, at = [], frame
         while frame is not None:
+            if frame.f_code in (Box._write.__code__, Box._note_epoch.__code__):
+                stack = []  # the box's own doing, and none of the script's
             if not frame.f_code.co_filename.startswith(OURS):
                 stack.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
             if frame.f_code.co_filename == self.script and frame.f_code.co_name == "<module>":

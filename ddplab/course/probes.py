@@ -8,6 +8,7 @@ from ddplab.course.faults import RANKS
 from ddplab.course.incident_runs import Outcome, by_epoch, last_night
 
 SHOWN = 8  # the latest calls, the first rows
+LIBRARIES = r"^.*/(?=((torch|python3\.\d+)/|train\.py$))"  # what stands before the part of a path that is shown
 HOW = {"": "stands", "returned": "was last", "raised": "raised", "aborted": "was ended from C++"}
 
 
@@ -18,19 +19,25 @@ def stack(rank: int, outcome: Outcome, script: dict[int, str]) -> list[str]:
     lines = [f"rank {rank} {HOW[box.get('ended', '')]} here, innermost first:"]
     for file, line, name in box.get("stack", []):
         own = f"  {_text(script, line)}" if file.endswith("train.py") else ""
-        lines.append(f"    {name} ({re.sub(r'^.*/(?=(torch|train.py)(/|$))', '', file)}:{line}){own}")
+        lines.append(f"    {name} ({re.sub(LIBRARIES, '', file)}:{line}){own}")
     lines.append(f"of {sum(many for _, many in looks)} looks, one each 25 ms, it was found")
     return lines + [f"    {many:4} at line {n}: {_text(script, n)}" for n, many in looks[:4]]
 
 
 def flight(rank: int, outcome: Outcome, script: dict[int, str]) -> list[str]:
-    """Its latest collectives: the number, the call, the shapes, a single number's value, and the line of the script."""
+    """Its latest collectives: the number, the call, the shapes, and the line of the script.
+
+    Of a single number also its value, and what it was last night where that was another.
+    """
     calls = outcome.boxes[rank].get("calls", [])
     if not calls:
         return [f"rank {rank} has called no collective yet"]
+    before = {(n, name): value for n, name, *_, value in last_night().boxes[rank]["calls"] if value is not None}
     lines = [f"rank {rank} has called {len(calls)} collectives, the latest:"]
     for number, name, shapes, n, value in calls[-SHOWN:]:
         brought = " ".join(str(tuple(shape)) for shape in shapes) + (f" = {value:g}" if value is not None else "")
+        if value is not None and before.get((number, name), value) != value:
+            brought += f", last night {before[number, name]:g}"
         lines.append(f"    {number:3}  {name:10} {brought:9} line {n}: {_text(script, n)}")
     return lines
 

@@ -14,7 +14,10 @@ STANDS, FAILS, ENDS = "stands still", "failed", "ended"
 TOLD = {
     "a skipped collective": (STANDS, r"barrier \(torch"),  # the others stand in all_reduce
     "a barrier for one": (STANDS, r"barrier \(torch"),
-    "crossed order": (ENDS, r"all_reduce \(\) = 8[78] .*\n.*all_reduce \(\) = \d+ .*\n.*barrier"),
+    "crossed order": (
+        ENDS,
+        r"\(\) = 8[78], last night \d\d +line .*\n.*\(\) = \d\d, last night 8[78] +line .*\n.*barrier",
+    ),
     "a straggler": (ENDS, r"at line {line}: .*sleep|at line \d+: time.sleep"),
     "the wrong port": (STANDS, "_create_c10d_store"),
     "the wrong world size": (STANDS, r"init_process_group .*\n.*world_size=|world_size="),
