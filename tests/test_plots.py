@@ -72,3 +72,12 @@ def test_the_legend_has_every_rank_and_verdict():
     for rank, shape in enumerate(SHAPES):
         assert f"| {rank} | {shape} | {dashes[DASHES[rank % 4]]} |" in legend
     assert all(f"| {sign} |" in legend for sign, _ in VERDICTS.values())
+
+
+def test_the_legend_has_every_sign_that_is_drawn():
+    folder = Path(__file__).parent.parent
+    files = [path for path in (folder / "ddplab" / "course").iterdir() if path.suffix in (".js", ".py")]
+    drawn = "".join(path.read_text() for path in files)
+    signs = {it for it in drawn if "\u2190" <= it <= "\u21ff" or "\u2500" <= it <= "\u27bf" or it in "⌂⏎"}
+    told = (folder / "LEGEND.md").read_text()
+    assert {"✓", "→", "▤", "✎"} <= signs and [it for it in sorted(signs) if it not in told] == []
