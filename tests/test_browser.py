@@ -520,6 +520,13 @@ def test_a_film_from_the_keyboard(notebook, lab, picture):
     lab.page.keyboard.press("ArrowDown")
     until(lambda: status.inner_text() == "The start", 5)
     assert panel.bounding_box()["height"] == height, "the page jumped"
+    lab.page.emulate_media(forced_colors="active", color_scheme="dark")
+    try:
+        ink = blocks.locator("text").last.evaluate("it => getComputedStyle(it).fill")
+        picture(panel, "_forced")
+    finally:
+        lab.page.emulate_media(forced_colors="null", color_scheme="null")
+    assert ink == "rgb(255, 255, 255)", "black on black where the system's own colours are dark"
 
 
 def test_a_step_from_the_keyboard(notebook, lab, picture):

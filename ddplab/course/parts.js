@@ -3,6 +3,9 @@
 const INK = "var(--jp-ui-font-color1)";
 const LOOK = `color: ${INK}; background: var(--jp-layout-color2); border: 1px solid var(--jp-border-color1)`;
 const BAR = `display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; color: ${INK}; font-size: 13px`;
+// Where the system has colours of its own, for contrast, the browser gives them to HTML; what is drawn takes them so.
+const FORCED = `@media (forced-colors: active) { .ddplab-page { --jp-ui-font-color1: CanvasText;
+  --jp-border-color1: CanvasText; --jp-layout-color0: Canvas; --jp-layout-color1: Canvas; --jp-layout-color2: Canvas } }`;
 const STILL = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 function node(name, attributes = {}, ...children) {
@@ -37,7 +40,8 @@ function page(el) {
   const bar = node("div", { style: BAR });
   const status = node("div", { role: "status", style: "margin: 6px 0; min-height: 1.4em" });
   const stage = node("div", { style: "overflow-x: auto" });
-  el.replaceChildren(node("div", { style: `color: ${INK}; font-size: 13px` }, bar, status, stage));
+  const all = node("div", { class: "ddplab-page", style: `color: ${INK}; font-size: 13px` }, bar, status, stage);
+  el.replaceChildren(node("style", {}, FORCED), all);
   return { bar, status, stage };
 }
 
