@@ -1,4 +1,5 @@
-"""Run everything that CI runs: `make test`. Every stage runs, then the exit status says whether all were green.
+"""Run everything that CI runs: `make test`. Every stage runs, two of them beside the others;
+then the exit status says whether all were green.
 
 python tools/run_tests.py           # everything that CI runs
 python tools/run_tests.py quick     # what starts no process, in under a minute
@@ -8,7 +9,9 @@ python tools/run_tests.py stress    # what fails once in a while, hundreds of ti
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from run_notebooks import ROOT, copied, read, with_our_way_judged, write
@@ -16,6 +19,8 @@ from run_notebooks import ROOT, copied, read, with_our_way_judged, write
 # Fold in what a slow name server costs: torch asks it about 127.0.0.1 at every meeting of ranks.
 # And let idle OpenMP threads sleep: when many processes share two cores, spinning ones slow small models twentyfold.
 ENV = {**os.environ, "RES_OPTIONS": "timeout:1 attempts:1", "OMP_WAIT_POLICY": "PASSIVE"}
+# Containers like to set this: then each of thousands of processes compiles ddplab anew, a third of what checks cost.
+ENV.pop("PYTHONDONTWRITEBYTECODE", None)
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-sanitize-with=tests/sanitize.cfg"]
 NOTEBOOKS = ["lessons", "solutions", "exercises"]
 COPIES = "folder with copies of the notebooks"  # one word: of files that three words name alike, pytest-xdist runs one
@@ -37,13 +42,15 @@ CHOSEN = """lessons/2_dataparallel/2.1_how_dataparallel_works lessons/4_ddp/4.1_
     lessons/4_ddp/4.5_batchnorm_buffers_and_mixed_precision lessons/5_torchrun/5.1_torchrun
     lessons/5_torchrun/5.4_checkpoints lessons/6_when_it_goes_wrong/6.3_when_a_rank_dies
     solutions/4_ddp/4.1_distributed_data_parallel"""
+REHEARSED_NOTEBOOKS = "notebooks, rehearsed on two virtual GPUs"
+BESIDE = (REHEARSED, REHEARSED_NOTEBOOKS)  # each runs one thing at a time, and the longest stage leaves cores idle
 STAGES = {
     "test": {
         **GATES,
-        # tests/conftest.py says which tests have to stay together on one of the two workers
-        "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
         REHEARSED: ["-m", "ddplab", "rehearse", "--gpus=2", "--python", "-m", "pytest", "-m", "gpu", *GPU_TESTS],
-        "notebooks, rehearsed on two virtual GPUs": [REHEARSE, *(f"{name}.ipynb" for name in CHOSEN.split())],
+        REHEARSED_NOTEBOOKS: [REHEARSE, *(f"{name}.ipynb" for name in CHOSEN.split())],
+        # tests/conftest.py says which tests have to stay together on one of the workers
+        "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
     },
     "quick": {**GATES, "tests that start no process": [*PYTEST, "--quick", "-r", "fE", "--disable-warnings", "tests"]},
     "stress": {
@@ -62,17 +69,29 @@ def judge_our_way(lessons: Path) -> None:
         write(notebook, path)
 
 
+def run(name: str, command: list[str]) -> bool:
+    """Run a stage; tell whether it was green. What one prints that runs beside another is shown when it has ended."""
+    notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
+    with copied(*notebooks) as copies, tempfile.TemporaryFile("w+") as told:
+        if copies:
+            judge_our_way(copies[0])
+            command = [str(copies[0].parent) if word == COPIES else word for word in command]
+        if name not in BESIDE:
+            print(f"\n=== {name}", flush=True)
+        out = told if name in BESIDE else None
+        green = subprocess.run([sys.executable, *command], env=ENV, cwd=ROOT, stdout=out, stderr=out).returncode == 0
+        if name in BESIDE:
+            told.seek(0)
+            print(f"\n=== {name}\n{told.read()}", flush=True)
+    return green
+
+
 def main(which: str = "test") -> int:
-    began, failed = time.monotonic(), []
-    for name, command in STAGES[which].items():
-        print(f"\n=== {name}", flush=True)
-        notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
-        with copied(*notebooks) as copies:
-            if copies:
-                judge_our_way(copies[0])
-                command = [str(copies[0].parent) if word == COPIES else word for word in command]
-            if subprocess.run([sys.executable, *command], env=ENV, cwd=ROOT).returncode != 0:
-                failed.append(name)
+    began, stages = time.monotonic(), STAGES[which]
+    with ThreadPoolExecutor(1) as beside:
+        ends = {name: beside.submit(run, name, stages[name]) for name in BESIDE if name in stages}
+        green = {name: run(name, command) for name, command in stages.items() if name not in ends}
+    failed = [name for name in stages if not (green[name] if name in green else ends[name].result())]
     minutes = (time.monotonic() - began) / 60
     print(f"\n{'all green' if not failed else 'failed: ' + '; '.join(failed)} after {minutes:.1f} minutes")
     return 1 if failed else 0
