@@ -163,7 +163,7 @@ def test_the_same_script_runs_unchanged_under_plain_torchrun_where_log_prints(tm
 
 
 @pytest.mark.fresh
-@pytest.mark.times(2, stress=20)
+@pytest.mark.times(1, stress=20)
 def test_scripts_that_end_with_cleanup_end_well_again_and_again(tmp_path, times):
     path = tmp_path / "job.py"
     path.write_text(TINY_DDP)
