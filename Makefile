@@ -9,8 +9,10 @@ help:  ## show this list
 
 # OpenMP threads that sleep while they wait leave the cores to the ranks. In a container people often are root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+# Our kernel (ddplab/kernel.py) starts at two thirds of the CPU time and memory.
+KERNELS := $(CURDIR)/ddplab/jupyter
 lab: venv  ## open JupyterLab on the lessons
-	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" lessons/1_one_device/1.1_start_here.ipynb
+	OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} JUPYTER_PATH="$(KERNELS)$${JUPYTER_PATH:+:$$JUPYTER_PATH}" $(BIN)/jupyter lab $(AS_ROOT) --ServerApp.root_dir="$(CURDIR)" lessons/1_one_device/1.1_start_here.ipynb
 
 test: venv chromium  ## run everything that CI runs
 	$(BIN)/python tools/run_tests.py

@@ -2,7 +2,9 @@
 
 The *forkserver* is a small process that has imported torch once and never touched a GPU, so each rank is a fork of it
 and starts in milliseconds: https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods. Torch's
-own process layer asks it for them, `torch.multiprocessing.start_processes`.
+own process layer asks it for them, `torch.multiprocessing.start_processes`. It is a fork itself where that is safe, in
+a program that imports ddplab before torch and before any thread runs, and so shares what they have imported; else it
+is a fresh Python that imports torch again.
 
 To fork a process with all of torch in it, and to wait for one to end, takes longer than many a launch. So in the
 pause after a run processes are forked for those to come: twice as many as it had ranks, at most SPARES. They are no
@@ -14,7 +16,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import gc
 import multiprocessing
 import multiprocessing.util
@@ -23,15 +24,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
+import traceback
+import types
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import connection, spawn
-from multiprocessing.forkserver import ensure_running
+from multiprocessing import connection, forkserver, resource_tracker, spawn
 from multiprocessing.util import get_temp_dir
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from torch.multiprocessing import start_processes
 
@@ -44,11 +48,22 @@ PAUSE = 0.1  # seconds after a run before any is forked: a launch that follows a
 
 # Is this process the forkserver? It imports ddplab too, so that its forks need not.
 IN_FORKSERVER = any("from multiprocessing.forkserver import main" in argument for argument in sys.orig_argv)
-if IN_FORKSERVER:  # it outlives a killed kernel by a moment, and takes the folder of its socket along
-    atexit.register(shutil.rmtree, os.environ.get("DDPLAB_SOCKET_DIR", ""), ignore_errors=True)
+
+
+def _prepare_forkserver() -> None:
     with contextlib.suppress(Exception):
         worker.touch(in_forkserver=True)
     gc.freeze()  # its forks share these objects for as long as nobody, the garbage collector included, touches them
+
+
+def _remove_socket() -> None:
+    """The forkserver outlives a killed kernel by a moment, and takes the folder of its socket along."""
+    shutil.rmtree(os.environ.get("DDPLAB_SOCKET_DIR", ""), ignore_errors=True)
+
+
+if IN_FORKSERVER:
+    atexit.register(_remove_socket)
+    _prepare_forkserver()
 
 
 class Worker(NamedTuple):
@@ -62,11 +77,21 @@ _spares: list[Worker] = []
 _at_work: set[int] = set()  # the process ids of ranks
 _lock = threading.Lock()  # held while a process is forked
 _launches = 0
+_warm = False  # has the forkserver been started?
 
 
-@functools.cache
-def warm_up() -> None:
-    """Start the forkserver in the background, once; it imports torch while you read. Returns at once."""
+_spawnv_passfds = multiprocessing.util.spawnv_passfds  # how multiprocessing starts its servers
+
+
+def warm_up(by_fork: bool = False) -> None:
+    """Start the forkserver in the background, once. Returns at once.
+
+    by_fork: this process has one thread, has imported torch and torch._dynamo, and has done nothing else with them.
+    """
+    global _warm
+    if _warm:
+        return
+    _warm = True
     if START_METHOD == "forkserver":
         # torch._dynamo is what the first DDP(...) of a process imports: a second, saved in every rank
         multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "ddplab.worker"])
@@ -77,11 +102,11 @@ def warm_up() -> None:
         tempfile.tempdir = folder
         # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        theirs, multiprocessing.util.spawnv_passfds = multiprocessing.util.spawnv_passfds, _spawn_apart
+        multiprocessing.util.spawnv_passfds = _fork_apart if by_fork else _spawn_apart
         try:
-            ensure_running()
+            forkserver.ensure_running()
         finally:
-            multiprocessing.util.spawnv_passfds = theirs
+            multiprocessing.util.spawnv_passfds = _spawnv_passfds
 
 
 def _spawn_apart(path: bytes, args: list[str], fds: list[int]) -> int:
@@ -93,6 +118,52 @@ def _spawn_apart(path: bytes, args: list[str], fds: list[int]) -> int:
     server = subprocess.Popen(args, executable=path, pass_fds=fds, restore_signals=False, process_group=0)
     server.returncode = 0  # nobody waits for it
     return server.pid
+
+
+def _fork_apart(path: bytes, args: list[str], fds: list[int]) -> int:
+    """As `_spawn_apart`, but the forkserver is a fork of this process; the resource tracker needs no torch."""
+    if "multiprocessing.forkserver" not in os.fsdecode(args[-1]):
+        return _spawn_apart(path, args, fds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of NumPy's threads, which know how to survive a fork
+        pid = os.fork()
+    if pid == 0:
+        _become_forkserver(os.fsdecode(args[-1]), fds)
+    return pid
+
+
+def _become_forkserver(program: str, fds: list[int]) -> NoReturn:
+    """Do, in a fork, what a fresh Python would that runs the forkserver's program and has these files open."""
+    try:
+        os.setpgid(0, 0)
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if number > 2 and number not in fds:
+                with contextlib.suppress(OSError):  # that of the list itself
+                    os.close(number)
+        atexit._clear()  # what is registered there is for the program's own end
+        multiprocessing.util._finalizer_registry.clear()
+        multiprocessing.util.spawnv_passfds = _spawnv_passfds
+        forkserver._forkserver.__init__()  # its lock was held when this process was forked
+        resource_tracker._resource_tracker.__init__()
+        # a rank imports the learner's own modules itself, as they are then; these are held: they may own open files
+        learners = {name for name, module in sys.modules.items() if name == "__main__" or _is_learners(module)}
+        held = [sys.modules.pop(name) for name in learners]  # noqa: F841
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        _prepare_forkserver()
+        exec(program, {"__name__": "__main__"})
+    except Exception:
+        traceback.print_exc()
+    finally:
+        _remove_socket()
+        os._exit(0)
+
+
+def _is_learners(module: types.ModuleType) -> bool:
+    """Tell whether a module is neither Python's, nor an installed package's, nor ours."""
+    path = sysconfig.get_paths()
+    installed = *(path[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")), os.path.dirname(__file__)
+    where = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
+    return bool(where) and not where.startswith(installed)
 
 
 def take(count: int) -> list[Worker]:
