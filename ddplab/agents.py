@@ -32,12 +32,14 @@ from ddplab.panel import view_of
 from ddplab.pointer import pointing
 from ddplab.processes import end_group
 from ddplab.run import RankError, Run
+from ddplab.shortage import cannot_write, plainly
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
 @pointing
+@plainly
 def torchrun(
     script: str,
     *script_args: Any,
@@ -95,7 +97,7 @@ def _torchrun(
         kind = "virtual" if virtual else "cuda" if torch.cuda.device_count() >= nproc * agents else "cpu"
         folder.world_size = nproc * nodes
         folder.script_names = {script: script_name} if script_name else {}
-        run = Run(folder, kind, None, start=time.time(), nproc_per_node=nproc, nnodes=agents)
+        run = Run(folder, kind, None, start=time.monotonic(), nproc_per_node=nproc, nnodes=agents)
         start = functools.partial(_Agents, run, folder, flags, [script, *script_args], not meeting_place_given)
         return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
     except BaseException:
@@ -171,7 +173,7 @@ class _Agents:
         if codes:
             return failure(self.folder, codes, died_at)
         agent, log = next((a, log) for a, log in zip(self.agents, self.logs, strict=True) if a.poll())
-        said = Path(log).read_text(errors="replace").strip()[-2000:]
+        said = Path(log).read_text(errors="replace").strip()[-2000:] or cannot_write(self.folder.path) or "nothing"
         return Cause(
             f"torchrun ended with exit status {agent.returncode} before any rank failed; it said:\n{said}", None
         )
@@ -228,6 +230,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register `%%torchrun` in a notebook; importing ddplab does it."""
 
     @pointing
+    @plainly
     def run_cell(line: str, cell: str) -> None:
         """Run the cell as a script under the real torchrun.
 

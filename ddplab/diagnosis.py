@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ddplab.folder import Folder
+from ddplab.shortage import cannot_write
 
 Frame = tuple[str, int, str]  # file, line, function
 
@@ -104,7 +105,7 @@ def failure(folder: Folder, exit_codes: dict[int, int | None], died_at: dict[int
 
     Args:
         exit_codes: rank → exit code as `multiprocessing` gives it (negative for a signal), None while it lives.
-        died_at: rank → when its death was seen, in nanoseconds since the epoch.
+        died_at: rank → when its death was seen, in nanoseconds of `time.monotonic_ns`.
 
     The rank to blame is the first that vanished or raised. Victims come last: a rank that lost its connection, and one
     that was aborted or ended (SIGABRT, SIGTERM) when another had raised.
@@ -128,6 +129,8 @@ def failure(folder: Folder, exit_codes: dict[int, int | None], died_at: dict[int
     if rank in silent:
         message = f"rank {rank} {_how_it_died(silent[rank])}, without a Python exception"
         crash = _crash(folder, rank) if silent[rank] in _CRASHES else ""
+        if silent[rank] > 0 and (full := cannot_write(folder.path)):  # nor could it write down its exception
+            crash = f"\nhint: {full.strerror}"
         return Cause(f"{message}{crash}{_others(folder, rank, {rank}, told=bool(crash))}", rank)
     error = errors[rank]
     if _MISMATCH in error["message"]:

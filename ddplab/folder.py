@@ -14,6 +14,7 @@ each agent n what it said, `agentN.log`, and the exit codes of its ranks, `n.fai
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,6 +26,8 @@ from typing import Any
 
 import cloudpickle
 import torch
+
+from ddplab.shortage import cannot_write
 
 KEPT_OUTPUT = 1_000_000  # bytes of a rank's output held in memory; the whole is on disk while the run lives
 
@@ -53,6 +56,9 @@ class Folder:
     def remove(self) -> None:
         """Delete it and all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # where no file may be opened any more, not even to see what is in it
+            Path(self.file("fn")).unlink(missing_ok=True)
+            os.rmdir(self.path)
 
     def exists(self) -> bool:
         return os.path.isdir(self.path)
@@ -176,9 +182,19 @@ def write(path: str, text: str) -> None:
 
 
 def save(value: Any, path: str) -> None:
-    """Write any Python value, functions defined in a cell included, so that a reader never sees half of it."""
-    torch.save(value, path + "~", pickle_module=cloudpickle, pickle_protocol=cloudpickle.DEFAULT_PROTOCOL)
-    os.replace(path + "~", path)
+    """Write any Python value, functions defined in a cell included, so that a reader never sees half of it.
+
+    Raises OSError where the folder takes no more; torch itself then says "unexpected pos" or "iostream error".
+    """
+    try:
+        torch.save(value, path + "~", pickle_module=cloudpickle, pickle_protocol=cloudpickle.DEFAULT_PROTOCOL)
+        os.replace(path + "~", path)
+    except Exception:
+        full = cannot_write(os.path.dirname(path))  # while what there is of the file still takes its room
+        Path(path + "~").unlink(missing_ok=True)
+        if full is None:
+            raise
+        raise full from None
 
 
 def load(path: str, gpu_tensors_to: torch.device) -> Any:

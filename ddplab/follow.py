@@ -121,7 +121,7 @@ def _watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | 
 def _note_deaths(job: Job, died_at: dict[int, int]) -> None:
     for rank, code in job.exit_codes().items():
         if code is not None:
-            died_at.setdefault(rank, time.time_ns())
+            died_at.setdefault(rank, time.monotonic_ns())
 
 
 def _updated(view: View) -> View:

@@ -27,11 +27,13 @@ from ddplab.follow import watch
 from ddplab.hardware import choose_device, hold_store, loopback
 from ddplab.panel import view_of
 from ddplab.pointer import pointing
-from ddplab.processes import end, retire, take
+from ddplab.processes import LOST, end, forkserver_alive, retire, take
 from ddplab.run import Run
+from ddplab.shortage import plainly
 
 
 @pointing
+@plainly
 def launch(
     fn: Callable[..., Any],
     *args: Any,
@@ -67,6 +69,7 @@ def launch(
     Raises:
         RankError: a rank raised or died; `.run` holds what came back. RankTimeoutError: no progress.
         ValueError, TypeError: a request that cannot work, said before any process starts.
+        OSError: the machine has run out of something: room on the disk, open files, processes, ports.
     """
     _check_call(fn, args, kwargs, nproc_per_node, timeout)
     kind, backend = choose_device(nproc_per_node, device, backend)
@@ -76,7 +79,7 @@ def launch(
         store = hold_store()
         env = rank_environment(folder, nproc_per_node, kind, store.port)
         path = [entry or os.getcwd() for entry in sys.path]  # a notebook's "" is the folder it is in now
-        run = Run(folder, kind, backend, start=time.time(), nproc_per_node=nproc_per_node)
+        run = Run(folder, kind, backend, start=time.monotonic(), nproc_per_node=nproc_per_node)
         prepare = rehearse.install if kind == "virtual" else None
         order = worker.Order(folder, env, path, sys.argv, os.getcwd(), init, backend, prepare)
         start = functools.partial(_Ranks, run, folder, order, store)
@@ -152,6 +155,8 @@ def _check_call(fn: Any, args: tuple, kwargs: dict, nproc_per_node: Any, timeout
 def _save_function(fn: Callable[..., Any], args: tuple, kwargs: dict, path: str) -> None:
     try:
         save((fn, args, kwargs), path)
+    except OSError:
+        raise
     except Exception as error:
         named = {f"argument {number}": value for number, value in enumerate(args, 1)}
         named |= {f"argument {name!r}": value for name, value in kwargs.items()}
@@ -233,6 +238,9 @@ class _Ranks:
         return {rank: it.process.pid for rank, it in enumerate(self.workers) if it.process.exitcode is None}
 
     def cause(self, died_at: dict[int, int]) -> Cause:
+        # multiprocessing gives every process whose forkserver has ended this exit code
+        if 255 in self.exit_codes().values() and not forkserver_alive(patience=5.0):
+            return Cause(LOST, None)
         return failure(self.folder, self.exit_codes(), died_at)
 
     def end(self) -> None:

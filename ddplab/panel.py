@@ -188,7 +188,7 @@ class Panel(View):
             values = [brief(row.get(column, ""))[:24] for column in columns]
             rows.append([name, self._state_of(rank), row.get("step", ""), rate, *values])
             rows[-1] += [printed[rank]] * any(printed)
-        title = f"{self.run.summary()} for {time.time() - self.run._start:.1f} s"
+        title = f"{self.run.summary()} for {time.monotonic() - self.run._start:.1f} s"
         return f'<div class="ddplab">{html.escape(title)}</div>{html_table(heads, rows, row_heads=True)}'
 
     def draw_curves(self) -> str:

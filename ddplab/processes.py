@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import multiprocessing
 import multiprocessing.util
@@ -37,7 +38,7 @@ from multiprocessing import connection, forkserver, resource_tracker, spawn
 from multiprocessing.util import get_temp_dir
 from typing import NamedTuple, NoReturn
 
-from torch.multiprocessing import start_processes
+from torch.multiprocessing import ProcessContext, start_processes
 
 from ddplab import worker
 
@@ -77,36 +78,48 @@ _spares: list[Worker] = []
 _at_work: set[int] = set()  # the process ids of ranks
 _lock = threading.Lock()  # held while a process is forked
 _launches = 0
-_warm = False  # has the forkserver been started?
 
 
 _spawnv_passfds = multiprocessing.util.spawnv_passfds  # how multiprocessing starts its servers
+LOST = (
+    "the forkserver, the process that ranks are forked from, was killed, and its ranks with it (often the machine ran "
+    "out of memory); launch again, and it is started again"
+)
 
 
 def warm_up(by_fork: bool = False) -> None:
-    """Start the forkserver in the background, once. Returns at once.
+    """Start the forkserver in the background where none is running. Returns at once.
 
     by_fork: this process has one thread, has imported torch and torch._dynamo, and has done nothing else with them.
     """
-    global _warm
-    if _warm:
+    if START_METHOD != "forkserver":
         return
-    _warm = True
-    if START_METHOD == "forkserver":
-        # torch._dynamo is what the first DDP(...) of a process imports: a second, saved in every rank
-        multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "ddplab.worker"])
-        folder = tempfile.tempdir
-        if len(tempfile.gettempdir()) > 60:  # the address of a socket has room for about a hundred characters
-            tempfile.tempdir = "/tmp"
-        os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()  # made now, and kept
-        tempfile.tempdir = folder
-        # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-        multiprocessing.util.spawnv_passfds = _fork_apart if by_fork else _spawn_apart
-        try:
-            forkserver.ensure_running()
-        finally:
-            multiprocessing.util.spawnv_passfds = _spawnv_passfds
+    # torch._dynamo is what the first DDP(...) of a process imports: a second, saved in every rank
+    multiprocessing.set_forkserver_preload(["torch", "torch._dynamo", "ddplab.worker"])
+    folder = tempfile.tempdir
+    if len(tempfile.gettempdir()) > 60:  # the address of a socket has room for about a hundred characters
+        tempfile.tempdir = "/tmp"
+    os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()  # made now, and kept
+    tempfile.tempdir = folder
+    os.makedirs(os.environ["DDPLAB_SOCKET_DIR"], 0o700, exist_ok=True)  # a forkserver that has died took it along
+    # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    multiprocessing.util.spawnv_passfds = _fork_apart if by_fork else _spawn_apart
+    try:
+        forkserver.ensure_running()
+    finally:
+        multiprocessing.util.spawnv_passfds = _spawnv_passfds
+
+
+def forkserver_alive(patience: float = 0.0) -> bool:
+    """Tell whether the forkserver is running; give one that is about to end `patience` seconds for it."""
+    pid = forkserver._forkserver._forkserver_pid
+    deadline = time.monotonic() + patience
+    while pid is not None and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        if time.monotonic() >= deadline:
+            return True
+        time.sleep(0.01)
+    return START_METHOD != "forkserver"
 
 
 def _spawn_apart(path: bytes, args: list[str], fds: list[int]) -> int:
@@ -175,7 +188,8 @@ def take(count: int) -> list[Worker]:
         _launches += 1
         while _spares and len(taken) < count:
             spare = _spares.pop(0)
-            if spare.orders.poll():  # a spare says nothing, so this is its end: somebody, or a full memory, killed it
+            # a spare says nothing, so this is its end: somebody, or a full memory, killed it or the forkserver
+            if spare.orders.poll() or spare.process.exitcode is not None:
                 end([spare])
             else:
                 taken.append(spare)
@@ -192,8 +206,20 @@ def take(count: int) -> list[Worker]:
 def _start() -> Worker:
     ours, theirs = multiprocessing.Pipe()
     with theirs, _main_left_alone():
-        context = start_processes(worker.stand_by, (theirs,), 1, join=False, start_method=START_METHOD)
+        try:
+            context = _fork(theirs)
+        except (EOFError, ConnectionError):  # the forkserver has just been killed, or it died because it could not fork
+            forkserver_alive(patience=5.0)
+            warm_up()
+            try:
+                context = _fork(theirs)
+            except (EOFError, ConnectionError):
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
     return Worker(context.processes[0], ours)
+
+
+def _fork(theirs: connection.Connection) -> ProcessContext:
+    return start_processes(worker.stand_by, (theirs,), 1, join=False, start_method=START_METHOD)
 
 
 @contextmanager
@@ -231,7 +257,10 @@ def _retire(workers: list[Worker], launches: int) -> None:
             # Starting a process asks all others whether they have ended; two threads must not ask a rank at once.
             if _at_work:
                 return
-            _spares.append(_start())
+            try:
+                _spares.append(_start())
+            except OSError:  # no more files, no more processes: the next launch says so, if it needs one
+                return
 
 
 def _ends() -> bool:

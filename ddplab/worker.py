@@ -7,6 +7,7 @@ Nothing of the notebook side (widgets, figures) is imported here.
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
 import functools
 import importlib
@@ -52,7 +53,7 @@ def log(**values: float | int | str | bool | None) -> None:
     global _row_count, _log_file
     if not isinstance(values.get("step", 0), int | float):
         raise TypeError(f"log(step=…) is a number, the position on the axis of the curves, not {values['step']!r}")
-    row = {"step": _row_count, "time": time.time()}
+    row = {"step": _row_count, "time": time.monotonic()}  # one clock for all processes, and nobody sets it back
     for name, value in values.items():
         if name in ("rank", "time"):
             raise TypeError(f"log() fills in {name!r} itself; give your value another name")
@@ -67,7 +68,9 @@ def log(**values: float | int | str | bool | None) -> None:
             print(f"[rank {os.environ.get('RANK', 0)}] {columns}\n", end="", flush=True)
             return
         _log_file = folder.append_to(int(os.environ["RANK"]), "metrics")
-    os.write(_log_file, json.dumps(row).encode() + b"\n")  # one write: a row is there whole or not at all
+    line = json.dumps(row).encode() + b"\n"
+    if os.write(_log_file, line) < len(line):  # one write: a row is there whole, or it was the disk's last room
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: there is no room for what log() writes")
 
 
 def _number(name: str, value: Any) -> Any:
@@ -312,7 +315,7 @@ def report(error: BaseException, folder: Folder, rank: int) -> None:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         frames.append((error.filename, error.lineno, "<module>"))
     record = {
-        "time_ns": time.time_ns(),
+        "time_ns": time.monotonic_ns(),
         "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)),
         "type": type(error).__name__,
         "message": _words(error),
@@ -339,6 +342,8 @@ def _why(error: BaseException) -> list[str]:
 def _save_result(value: Any, folder: Folder, rank: int) -> None:
     try:
         save(value, folder.of(rank, "result"))
+    except OSError:
+        raise
     except Exception as error:
         raise TypeError(
             f"rank {rank} returned a {type(value).__name__} that cannot travel back to the notebook: {error}"
