@@ -44,8 +44,8 @@ class Folder:
 
     @classmethod
     def new(cls, world_size: int = 0) -> Folder:
-        """Make a folder that only this user may enter."""
-        return cls(tempfile.mkdtemp(prefix="ddplab-"), world_size)
+        """Make a folder that only this user may enter. Its name says whose it is, should the notebook be killed."""
+        return cls(tempfile.mkdtemp(prefix=_family()), world_size)
 
     @classmethod
     def of_this_rank(cls) -> Folder | None:
@@ -144,6 +144,20 @@ class Folder:
                     sizes.append(-1)
             sizes += [self.has(rank, "result"), self.has(rank, "error"), self.has(rank, "pid")]
         return sizes
+
+
+def _family() -> str:
+    """Return how the names of this notebook's run folders begin; `processes` sets the variable."""
+    own = os.path.basename(os.environ.get("DDPLAB_SOCKET_DIR", "")).removeprefix("pymp-")
+    return f"ddplab-{own}-" if own else "ddplab-"
+
+
+def remove_family() -> None:
+    """Delete the run folders of a notebook that is gone, those included that no rank has seen."""
+    if _family() != "ddplab-":
+        for name in os.listdir(tempfile.gettempdir()):
+            if name.startswith(_family()):
+                shutil.rmtree(os.path.join(tempfile.gettempdir(), name), ignore_errors=True)
 
 
 class Tail:

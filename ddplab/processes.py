@@ -41,6 +41,7 @@ from typing import NamedTuple, NoReturn
 from torch.multiprocessing import ProcessContext, start_processes
 
 from ddplab import worker
+from ddplab.folder import remove_family
 
 # Forking a process that has loaded torch is unsafe on macOS; there each rank starts afresh, which is slower.
 START_METHOD = "spawn" if sys.platform == "darwin" else "forkserver"
@@ -57,13 +58,19 @@ def _prepare_forkserver() -> None:
     gc.freeze()  # its forks share these objects for as long as nobody, the garbage collector included, touches them
 
 
-def _remove_socket() -> None:
-    """The forkserver outlives a killed kernel by a moment, and takes the folder of its socket along."""
+def _tidy_up(kernel: int) -> None:
+    """The forkserver outlives a killed kernel by a moment, and takes the folders of its socket and of runs along."""
+    deadline = time.monotonic() + 1.0  # it has a new parent a moment after it is gone; one that lives keeps its folders
+    while os.getppid() == kernel and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with contextlib.suppress(OSError):
+        if os.getppid() != kernel:
+            remove_family()
     shutil.rmtree(os.environ.get("DDPLAB_SOCKET_DIR", ""), ignore_errors=True)
 
 
 if IN_FORKSERVER:
-    atexit.register(_remove_socket)
+    atexit.register(_tidy_up, os.getppid())
     _prepare_forkserver()
 
 
@@ -147,6 +154,7 @@ def _fork_apart(path: bytes, args: list[str], fds: list[int]) -> int:
 
 def _become_forkserver(program: str, fds: list[int]) -> NoReturn:
     """Do, in a fork, what a fresh Python would that runs the forkserver's program and has these files open."""
+    kernel = os.getppid()
     try:
         os.setpgid(0, 0)
         for number in map(int, os.listdir("/proc/self/fd")):
@@ -167,7 +175,7 @@ def _become_forkserver(program: str, fds: list[int]) -> NoReturn:
     except Exception:
         traceback.print_exc()
     finally:
-        _remove_socket()
+        _tidy_up(kernel)
         os._exit(0)
 
 
@@ -186,16 +194,13 @@ def take(count: int) -> list[Worker]:
     with _lock:
         warm_up()
         _launches += 1
-        while _spares and len(taken) < count:
-            spare = _spares.pop(0)
-            # a spare says nothing, so this is its end: somebody, or a full memory, killed it or the forkserver
-            if spare.orders.poll() or spare.process.exitcode is not None:
-                end([spare])
-            else:
-                taken.append(spare)
         try:
             while len(taken) < count:
-                taken.append(_start())
+                taken.append(_spares.pop(0) if _spares else _start())
+                # One that waits says nothing, so this is its end: somebody, or a full memory, killed it or its server.
+                for gone in [it for it in taken if it.orders.poll() or it.process.exitcode is not None]:
+                    end([gone])
+                    taken.remove(gone)
         except BaseException:
             end(taken)
             raise

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from kernel import Kernel
-from leftovers import until
+from leftovers import run_folders, until
 
 import ddplab
 
@@ -86,6 +86,8 @@ def test_our_kernel_shares_what_it_has_imported_with_its_ranks_and_is_a_kernel_l
         outcome = kernel.run("launch(lambda: 1 / 0)")
         assert outcome.error == "RankError" and "ZeroDivisionError" in outcome.message
         assert kernel.run("get_ipython().find_cell_magic('torchrun') is not None").error is None
+        kernel.run("from ddplab.folder import Folder\nFolder.new(2)")  # as if no rank had seen it yet
+        assert len(run_folders(str(folder))) == 1
         family = psutil.Process(kernel.pid).children(recursive=True)
         kernel.manager.provisioner.process.send_signal(signal.SIGKILL)
         assert until(lambda: not any(p.is_running() and p.status() != "zombie" for p in family), 15)
