@@ -177,7 +177,7 @@ def main() -> int:
     asked = parser.parse_args()
     print(f"seed {asked.seed}", flush=True)
     rng, bad, ends = random.Random(asked.seed), 0, Counter()
-    tempfile.tempdir = tempfile.mkdtemp(prefix="t-")  # what other programs do in /tmp is none of ours
+    tempfile.tempdir = tempfile.mkdtemp(prefix="kills-")  # what other programs do in /tmp is none of ours
     os.environ["TMPDIR"] = tempfile.tempdir
     launch(torch.get_num_threads, quiet=True)  # the forkserver has imported torch
     for number in range(1, asked.rounds + 1):
