@@ -1,4 +1,4 @@
-"""`python -m ddplab`: `grade` exercises; `doctor`, this machine; `rehearse`, a script without GPUs; `why`, an error."""
+"""`python -m ddplab`: `grade` exercises; `doctor`, this machine; `leases` on it; `rehearse`; `why`, an error."""
 
 import sys
 
@@ -9,6 +9,7 @@ if __name__ == "__main__" and sys.argv[1:2] == ["why"]:  # before anything impor
 
 import argparse
 
+from ddplab import lease
 from ddplab.checkup import doctor
 from ddplab.grading import command as grading
 from ddplab.rehearse import command as rehearsal
@@ -19,10 +20,12 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="command", dest="command")
     commands.add_parser("grade", help="run exercise notebooks, report each exercise (also: check)", add_help=False)
     commands.add_parser("doctor", help="what this machine has, what will go wrong on it, and what to do")
+    commands.add_parser("leases", help="who has which GPUs of this machine, and who waits", add_help=False)
     commands.add_parser("rehearse", help="run a CUDA and DDP script on virtual GPUs", add_help=False)
     commands.add_parser("why", help="what an error or a log means, and how to mend it", add_help=False)
     given = sys.argv[1:] if arguments is None else arguments
-    own = {"grade": grading, "check": grading, "rehearse": rehearsal, "why": errors}  # what follows is theirs to read
+    # what follows is theirs to read
+    own = {"grade": grading, "check": grading, "leases": lease, "rehearse": rehearsal, "why": errors}
     if given and given[0] in own:
         return own[given[0]].main(given[1:])
     parser.parse_args(given)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from ddplab import rehearse
+from ddplab import lease, rehearse
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder
 from ddplab.follow import watch
@@ -80,7 +80,7 @@ def _torchrun(
         )
     from torch.distributed.run import determine_local_world_size, parse_min_max_nnodes
 
-    folder = folder or Folder.new()
+    folder, place = folder or Folder.new(), None
     try:
         asked = _parse([*flags, script])
         if asked.training_script != script:
@@ -94,13 +94,17 @@ def _torchrun(
             asked.rdzv_endpoint or asked.rdzv_backend != "static" or asked.node_rank or asked.standalone
         )
         agents = 1 if meeting_place_given else nodes
-        kind = "virtual" if virtual else "cuda" if torch.cuda.device_count() >= nproc * agents else "cpu"
+        kind = "virtual" if virtual else "cuda" if lease.gpus_for_a_run(nproc * agents) >= nproc * agents else "cpu"
         folder.world_size = nproc * nodes
         folder.script_names = {script: script_name} if script_name else {}
         run = Run(folder, kind, None, start=time.monotonic(), nproc_per_node=nproc, nnodes=agents)
-        start = functools.partial(_Agents, run, folder, flags, [script, *script_args], not meeting_place_given)
-        return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
+        place = lease.ask(kind, nproc * agents)
+        command = [script, *script_args]
+        start = functools.partial(_Agents, run, folder, flags, command, not meeting_place_given, place)
+        return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait, place)
     except BaseException:
+        if place is not None:
+            place.end()
         folder.remove()
         raise
 
@@ -123,7 +127,15 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 class _Agents:
     """Torchrun's agents: one, or as many as nodes are played on this machine."""
 
-    def __init__(self, run: Run, folder: Folder, flags: list[str], command: list[str], standalone: bool):
+    def __init__(
+        self,
+        run: Run,
+        folder: Folder,
+        flags: list[str],
+        command: list[str],
+        standalone: bool,
+        place: lease.Lease | None,
+    ):
         self.run, self.folder, self.store, agents = run, folder, None, run.nnodes
         if standalone:  # the caller holds the store they meet at; that of torchrun's --standalone listens to everybody
             self.store = hold_store()
@@ -144,7 +156,8 @@ class _Agents:
                         stdout=output,
                         stderr=subprocess.STDOUT,
                         start_new_session=True,
-                        env=(loopback() if standalone else {}) | _agent_environment(run, folder, flags, node),
+                        pass_fds=[place.descriptor] if place is not None else [],  # held for as long as it lives
+                        env=(loopback() if standalone else {}) | _agent_environment(run, folder, flags, node, place),
                     )
                 )
 
@@ -202,16 +215,22 @@ class _Agents:
         return {rank: 0 for rank in ranks if has(rank, "pid") and not has(rank, "result")}
 
 
-def _agent_environment(run: Run, folder: Folder, flags: list[str], node: int) -> dict[str, str]:
+def _agent_environment(
+    run: Run, folder: Folder, flags: list[str], node: int, place: lease.Lease | None
+) -> dict[str, str]:
     env = {**os.environ, "DDPLAB_RUN_DIR": folder.path, "PYTHONUNBUFFERED": "1"}
+    env |= place.environment() if place is not None else {}
     if any(flag.startswith(("-r", "-t", "--redirects", "--tee")) for flag in flags):
         env["DDPLAB_KEEP_OUTPUT"] = "1"  # the learner sends the ranks' output somewhere: leave it there
-    env.setdefault("OMP_NUM_THREADS", str(max(1, cpu_cores() // (run.nproc_per_node * run.nnodes))))
+    cores = int(env.get("DDPLAB_CORES") or cpu_cores())
+    env.setdefault("OMP_NUM_THREADS", str(max(1, cores // (run.nproc_per_node * run.nnodes))))
     there = torch.cuda.device_count()
     if run.device == "virtual":
         there = run.nproc_per_node * run.nnodes
         env |= rehearse.environment(folder.file("book"), there)
         env.pop("CUDA_VISIBLE_DEVICES", None)  # it numbers real ones
+    if run.device == "cpu" and lease.gpus_for_a_run() < there:
+        env["CUDA_VISIBLE_DEVICES"] = ""  # there are some, but not for this run
     if run.nnodes > 1:  # nodes have GPUs of their own: give each agent its share, or none
         gpus = env.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(there)))).split(",")
         share = gpus[node * run.nproc_per_node : (node + 1) * run.nproc_per_node] if run.device != "cpu" else []

@@ -35,6 +35,15 @@ class Job(Protocol):
     def end(self) -> None: ...  # end everything, now
 
 
+class Place(Protocol):
+    """What `watch` needs from a run's place in a queue (see `lease`)."""
+
+    def ready(self) -> bool: ...  # it has what it waits for
+    def words(self) -> str: ...  # what that is, and who has it
+    def given_up(self) -> str: ...  # why it waits no longer, or ""
+    def end(self) -> None: ...  # give everything back
+
+
 class View:
     """How a run shows itself while it is followed. This one shows nothing; `panel` has those that do."""
 
@@ -48,15 +57,28 @@ class View:
         """The run is over, and what it left is still on disk."""
 
 
-def watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View, wait: bool) -> Run:
-    """Start the ranks and watch them until they end, fail, hang or are stopped; on another thread unless `wait`."""
+def watch(
+    run: Run,
+    folder: Folder,
+    start: Callable[[], Job],
+    timeout: float | None,
+    view: View,
+    wait: bool,
+    place: Place | None = None,
+) -> Run:
+    """Start the ranks and watch them until they end, fail, hang or are stopped; on another thread unless `wait`.
+
+    place: what they need has to be waited for; it is given back when they have ended.
+    """
     _live_runs.add(run)
     if not wait:
         job = None
         try:
             with _interrupt_held():
-                job = start()
-                threading.Thread(target=_watch, args=(run, folder, lambda: job, timeout, view), daemon=True).start()
+                if place is None or place.ready():
+                    job = start()
+                begin = start if job is None else lambda: job
+                threading.Thread(target=_watch, args=(run, folder, begin, timeout, view, place), daemon=True).start()
         except KeyboardInterrupt:  # it comes when all have started
             run.stop()
             raise
@@ -66,15 +88,19 @@ def watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | N
             run._ended.set()
             raise
         return run
-    _watch(run, folder, start, timeout, view)
+    _watch(run, folder, start, timeout, view, place)
     if run.error is not None:
         raise run.error
     return run
 
 
-def _watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View) -> None:
+def _watch(
+    run: Run, folder: Folder, start: Callable[[], Job], timeout: float | None, view: View, place: Place | None
+) -> None:
     job, died_at = None, {}
     try:
+        if place is not None and not _got_it(run, place, view):
+            return
         with _interrupt_held():  # a rank that has started must be known to who ends it
             job = start()
         progress, progress_at, look_at = None, time.monotonic(), 0.0
@@ -98,15 +124,17 @@ def _watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | 
             _settle(run, folder, job, died_at)
     except KeyboardInterrupt as interrupt:
         say_briefly(interrupt)
-        _ask_where_they_are(folder, job)
-        where = hang(folder, 0).message
-        run.state = "interrupted"
-        view.interrupted(where.splitlines()[1:-1])
+        run.state, run.waits = "interrupted", ""
+        if job is not None:
+            _ask_where_they_are(folder, job)
+            view.interrupted(hang(folder, 0).message.splitlines()[1:-1])
         raise
     finally:
         with _interrupt_held():  # a second interrupt must not leave ranks behind
             if job is not None:
                 job.end()
+            if place is not None:
+                place.end()
             if run.state == "running":
                 run.state = "stopped"
             try:
@@ -116,6 +144,22 @@ def _watch(run: Run, folder: Folder, start: Callable[[], Job], timeout: float | 
             finally:
                 _live_runs.discard(run)
                 run._ended.set()
+
+
+def _got_it(run: Run, place: Place, view: View) -> bool:
+    """Wait for what a run needs; say meanwhile who has it. Return False where it ends without: stopped, or too late."""
+    while not place.ready():
+        if why := place.given_up():
+            run.error, run.state, run.waits = RankTimeoutError(why, run, None), "timed out", ""
+            return False
+        run.waits = place.words()
+        view = _updated(view)
+        if run._stop_asked.wait(0.1):
+            run.state, run.waits = "stopped", ""
+            return False
+    if run.waits:
+        run.waits, run._start = "", time.time()
+    return True
 
 
 def _note_deaths(job: Job, died_at: dict[int, int]) -> None:

@@ -5,6 +5,7 @@ Nothing here touches a GPU: counting devices leaves CUDA uninitialised, so a not
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from dataclasses import dataclass
@@ -64,8 +65,30 @@ def hold_store() -> TCPStore:
 
 
 def cpu_cores() -> int:
-    """Return how many CPU cores this process may use (its affinity mask where the system has one)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many CPU cores this process may use: in a rank those its run has leased, if any (see `lease`)."""
+    return int(os.environ.get("DDPLAB_CORES") or len(core_numbers()))
+
+
+def core_numbers() -> list[int]:
+    """Return the CPU cores of this process (its affinity mask where the system has one), as the system numbers them."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+
+
+def gpu_names() -> list[str]:
+    """Return the visible GPUs as CUDA_VISIBLE_DEVICES may name them: by UUID, which is the same in every container."""
+    count, visible = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = list(map(str, range(count))) if visible is None else [word.strip() for word in visible.split(",")][:count]
+    known = _uuids() if count and "DDPLAB_REHEARSAL" not in os.environ else []
+    return [known[int(name)] if name.isdigit() and int(name) < len(known) else name for name in names]
+
+
+@functools.cache
+def _uuids() -> list[str]:
+    """Return the UUIDs of all GPUs, or nothing where the driver's library does not tell. CUDA stays unused."""
+    try:
+        return torch.cuda._raw_device_uuid_nvml() or []  # nothing public tells without starting CUDA
+    except (AttributeError, OSError):
+        return []
 
 
 def devices() -> Devices:
@@ -88,13 +111,18 @@ def device() -> torch.device:
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % gpus) if kind == "cuda" else torch.device("cpu")
 
 
-def choose_device(nproc_per_node: int, device: str | None, backend: str | None) -> tuple[str, str]:
+def choose_device(
+    nproc_per_node: int, device: str | None, backend: str | None, allowed: int | None = None
+) -> tuple[str, str]:
     """Choose the kind of device ("cpu", "cuda", "virtual") and the backend for a launch, or raise ValueError: why not.
+
+    allowed: how many GPUs a run may have, None: all.
 
     NCCL refuses two ranks on one GPU, so ranks that share a GPU use gloo, which also carries CUDA tensors
     (https://docs.pytorch.org/docs/stable/distributed.html#backends).
     """
-    gpus = nproc_per_node if device == "virtual" else torch.cuda.device_count()
+    gpus = torch.cuda.device_count() if allowed is None else allowed
+    gpus = nproc_per_node if device == "virtual" else gpus
     if device not in (None, "cpu", "cuda", "virtual"):
         raise ValueError(f'device must be "cpu", "cuda", "virtual" or None (let the machine decide), not {device!r}')
     if backend not in (None, "gloo", "nccl"):

@@ -14,13 +14,13 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterator
-from multiprocessing import connection
+from multiprocessing import connection, reduction
 from typing import Any
 
 import cloudpickle
 from torch.distributed import TCPStore
 
-from ddplab import rehearse, worker
+from ddplab import lease, rehearse, worker
 from ddplab.diagnosis import Cause, failure
 from ddplab.folder import Folder, save
 from ddplab.follow import watch
@@ -62,18 +62,19 @@ def launch(
         backend: "gloo", "nccl" or None to let the device decide.
         init: False leaves `dist.init_process_group()` to fn.
         timeout: seconds without progress (nothing logged, printed or finished) after which the run counts as
-            hanging; None waits for ever.
+            hanging; None waits for ever. To wait for GPUs that other runs have is not counted (see `ddplab.lease`).
         wait: False returns at once; then use `run.wait()`, `run.stop()` or the panel's Stop button.
         quiet: True shows and prints nothing.
 
     Raises:
-        RankError: a rank raised or died; `.run` holds what came back. RankTimeoutError: no progress.
+        RankError: a rank raised or died; `.run` holds what came back. RankTimeoutError: no progress, or no GPU in time.
         ValueError, TypeError: a request that cannot work, said before any process starts.
         OSError: the machine has run out of something: room on the disk, open files, processes, ports.
     """
     _check_call(fn, args, kwargs, nproc_per_node, timeout)
-    kind, backend = choose_device(nproc_per_node, device, backend)
-    folder = Folder.new(nproc_per_node)
+    gpus = lease.gpus_for_a_run(nproc_per_node if device is None and backend != "gloo" else 0)
+    kind, backend = choose_device(nproc_per_node, device, backend, gpus)
+    folder, place = Folder.new(nproc_per_node), None
     try:
         _save_function(fn, args, kwargs, folder.file("fn"))
         store = hold_store()
@@ -82,9 +83,12 @@ def launch(
         run = Run(folder, kind, backend, start=time.monotonic(), nproc_per_node=nproc_per_node)
         prepare = rehearse.install if kind == "virtual" else None
         order = worker.Order(folder, env, path, sys.argv, os.getcwd(), init, backend, prepare)
-        start = functools.partial(_Ranks, run, folder, order, store)
-        return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait)
+        place = lease.ask(kind, nproc_per_node)
+        start = functools.partial(_Ranks, run, folder, order, store, place)
+        return watch(run, folder, start, timeout, view_of(run, folder, wait, quiet), wait, place)
     except BaseException:
+        if place is not None:
+            place.end()
         folder.remove()
         raise
 
@@ -202,15 +206,19 @@ def _name(fn: Any) -> str:
 class _Ranks:
     """The ranks of one launch."""
 
-    def __init__(self, run: Run, folder: Folder, order: worker.Order, store: TCPStore):
+    def __init__(self, run: Run, folder: Folder, order: worker.Order, store: TCPStore, place: lease.Lease | None):
         self.run, self.folder, self.gpus = run, folder, order.env["DDPLAB_DEVICE"] == "cuda"
         self.store = store  # alive for as long as the ranks are
+        if place is not None:
+            order = order._replace(env={**order.env, **place.environment()}, leased=True)
         self.workers = take(folder.world_size)
         self.done: set[int] = set()  # ranks that have returned, and wait for leave to go
         self.deaf: set[int] = set()  # ranks whose pipe is closed: they have died, or have closed what they did not open
         for rank, it in enumerate(self.workers):
             with contextlib.suppress(OSError):  # it has just died; whoever follows will see
                 it.orders.send(order._replace(rank=rank))
+                if place is not None:
+                    reduction.send_handle(it.orders, place.descriptor, it.process.pid)
 
     def wait(self, seconds: float) -> None:
         busy = {rank: self.workers[rank] for rank in self.pids() if rank not in self.done}

@@ -71,8 +71,12 @@ class AsItComes(AtTheEnd):
     def __init__(self, run: Run, folder: Folder):
         super().__init__(run)
         self.tails = [Tail(folder.of(rank, "output")) for rank in range(run.world_size)]
+        self.said = ""
 
     def update(self) -> None:
+        if self.run.waits != self.said:
+            self.said = self.run.waits
+            print(self.run.summary(), flush=True)
         for rank, tail in enumerate(self.tails):
             self._print(rank, tail.lines(over=self.run.state != "running"))
 
@@ -171,6 +175,8 @@ class Panel(View):
             return "finished"
         if self.folder.has(rank, "error"):
             return "failed"
+        if self.run.waits:
+            return "waiting"
         return ("running" if self.folder.has(rank, "pid") else "starting") if self.run.state == "running" else "stopped"
 
     def draw_table(self) -> str:

@@ -43,7 +43,10 @@ class RankError(RuntimeError):
 
 
 class RankTimeoutError(RankError, TimeoutError):
-    """No rank made progress for `timeout` seconds. The message says where each of them was."""
+    """No rank made progress for `timeout` seconds. The message says where each of them was.
+
+    Or the run waited too long for GPUs that others had (`rank` is None then). The message says who.
+    """
 
 
 def say_briefly(interrupt: KeyboardInterrupt) -> KeyboardInterrupt:
@@ -61,6 +64,7 @@ class Run:
         output: dict, rank → what it printed (at most the last million characters, and then says so).
         state: "running", "finished", "failed", "timed out", "stopped" or "interrupted".
         error: the `RankError` of a run that failed, or None.
+        waits: str, while it waits for GPUs that other runs have: how many, its place in the queue, who has them.
         rehearsal: str, of a run on virtual GPUs the report: who held what, copies to the CPU in each step, and so on.
         nproc_per_node, nnodes, world_size: int. device ("cpu", "cuda" or "virtual"), backend ("gloo", "nccl" or None).
 
@@ -74,7 +78,7 @@ class Run:
         self.nproc_per_node, self.nnodes = nproc_per_node, nnodes
         self.state = "running"
         self.error: RankError | None = None
-        self.rehearsal = ""
+        self.rehearsal = self.waits = ""
         self.results: list[Any] = [None] * self.world_size
         self._start = start
         self._folder = folder
@@ -94,7 +98,7 @@ class Run:
         nodes = f" of {self.nnodes} agents" if self.nnodes > 1 else ""
         rehearsed = self.device == "virtual" or (self.device == "cuda" and "DDPLAB_REHEARSAL" in os.environ)
         where = "rehearsed on virtual GPUs" if rehearsed else f"on {self.device}"
-        return f"{ranks}{nodes} {where} ({self.backend or 'torchrun'}): {self.state}"
+        return f"{ranks}{nodes} {where} ({self.backend or 'torchrun'}): {self.waits or self.state}"
 
     @property
     def metrics(self) -> Metrics:

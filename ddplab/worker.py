@@ -23,6 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, NoReturn
 
@@ -115,6 +116,7 @@ class Order(NamedTuple):
     init: bool
     backend: str
     prepare: Callable[[], Callable[[], None]] | None = None  # called before torch is used; returns what ends it
+    leased: bool = False  # the file of the run's lease follows (see `lease`)
     rank: int = 0
 
 
@@ -138,6 +140,8 @@ def stand_by(_: int, orders: Connection) -> None:
     try:
         with contextlib.suppress(EOFError):  # the notebook is gone
             if (order := orders.recv()) is not LEAVE:
+                if order.leased:
+                    reduction.recv_handle(orders)  # stays open: what this rank uses is not free before it has ended
                 main(order, orders)
         leave(0)
     finally:
