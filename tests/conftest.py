@@ -54,6 +54,7 @@ WARM = (
     "test_bare.py",
     "test_stage.py",
     "test_digits_job.py",
+    "test_lease.py",
     "test_train_script.py",
     "test_two_hosts.py",
     "test_security.py",
