@@ -89,11 +89,11 @@ def read_tickets(folder: str) -> list[Ticket]:
     """Return the tickets that count, in their order; remove those whose holders are gone."""
     found, longest = [], 1e9 * setting("DDPLAB_LEASES_HOLD", 86400)
     for name in sorted(filter(NAME.fullmatch, os.listdir(folder))):
-        # A dead run's ticket that somebody else locks gets too old; only its owner could give it another name.
-        if 0 <= time.monotonic_ns() - int(name[:20]) < longest:
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-                if ticket := _open(os.path.join(folder, name)):
-                    found.append(ticket)
+        age = time.monotonic_ns() - int(name[:20])
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            # A dead run's ticket that somebody else locks gets too old; only its owner could give it another name.
+            if age >= 0 and (ticket := _open(os.path.join(folder, name))) and (age < longest or not ticket.taken):
+                found.append(ticket)
     return found
 
 
