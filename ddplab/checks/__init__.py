@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddplab.screen import in_kernel
+from ddplab.sharing import share_verdict
 from ddplab.tables import marked
 
 CORRECT, NOT_YET = "correct", "not yet"
@@ -129,7 +130,8 @@ def check(id: str, /, *answers: Any, **named: Any) -> None:
     """Check the answer to an exercise and print the verdict: one block, the same every time.
 
     It never raises, whatever the answer does, and leaves the notebook's random state as it was. Where the
-    environment variable DDPLAB_REPORT names a file, the verdict is added to it as a line of JSON.
+    environment variable DDPLAB_REPORT names a file, the verdict is added to it as a line of JSON. Whoever has joined a
+    room shows it the state (see `ddplab.sharing`).
     """
     verdict = judge(id, *answers, **named)
     if verdict.is_turn and in_kernel() and answers:
@@ -142,6 +144,7 @@ def check(id: str, /, *answers: Any, **named: Any) -> None:
         display(verdict)
     else:
         print(verdict)
+    share_verdict(verdict.id, verdict.state)
     if report := os.environ.get("DDPLAB_REPORT"):
         told = {name: value for name, value in vars(verdict).items() if name != "picture"}
         with open(report, "a", encoding="utf-8") as file:

@@ -21,6 +21,7 @@ from ddplab.course.faults import RANKS, build
 from ddplab.course.incident_runs import differences, ends, last_night, monitor, patched, play, screen
 from ddplab.course.pager import page_of
 from ddplab.screen import show
+from ddplab.sharing import share_incident
 
 BUDGET = 120  # GPU-minutes
 WIDE = 60  # characters of a line of prose
@@ -59,6 +60,7 @@ class Incident:
         self._patches: dict[int, str] = {}
         self._begun, self._took, self._wrong = time.monotonic(), 0.0, 0
         self.outcome = play(self._built.text)
+        share_incident(seed, self.left, 0.0, False, opened=True)
 
     @property
     def closed(self) -> bool:
@@ -209,6 +211,7 @@ class Incident:
             self.left = max(0, self.left - PRICES[kind])
         text = "\n".join(lines) if len(lines) > 1 else (lines or ["nothing yet"])[0]
         self.log.append((call, text))
+        share_incident(self.seed, self.left, (self._took or time.monotonic() - self._begun) / 60, self.closed)
         return Said(f"{text}\n[{f'-{PRICES[kind]}, ' if paid else ''}{self.left} of {BUDGET} GPU-minutes left]")
 
 
