@@ -43,7 +43,7 @@ def workshop(learners: int) -> Findings:
         enough_shared_memory,
         temporary_folder,
         limits,
-        loopback,
+        ports_at_once,
         shared_folders,
         hub,
     )

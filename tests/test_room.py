@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
 import stat
+from pathlib import Path
 
 import pytest
 
 from ddplab import __main__ as cli
 from ddplab import checks, preflight, room, sharing
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -121,4 +125,21 @@ def test_the_page_is_the_instructors_own_file(folder, tmp_path, monkeypatch, cap
     out = tmp_path / "room.html"
     assert room.serve(folder, out) == 0
     assert stat.S_IMODE(out.stat().st_mode) == 0o600 and "http-equiv" in out.read_text()
-    assert str(folder) in capsys.readouterr().out and json.dumps(str(folder))
+    assert str(folder) in capsys.readouterr().out
+
+
+def test_the_guides_half_day_is_the_courses_and_its_minutes_add_up():
+    guide = ROOT / "workshop" / "GUIDE.md"
+    for link in re.findall(r"\]\(([^)#]+)\)", guide.read_text()):
+        assert (guide.parent / link).exists(), link
+    part, end = re.search(r"<!-- half a day -->\n(.*?)<!-- end: (\d:\d\d) -->", guide.read_text(), re.DOTALL).groups()
+    now = 0
+    for at, minutes, stop in re.findall(r"\| (\d:\d\d) \| (\d+) \| (.*) \|", part):
+        assert at == f"{now // 60}:{now % 60:02}"
+        if path := re.search(r"\((.*\.ipynb)\)", stop):
+            lesson = json.loads((guide.parent / path[1]).read_text())
+            assert lesson["metadata"]["ddplab"]["minutes"] == int(minutes), stop
+        now += int(minutes)
+    assert end == f"{now // 60}:{now % 60:02}"
+    way = re.search(r"\*\*In half a day.*", (ROOT / "README.md").read_text())[0]
+    assert re.findall(r"/(\d\.\d)_", part) == re.findall(r"\[(\d\.\d)\]", way)
