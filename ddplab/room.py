@@ -65,11 +65,11 @@ def read_room(folder: Path) -> tuple[list[Learner], list[str]]:
     for name in names[:MOST]:
         try:
             learners.append(_read(folder / name))
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             ignored.append(f"{ascii(name)[:60]}: {ascii(str(error))[1:80]}")
     if len(names) > MOST:
         ignored.append(f"{len(names) - MOST} more files: a room shows {MOST}")
-    return sorted(learners), ignored
+    return sorted(learners, key=lambda learner: learner[:2]), ignored
 
 
 def _read(path: Path) -> Learner:

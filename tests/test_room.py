@@ -4,6 +4,7 @@ import json
 import os
 import re
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,8 @@ def test_what_is_hostile_is_escaped_bounded_or_ignored(folder, tmp_path, capsys)
     (folder / f"{uid}-deep.json").write_text("[" * 60_000)
     (folder / f"{uid}-list.json").write_text("[1]")
     (folder / f"{uid}-nan.json").write_text('{"name": "n", "exercises": {"1.1.1": null}, "incidents": {}}')
+    endless = '{"name": "n", "exercises": {"1.1.1": {"state": "", "tries": 1e999, "since": 0}}, "incidents": {}}'
+    (folder / f"{uid}-endless.json").write_text(endless)
     with open(folder / f"{uid}-large.json", "wb") as file:
         file.truncate(2**30)
     os.mkfifo(folder / f"{uid}-pipe.json")
@@ -94,11 +97,43 @@ def test_what_is_hostile_is_escaped_bounded_or_ignored(folder, tmp_path, capsys)
     (folder / f"{uid + 1}-posing.json").write_text(mine.read_text())
     (folder / "<b>odd\x1b.json").write_text("{}")
     learners, ignored = room.read_room(folder)
-    assert len(learners) == 1 and list(learners[0].exercises) == ["1.1.1"] and len(ignored) == 8
+    assert len(learners) == 1 and list(learners[0].exercises) == ["1.1.1"] and len(ignored) == 9
     assert any("another account" in line for line in ignored) and any("over 65536" in line for line in ignored)
     page = room.page(folder)
     assert "<script>" not in page and "<b>odd" not in page and "\x1b" not in page + room.text(folder)
+    (folder / f"{uid}-again.json").write_text(mine.read_text())  # two files of one account, with one name
+    assert len(room.read_room(folder)[0]) == 2
     assert room.serve(tmp_path, None) == 1 and "is no room" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be somebody else")
+def test_another_account_sees_and_takes_nobodys_file(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        Path(place).chmod(0o755)
+        folder = Path(place, "room")
+        room.make_room(folder)
+        monkeypatch.setenv("DDPLAB_ROOM", str(folder))
+        monkeypatch.setenv("XDG_CONFIG_HOME", place + "/home")
+        mine = sharing.join_room("ana")
+        child = os.fork()
+        if child == 0:  # another learner
+            done = 1
+            try:
+                os.setgroups([])
+                os.setgid(54321)
+                os.setuid(54321)
+                for forbidden in (lambda: os.listdir(folder), mine.unlink, lambda: mine.write_text("x")):
+                    try:
+                        forbidden()
+                        os._exit(2)
+                    except PermissionError:
+                        pass
+                (folder / "54321-own.json").write_text('{"name": "bo", "exercises": {}, "incidents": {}}')
+                done = 0
+            finally:
+                os._exit(done)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert [learner.who for learner in room.read_room(folder)[0]] == ["ana (root)", "bo (54321)"]
 
 
 def test_a_workshops_needs_are_held_against_the_machine(monkeypatch, tmp_path):
