@@ -71,7 +71,7 @@ def two_ranks(about: str, where: str | None = None) -> Finding:
     """A launch of two ranks, 1 and 2 added on them, as a finding. where: `launch`'s device."""
     try:
         run = launch(_add, nproc_per_node=2, device=where, quiet=True, timeout=60)
-    except (RankError, RuntimeError, OSError) as error:
+    except (RankError, RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         todo = "`python -m ddplab why` knows errors; between two GPUs with nccl, try NCCL_P2P_DISABLE=1."
         return Finding(about, "problem", f"two ranks did not add: {reason}", todo)
@@ -88,10 +88,13 @@ def _elsewhere(about: str, numbers: str) -> Finding:
     env = os.environ | {"CUDA_VISIBLE_DEVICES": seen, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
-        return Finding(*json.loads(done.stdout.splitlines()[-1]))
+        if not done.returncode:
+            return Finding(*json.loads(done.stdout.splitlines()[-1]))
+        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        todo = "Look with `nvidia-smi` whether the GPU answers; leave it out with CUDA_VISIBLE_DEVICES."
-        return Finding(about, "problem", f"two ranks did not add: {type(error).__name__}", todo)
+        said = type(error).__name__
+    todo = "Look with `nvidia-smi` whether the GPU answers; leave it out with CUDA_VISIBLE_DEVICES."
+    return Finding(about, "problem", f"two ranks did not add: {said}", todo)
 
 
 def _add() -> float:
