@@ -25,11 +25,17 @@ _LIBRARY = re.compile(r"site-packages|dist-packages|lib[/\\]python\d|[/\\](?:tor
 _ROOT = re.compile(r"^\s*Root Cause", re.IGNORECASE)
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
 # Lines that are looked at though no page has their words: raised exceptions, torchrun's table, spawn's headings.
-_CONTEXT = re.compile(
-    rf"{_KINDS}(?::|\r?$)|Traceback \(most|File \"[^\"\n]+\", line \d|Root Cause|^\s*rank +: \d|^-- Process \d+ term",
-    re.MULTILINE,
-)
+# Each by its first word, which is looked for before its pattern is.
+_CONTEXT = {
+    **{kind: re.compile(rf"{kind}(?::|\r?$)", re.MULTILINE) for kind in _KINDS[3:-1].split("|")},
+    "Traceback": re.compile(r"Traceback \(most"),
+    "File": re.compile(r"File \"[^\"\n]+\", line \d"),
+    "Root": re.compile("Root Cause"),
+    "rank": re.compile(r"rank +: \d"),
+    "Process": re.compile(r"-- Process \d+ term"),
+}
 _NO_DIGITS = str.maketrans("", "", "0123456789")
+_LETTERS = bytes(n if chr(n).isalpha() and n < 128 else 32 for n in range(256))
 
 
 class Event(NamedTuple):
@@ -111,6 +117,7 @@ class _Reader:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.known: set[tuple] = set()
+        self.code: dict[tuple, Event] = {}  # those whose words so far are only their line of code
         self.parts: dict[tuple, dict[int, int]] = {}
         self.kinds: Counter[str] = Counter()
         self.sticky: int | None = None  # spawn's headings tell whose the traceback below is
@@ -121,12 +128,12 @@ class _Reader:
 
     def chunk(self, text: str, rank: int | None = None) -> None:
         """Read some lines. rank: whose all of them are, where that is known."""
-        # a log says the same a thousand times with other numbers: look for messages once in each kind of line
-        kinds = "\n".join(set(text.translate(_NO_DIGITS).split("\n")))
-        here = [anchor for anchor in _anchors() if anchor.translate(_NO_DIGITS) in kinds]
+        words = _words_in(text)
+        here = [anchor for anchor, needs in _needs() if words.issuperset(needs) and anchor in text]
         starts = {text.rfind("\n", 0, at) + 1: at for anchor in here for at in _places(text, anchor)}
-        for match in _CONTEXT.finditer(text):
-            starts.setdefault(text.rfind("\n", 0, match.start()) + 1, match.start())
+        for word in words & _CONTEXT.keys():
+            for match in _CONTEXT[word].finditer(text):
+                starts.setdefault(text.rfind("\n", 0, match.start()) + 1, match.start())
         number, counted = self.read + 1, 0
         for start, at in sorted(starts.items()):
             number += text.count("\n", counted, start)
@@ -185,10 +192,11 @@ class _Reader:
         if key not in self.known and len(self.events) < KEPT:
             self.known.add(key)
             self.events.append(event)
-        elif key in self.known:  # the traceback's line of code came first: `raise RuntimeError("…")`
-            for n, e in enumerate(self.events):
-                if e.text.startswith("raise ") and key == (e.rank, _subject(e)):
-                    self.events[n] = event
+            if event.text.startswith("raise "):
+                self.code[key] = event
+        elif key in self.code:  # the traceback's line of code came first: `raise RuntimeError("…")`
+            before = self.code.pop(key)
+            self.events = [event if e is before else e for e in self.events]
 
     def agent(self, line: log.Line) -> None:
         """Torchrun's last table: the rank below "Root Cause" is the first whose end its agent saw."""
@@ -196,6 +204,24 @@ class _Reader:
             self.table = True
         elif self.table and (rank := _ROOT_RANK.match(line.text)):
             self.root, self.table = int(rank[1]), False
+
+
+@cache
+def _needs() -> list[tuple[str, list[str]]]:
+    """Each anchor with its words of four letters and more."""
+    return [(anchor, re.findall("[A-Za-z]{4,}", anchor)) for anchor in _anchors()]
+
+
+@cache
+def _wanted() -> set[str]:
+    return {word for _, needs in _needs() for word in needs} | _CONTEXT.keys()
+
+
+def _words_in(text: str) -> set[str]:
+    """Those of the words that we look for that occur in a text: quickly, since a log has few different words."""
+    words = set(text.encode(errors="replace").translate(_LETTERS).split())
+    vocabulary = b" ".join(word for word in words if len(word) > 3).decode()
+    return {word for word in _wanted() if word in vocabulary}
 
 
 def _places(text: str, anchor: str, most: int = 200) -> Iterator[int]:
