@@ -10,6 +10,7 @@ from torch.utils.data import DistributedSampler
 from ddplab.course.controls import widget
 from ddplab.course.drawings import strip
 from ddplab.plots import COLOURS, SHAPES
+from ddplab.pointer import pointing
 from ddplab.screen import show
 
 EPOCHS = 3
@@ -38,6 +39,7 @@ def dealt(samples: int, ranks: int, shuffle: bool, set_epoch: bool, drop_last: b
     return epochs
 
 
+@pointing
 def dealer(
     samples: int = 10, ranks: int = 4, shuffle: bool = True, set_epoch: bool = True, drop_last: bool = True
 ) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+from ddplab.pointer import pointing
 from ddplab.screen import show
 from ddplab.tables import marked
 
@@ -99,6 +100,7 @@ class Checklist:
         )
 
 
+@pointing
 def dataparallel_checklist(model: nn.Module, loader: Any = None) -> Checklist:
     """Five reasons why `nn.DataParallel` leaves GPUs idle, looked for in your own model and DataLoader.
 

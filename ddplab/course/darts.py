@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddplab.course.controls import widget
 from ddplab.plots import COLOURS, INK, SHAPES, drawing
+from ddplab.pointer import pointing
 from ddplab.run import Run
 from ddplab.screen import show
 from ddplab.tables import brief
@@ -52,6 +53,7 @@ def landed(run: Run) -> Darts:
     return darts
 
 
+@pointing
 def fall(run: Run) -> None:
     """Show how the darts of a run fell, with buttons to play it and a slider; elsewhere how they lie in the end.
 

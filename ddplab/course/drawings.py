@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing, rimmed
+from ddplab.pointer import pointing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,6 +64,7 @@ def _box(axis: Axes, left: float, row: int, sample: int, colour: tuple[float, ..
     axis.text(left + 0.5, row + 0.5, sample, ha="center", va="center", fontsize=9, color=number, bbox=patch)
 
 
+@pointing
 def exchanges(
     results: Mapping[str, Sequence[Sequence[Any]]], moments: Sequence[str] = ("before", "after"), size: float = 0.42
 ) -> Figure:
@@ -130,6 +132,7 @@ def _flat(held: Any) -> list[float]:
     return [number for part in held for number in _flat(part)] if isinstance(held, list | tuple) else [held]
 
 
+@pointing
 def lanes(told: Mapping[str, Sequence[Mapping[str, Any]]], waits: Sequence[str], seconds: float) -> Figure:
     """Draw who does what, and who waits where: a panel for each run, a lane for each rank, time from left to right.
 

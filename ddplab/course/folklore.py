@@ -17,6 +17,7 @@ from urllib.parse import quote
 from ddplab.course.claims import VERDICTS
 from ddplab.course.controls import claims_board
 from ddplab.plots import ON_COLOUR, drawing
+from ddplab.pointer import pointing
 from ddplab.screen import live
 from ddplab.tables import markdown_table, marked
 
@@ -45,6 +46,7 @@ class Box:
     link: str
 
 
+@pointing
 def boxes(folder: str | Path = "..") -> list[Box]:
     """The claim boxes stored in a folder of lessons, by parts: those with a row first, then by lesson.
 
@@ -75,6 +77,7 @@ def board(boxes: Iterable[Box]) -> None:
     _show(boxes, table(boxes), quiz=False)
 
 
+@pointing
 def guess(room: str, folder: str | Path = "..") -> None:
     """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; a saved file has no verdict.
 

@@ -20,6 +20,7 @@ from ddplab.course import probes
 from ddplab.course.faults import RANKS, build
 from ddplab.course.incident_runs import differences, ends, last_night, monitor, patched, play, screen
 from ddplab.course.pager import page_of
+from ddplab.pointer import pointing
 from ddplab.screen import show
 from ddplab.sharing import share_incident
 
@@ -215,6 +216,7 @@ class Incident:
         return Said(f"{text}\n[{f'-{PRICES[kind]}, ' if paid else ''}{self.left} of {BUDGET} GPU-minutes left]")
 
 
+@pointing
 def incident(seed: int) -> Incident:
     """Run the incident with this number; what comes back shows itself, and has the probes.
 

@@ -34,6 +34,7 @@ from ddplab.course.holding import Board
 from ddplab.course.morning import compare, last_error
 from ddplab.course.played_servers import Server, environment, free_port, servers
 from ddplab.launcher import launch
+from ddplab.pointer import pointing
 from ddplab.screen import live
 
 KILL, FILL, PREEMPT, CUT, ADD = ACCIDENTS = (
@@ -44,6 +45,7 @@ SILENCE = 120.0  # seconds after which a night in which nothing happens is over
 PATIENCE = 12.0  # seconds after which a rank that may wait for longer counts as waiting for a server that is gone
 
 
+@pointing
 def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | None = None) -> Board | None:
     """Play a night, and compare its morning with that of a calm one.
 

@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil, isfinite, log, sqrt
 
+from ddplab.pointer import pointing
+
 BACKWARD = 2 / 3  # of a step's compute: twice the arithmetic of the forward pass. DDP communicates meanwhile
 BUCKET = 25 * 2**20  # bytes of gradients that DDP sends together: bucket_cap_mb
 ACHIEVED = 0.8  # of a nominal bandwidth, see LINKS
@@ -177,6 +179,7 @@ class Step:
         return max(self.compute + self.waiting + self.exposed, self.loading)
 
 
+@pointing
 def step(
     compute: float,
     size: float,
@@ -268,6 +271,7 @@ def time_all_reduce(sizes: Sequence[int] = (2**12, 2**18, 2**21, 2**23), repeats
     return timings
 
 
+@pointing
 def fit_link(timings: Iterable[tuple], cores: float | None = None, name: str = "measured") -> Link:
     """Find the alpha and the bandwidth that explain timings of all-reduces best: least squares of the relative errors.
 
@@ -328,6 +332,7 @@ class Memory:
         return f"{parts} = {self.total / 1e9:,.1f} GB"
 
 
+@pointing
 def memory(parameters: float, optimizer: str = "adam", precision: str = "fp32", activations: float = 0.0) -> Memory:
     """Count the bytes that training holds on each GPU. With DDP every GPU holds all of it.
 
@@ -384,6 +389,7 @@ class Plan:
         return None if self.machine.memory is None else self.memory.total <= self.machine.memory
 
 
+@pointing
 def plan_training(
     parameters: float,
     batch: float,
@@ -403,6 +409,7 @@ def plan_training(
     return Plan(gpus, batch, step(compute, held.gradients, gpus, machine), held, machine)
 
 
+@pointing
 def transformer_seconds(parameters: float, tokens: float, machine: Machine, utilisation: float = 0.4) -> float:
     """Return the seconds that one GPU computes for `tokens`: 6 operations for each parameter and token.
 

@@ -14,6 +14,7 @@ from ddplab.course.controls import choices, widget
 from ddplab.course.plan import MACHINES, PRECISION, STATE, Plan, plan_training, transformer_seconds
 from ddplab.course.plan_formula import Line, formula, in_time
 from ddplab.course.step_explorer import LOOKS
+from ddplab.pointer import pointing
 from ddplab.screen import show
 from ddplab.tables import html_table, text_table
 
@@ -142,6 +143,7 @@ def _gpus(number: int) -> str:
     return f"{number} GPU{'s' * (number > 1)}"
 
 
+@pointing
 def planner(**chosen: Any) -> Planner:
     """Plan the training of a transformer on N GPUs, and play with it.
 

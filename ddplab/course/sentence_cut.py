@@ -13,6 +13,7 @@ from ddplab import screen
 from ddplab.course.controls import widget
 from ddplab.course.dataparallel_drawings import sentence_grid
 from ddplab.plots import COLOURS, SHAPES
+from ddplab.pointer import pointing
 
 LOOKS = ("words", "unpacked", "loss")
 
@@ -83,6 +84,7 @@ def told(found: Outcome, look: str) -> str:
     return f"A word counts {counts}; 1.00 is fair. The gradient is {found.off:.1%} off."
 
 
+@pointing
 def across_the_cut(sentences: Sequence[Sequence[str]], look: str = "words") -> None:
     """Show a padded batch and where it is cut between GPUs; in a live notebook, move the cut.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddplab.course.controls import widget
 from ddplab.plots import COLOURS, INK, ON_COLOUR, SHAPES, drawing
+from ddplab.pointer import pointing
 from ddplab.screen import live, show
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def _bar(axis: Any, top: float, start: float, end: float, words: str, colour: st
             axis.text(*middle, words, ha="center", va="center", fontsize=8, clip_on=True, color=ON_COLOUR)
 
 
+@pointing
 def explore_step(**chosen: Any) -> StepModel:
     """Play with a step of DDP: choose, and drag the time through it.
 

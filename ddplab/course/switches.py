@@ -11,6 +11,7 @@ from ddplab.course.controls import widget
 from ddplab.course.trials import HEADS, TOP, Trial, train_digits
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, DASHES, MARKERS, SVG_DASHES, tiles
+from ddplab.pointer import pointing
 from ddplab.screen import live, png
 from ddplab.tables import text_table
 
@@ -151,6 +152,7 @@ class SideBySide:
         return page
 
 
+@pointing
 def side_by_side(*settings: tuple, seeds: int = 2, epochs: int = 10) -> SideBySide:
     """Train one small model on the digits with several settings, and show the losses side by side.
 
@@ -163,6 +165,7 @@ def side_by_side(*settings: tuple, seeds: int = 2, epochs: int = 10) -> SideBySi
     return SideBySide(*_checked(settings, seeds, epochs))
 
 
+@pointing
 def four_switches(*settings: tuple, epochs: int = 10) -> SideBySide:
     """Show the same four switches as a quest: make batch 8 at rate 1 fail with three seeds, then find three cures.
 

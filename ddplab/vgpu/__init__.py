@@ -50,6 +50,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ddplab.pointer import pointing
+
 from . import comm, tensor
 from .meter import Meter, meter
 
@@ -64,6 +66,7 @@ class GPUs(Sequence):
 
     kind = "cuda"  #: "cuda" or "vgpu"
 
+    @pointing
     def __init__(self, n: int):
         if n < 1:
             raise ValueError(f"there is at least one GPU to ask for, not {n}")
@@ -87,6 +90,7 @@ class GPUs(Sequence):
         pass
 
     @property
+    @pointing
     def meter(self) -> Meter:
         """What was copied and what is held. Only virtual GPUs have one."""
         raise RuntimeError("the meter counts on virtual GPUs only; ask torch.cuda.memory_allocated() and the profiler")
@@ -105,6 +109,7 @@ class VirtualGPUs(GPUs):
         what = "CPU memory with a label: results and bytes are true, times are not"
         return f"{self.n} virtual GPU{'s' * (self.n > 1)}: {names} ({what})"
 
+    @pointing
     def on(self) -> "VirtualGPUs":
         """Switch them on, for a notebook; fine if they are on already. Raises RuntimeError if others are."""
         global _active
