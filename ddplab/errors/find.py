@@ -221,6 +221,8 @@ def _words_in(text: str) -> set[str]:
     """Those of the words that we look for that occur in a text: quickly, since a log has few different words."""
     words = set(text.encode(errors="replace").translate(_LETTERS).split())
     vocabulary = b" ".join(word for word in words if len(word) > 3).decode()
+    if len(vocabulary) > len(text) // 2:  # one endless word, or nothing twice: there is nothing to be saved
+        return _wanted()
     return {word for word in _wanted() if word in vocabulary}
 
 
