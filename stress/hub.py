@@ -337,7 +337,6 @@ async def nobody_reaches_another(room: Room, pages: list) -> dict:
     ]
     assert all(it[2].ip in ("127.0.0.1", "::1") for it in listening), listening
     kernels = [it for it in listening if "ipykernel" in it[1]]
-    print(kernels)
     port = next(it[2].port for it in listening if it[0] == ana and "jupyterhub-singleuser" in it[1])
     status = as_user(
         ben,
@@ -461,12 +460,13 @@ def rehearse(room: Room) -> dict:
     try:
         print(f"the hub is up after {room.start():.1f} s at {room.address}", flush=True)
         asyncio.run(morning(room, figures))
+        print({name: value for name, value in figures.items() if isinstance(value, list)}, flush=True)
         room.stop()
         assert not (left := gone(room)), f"the hub has gone, and these have not: {left}"
         print("  nothing is left when the hub stops", flush=True)
         written = Path(pwd.getpwnam(room.learners[0]).pw_dir) / "course" / EXERCISE
         before = written.read_bytes()
-        room.settings(idle_minutes=0.25)
+        room.settings(idle_minutes=1)
         room.start()  # by setup, a second time
         assert written.read_bytes() == before, "a second setup changed what a learner wrote"
         idle = asyncio.run(one_goes_idle(room))

@@ -93,7 +93,7 @@ def slurm(tmp_path_factory):
                 daemons.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True))
         if not until(lambda: "idle" in _quietly(run, "sinfo", "-h", "-o", "%D %t").replace("2 idle", "idle"), 30):
             pytest.skip(f"Slurm does not come up here: {(folder / 'daemon0.log').read_text()[-500:]}")
-        yield SimpleNamespace(run=run, disk=disk)
+        yield SimpleNamespace(run=run, disk=disk, env=env)
     finally:
         _quietly(run, "scancel", f"--user={getpass.getuser()}")
         until(lambda: not _quietly(run, "squeue", "-h"), 20)

@@ -136,8 +136,12 @@ c.Spawner.environment = {
     **SETTINGS["environment"],
 }
 
-# A server goes when no browser looks at it and no kernel of it works.
+# A server goes when no browser looks at it and no kernel of it works; the hub has to hear of work often enough.
 seconds = round(60 * SETTINGS["idle_minutes"])
+every = max(5, min(300, seconds // 4))
+c.Spawner.environment["JUPYTERHUB_ACTIVITY_INTERVAL"] = str(every)
+c.JupyterHub.last_activity_interval = every
+c.JupyterHub.activity_resolution = min(30, every)
 c.JupyterHub.load_roles = [
     {
         "name": "idle-culler",
@@ -145,7 +149,6 @@ c.JupyterHub.load_roles = [
         "services": ["idle-culler"],
     }
 ]
-every = max(5, min(300, seconds // 4))
 c.JupyterHub.services = [
     {
         "name": "idle-culler",

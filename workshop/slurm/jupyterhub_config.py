@@ -26,6 +26,7 @@ if "DDPLAB_CERTIFICATE" in os.environ:
 c.JupyterHub.spawner_class = "batchspawner.SlurmSpawner"
 c.Spawner.cmd = [f"{ENVIRONMENT}/bin/jupyterhub-singleuser"]
 c.BatchSpawnerBase.batchspawner_singleuser_cmd = f"{ENVIRONMENT}/bin/batchspawner-singleuser"
+c.Spawner.env_keep = ["PATH", "LANG", "LC_ALL", "SLURM_CONF"]  # what sbatch needs
 c.Spawner.notebook_dir = "~/course"
 c.Spawner.default_url = "/lab/tree/lessons/1_one_device/1.1_start_here.ipynb"
 c.Spawner.ip = "0.0.0.0"  # the proxy comes from another node; the server asks the hub who is there
