@@ -230,7 +230,7 @@ class Scale(threading.Thread):
 async def log_in(browser, room: Room, name: str):
     """Log in as a person does, and wait until JupyterLab is there; returns the page and the seconds that it took.
 
-    """Log in as a person does, and wait until JupyterLab is there; returns the page and the seconds it took.
+    The hub's waiting page gives up on its own scripts after 7 s on a machine as busy as this, and then stands still:
     a person reloads it.
     """
     from playwright.async_api import TimeoutError
