@@ -7,16 +7,19 @@ import os
 import re
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 
 import causes
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
 
-from ddplab import RankError, launch
+from ddplab import RankError, RankTimeoutError, device, launch
 from ddplab.diagnosis import _HINTS, _VICTIM
 from ddplab.errors import find, index
 from ddplab.errors.book import entries, symptoms
@@ -182,3 +185,90 @@ def test_one_process_causes_the_others(tmp_path):
         if entry.caused_by in said and not found:
             wrong[name] = said[entry.caused_by][-300:] or "nothing was raised"
     assert not wrong
+
+
+# ------------------------------------------------------------------ what has no words: a symptom, caused
+
+
+def same_data():
+    torch.manual_seed(0)
+    return next(iter(DataLoader(range(8), 4, shuffle=True))).tolist()  # no sampler
+
+
+def drift():
+    model = DDP(nn.Linear(1, 1, bias=False))
+    model.module(torch.ones(1, 1) + dist.get_rank()).sum().backward()  # past DDP
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    return model.module.weight.item()
+
+
+def summed(weight=1.0):
+    for _ in range(2000):
+        gradient = torch.tensor(1.5 * weight)
+        dist.all_reduce(gradient)  # a sum, at the rate of one rank
+        weight -= gradient.item()
+    return weight * 0.0  # nan, where it is infinite
+
+
+def waits_for_the_late(mark):
+    if dist.get_rank() == 1:
+        Path(mark).touch()  # the last thing that it does before
+    dist.all_reduce(torch.ones(1))
+    return Path(mark).exists()
+
+
+def loads(file):
+    if dist.get_rank() == 0:
+        torch.save({"w": torch.ones(1000, device=device())}, file)
+    dist.barrier()
+    torch.load(file)  # no map_location
+
+
+def fewer_batches():
+    model = DDP(nn.Linear(1, 1))
+    for _ in range(3 - dist.get_rank()):
+        model(torch.ones(1, 1)).sum().backward()
+
+
+def one_alone():
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1))
+        return
+    while True:  # it has other things to do
+        time.sleep(1)
+
+
+def hangs(function):
+    with pytest.raises(RankTimeoutError):
+        launch(function, quiet=True, timeout=1.5)
+    return True
+
+
+def twice(results):
+    return results[0] == results[1]
+
+
+SYMPTOMS = {
+    "same-data-on-all-ranks": lambda folder: twice(launch(same_data, quiet=True).results),
+    "ranks-drift": lambda folder: not twice(launch(drift, quiet=True).results),
+    "nan-on-two": lambda folder: (
+        [launch(summed, nproc_per_node=n, quiet=True).results[0] == 0.0 for n in (1, 2)] == [True, False]
+    ),
+    "slower-with-more": lambda folder: (
+        launch(waits_for_the_late, str(folder / "mark"), quiet=True).results == [True] * 2
+    ),
+    "gpu0-memory": lambda folder: (
+        "2 processes use this GPU" in launch(loads, str(folder / "file"), device="virtual", quiet=True).rehearsal
+    ),
+    "hangs-at-end": lambda folder: hangs(fewer_batches),
+    "hangs-in-first-step": lambda folder: hangs(one_alone),
+}
+
+
+def test_every_page_without_words_is_a_symptom_that_is_caused():
+    assert SYMPTOMS.keys() == {name for name, entry in ENTRIES.items() if not entry.says and not entry.only}
+
+
+@pytest.mark.parametrize("name", SYMPTOMS)
+def test_it_is_caused(name, tmp_path):
+    assert SYMPTOMS[name](tmp_path)
