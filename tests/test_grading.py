@@ -1,5 +1,6 @@
 """`python -m ddplab grade` on what learners hand in, hostile notebooks included; each of them really runs."""
 
+import builtins
 import os
 import re
 import subprocess
@@ -10,14 +11,17 @@ from xml.etree import ElementTree
 import nbformat
 import psutil
 import pytest
+import torch
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+import ddplab
 from ddplab import __main__ as cli
 from ddplab import grading
-from ddplab.grading import Ended, Report, Row
+from ddplab.grading import Ended, Report, Row, judging
 from ddplab.grading.reports import junit, markdown, status
 from ddplab.grading.sheets import course, packed, reaches, sheet_of
+from ddplab.vgpu import virtual_gpus
 
 ROOT = Path(__file__).parent.parent
 BYTES, PLAN, TWO, RANKS = (
@@ -323,6 +327,30 @@ def test_a_report_says_with_which_checks_and_that_nothing_was_confined(monkeypat
     assert "Confined, but for /dev/shm, which is shared." in said and "NOT CONFINED" not in said
 
 
+def test_a_function_that_checks_rely_on_and_that_is_replaced_is_noticed(monkeypatch):
+    before = judging._functions()
+    with virtual_gpus(1):  # the course's own do not count
+        assert judging._replaced(before) is None
+    for owner, name in ((torch, "allclose"), (builtins, "abs"), (ddplab, "launch"), (torch.Tensor, "__eq__")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, lambda *args, **kwargs: True)
+            found = judging._replaced(before)
+        assert found["state"] == judging.NOT_BELIEVED and f".{name} is not what it was" in found["message"]
+    assert judging._replaced(before) is None
+
+
+def test_a_notebook_that_was_emptied_lacks_its_exercises_and_what_cannot_be_written_is_said_first(tmp_path, capsys):
+    empty = tmp_path / "1.3_where_the_memory_goes.ipynb"
+    nbformat.write(new_notebook(), empty)
+    assert (
+        cli.main(["grade", str(tmp_path)]) == 1
+        and "1.3.1 What fits on a device: out of date" in capsys.readouterr().out
+    )
+    assert cli.main(["grade", str(tmp_path), "--junit", str(tmp_path / "none" / "a.xml")]) == 2
+    assert "a.xml cannot be written" in capsys.readouterr().err
+    assert cli.main(["grade", str(tmp_path / "none")]) == 2 and "there is no" in capsys.readouterr().err
+
+
 def test_a_notebook_whose_process_does_not_begin_did_not_run(monkeypatch, capsys, tmp_path):
     status, said = graded_by(Stub(fails="ended the kernel"), monkeypatch, capsys, tmp_path)
     assert status == 1 and "1.3.1 What fits on a device: did not run: there was no process to run it in" in said
@@ -377,7 +405,7 @@ def test_nothing_to_grade_is_an_error(tmp_path, capsys):
 def test_the_workflow_template_runs_the_documented_command_away_from_what_lies_beside_it():
     workflow = yaml.safe_load((ROOT / "workshop" / "github-exercises.yml").read_text())
     words = workflow["jobs"]["grade"]["steps"][-1]["run"].split()
-    assert words[:6] == "python -P -m ddplab grade exercises".split()
+    assert words[:6] == "python -I -m ddplab grade exercises".split()
     assert {"--junit", "--markdown"} <= set(words)
     with pytest.raises(SystemExit):
         cli.main(["grade", "--help"])

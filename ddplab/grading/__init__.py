@@ -18,7 +18,7 @@ from pathlib import Path
 from ddplab import checks
 from ddplab.grading.judge import PACKAGE, Ended, Judge
 from ddplab.grading.judging import DID_NOT_RUN, NOT_BELIEVED
-from ddplab.grading.sheets import Sheet, Step, reaches, read, sheet_of
+from ddplab.grading.sheets import Sheet, Step, calls, course, reaches, read, sheet_of
 
 STATES = {  # what a check says -> how a report says it
     checks.CORRECT: "correct",
@@ -80,6 +80,10 @@ def grade(paths: Iterable[Path], cell_seconds: float = CELL, notebook_seconds: f
             elif any(re.search(r"\bcheck\(\s*[\"']", cell.source) for cell in cells):
                 what = "its checks are not of this version of the course; take the course's own notebook"
                 yield Report([Row(name, plain(path.name), "", OUT_OF_DATE, what)])
+            elif ours := next((ours for it, ours in course().items() if Path(it).name == path.name), None):
+                ids = [id for cell in ours for id, _ in calls(cell.source)]
+                what = "it is not in this notebook; take the course's own"
+                yield Report([Row(name, id, _title(id), OUT_OF_DATE, what) for id in ids])
             else:
                 yield Report(notes={name: ["no exercises"]})
     finally:

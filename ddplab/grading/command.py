@@ -29,8 +29,15 @@ def main(arguments: list[str]) -> int:
     found = [str(path) for path, _ in notebooks_in(asked.paths)]
     missing = [str(path) for path in asked.paths if not path.exists()]
     if missing or not found:
-        print(f"no notebooks found in: {', '.join(missing or map(str, asked.paths))}", file=sys.stderr)
+        what = f"there is no {missing[0]}" if missing else f"no notebooks found in: {', '.join(map(str, asked.paths))}"
+        print(what, file=sys.stderr)
         return 2
+    for path in filter(None, (asked.junit, asked.markdown)):
+        try:
+            path.touch()  # before all is graded in vain
+        except OSError as error:
+            print(f"{path} cannot be written: {error.strerror}", file=sys.stderr)
+            return 2
     reports: list[Report] = []
     for path, report in zip(found, grade(asked.paths, asked.cell_seconds, asked.notebook_seconds), strict=True):
         print(f"{plain(path)}\n{text(report)}\n", flush=True)

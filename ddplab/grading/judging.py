@@ -3,12 +3,14 @@
 A fork confines itself, then runs what it is sent, a cell at a time, and judges: with checks that it imports afresh
 each time, from files that nothing here can write. It says what it found under the number that came with the question.
 
-What the learner's code may have done to the judge in this same process, the judge tries on the blank of the course: if
-that passes too, its word is worth nothing (`NOT_BELIEVED`). Code that is written against exactly this gets through.
+What the learner's code may have done to the judge in this same process is looked for in two ways: the blank of the
+course is judged as well, and must not pass; and the functions that checks rely on must be those of before. Else the
+verdict is worth nothing (`NOT_BELIEVED`). Code that is written against exactly this gets through.
 """
 
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import random
@@ -27,6 +29,16 @@ from ddplab.agents import load_ipython_extension
 from ddplab.grading.confinement import adopt_orphans, confine, die_with_parent, limit
 
 DID_NOT_RUN, NOT_BELIEVED = "did not run", "not believed"
+RELIED_ON = {
+    "builtins",
+    "math",
+    "numpy",
+    "operator",
+    "torch",
+    "torch.distributed",
+    "torch.nn.functional",
+    "torch.testing",
+}
 
 
 def serve(number: int) -> None:
@@ -102,10 +114,12 @@ def _play(number: int, output: int, folder: str, readable: list[str], listed: li
     for module in ("torch", "numpy.random", "random"):
         importlib.import_module(module).seed()  # not the same in each fork
     shell = _shell()
+    before = _functions()
     for line in questions:
         question = json.loads(line)
         nonce, call = question.pop("nonce"), question.pop("call", None)
-        tell({"nonce": nonce} | (_verdict(shell.user_ns, call, **question) if call else _run(shell, **question)))
+        verdict = _replaced(before) if call else None
+        tell({"nonce": nonce} | (verdict or (_verdict if call else _run)(shell, *filter(None, [call]), **question)))
     os._exit(0)
 
 
@@ -133,11 +147,40 @@ def _run(shell: Any, source: str) -> dict[str, Any]:
     return {"error": f"{kind}: {text}" if text else kind, "unread": done.error_before_exec is not None}
 
 
-def _verdict(namespace: dict[str, Any], call: str, blank: str) -> dict[str, str]:
+def _functions() -> dict[tuple[str, str], Any]:
+    """The functions and classes of modules that checks rely on, by module and name."""
+    names = [name for name in sys.modules if name in RELIED_ON or name.partition(".")[0] == "ddplab"]
+    owners = [(name, vars(sys.modules[name])) for name in names if not name.startswith("ddplab.checks")]
+    tensor = sys.modules["torch"].Tensor
+    owners.append(("torch.Tensor", {name: inspect.getattr_static(tensor, name) for name in dir(tensor)}))
+    found = {(owner, name): it for owner, there in owners for name, it in there.items() if callable(it)}
+    found.pop(("ddplab", "check"), None)  # verdicts do not come from it
+    return found
+
+
+def _replaced(before: dict[tuple[str, str], Any]) -> dict[str, str] | None:
+    """The verdict where one of these functions is another now, and none that the course puts there; else None."""
+    for (owner, name), now in _functions().items():
+        if now is not before.get((owner, name), now) and not _is_ours(now):
+            what = f"{owner}.{name} is not what it was: something in this notebook changes what the checks see"
+            return {"state": NOT_BELIEVED, "message": what, "hint": ""}
+    return None
+
+
+def _is_ours(function: Any) -> bool:  # virtual GPUs take the place of some of torch's
+    if code := getattr(function, "__code__", None):
+        return code.co_filename.startswith(os.path.dirname(os.path.dirname(__file__)) + os.sep)
+    module = getattr(function, "__module__", None) or ""
+    known = getattr(sys.modules.get(module), getattr(function, "__name__", ""), None)
+    return module.startswith("ddplab.") and known is function
+
+
+def _verdict(shell: Any, call: str, blank: str) -> dict[str, str]:
     """Judge the answer that `call`, a line of the course's notebook, passes to `check`: state, message and hint.
 
     blank: the cell as the course has it, which is judged as well, before or after; "" where it takes long to run.
     """
+    namespace = shell.user_ns
     try:
         asked = {"answer": _arguments(call, namespace)}
         if blank:

@@ -43,7 +43,10 @@ def markdown(reports: list[Report], about: str) -> str:
     """The report as a table for GitHub and the like. `about` is a line on how it was made."""
     rows = [row for report in reports for row in report.rows]
     lines = ["## Exercises", "", f"**{counted(rows)}**", "", "| | Exercise | | What to do |", "|-|-|-|-|"]
-    for row in rows:
+    for before, row in zip([None, *rows], rows, strict=False):
+        if before is None or before.notebook != row.notebook:
+            own = [it for it in rows if it.notebook == row.notebook]
+            lines.append(f"| | **{_escaped(row.notebook)}** | | {counted(own)} |")
         what = _escaped(row.message) + (f"<br>*Hint:* {_escaped(row.hint)}" if row.hint else "")
         name = _escaped(f"{row.id} {row.title}".strip())
         lines.append(f"| {SIGNS.get(row.state, '!')} | {name} | {row.state} | {what} |")

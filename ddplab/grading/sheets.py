@@ -23,7 +23,7 @@ LARGEST = 20_000_000  # bytes of a notebook that is read: a learner's outputs, w
 # With these one gets at the judge in one's own process. No exercise asks for any.
 REACHES = re.compile(
     r"\b(gc|ctypes|inspect|importlib|sys\.modules|_getframe|settrace|setprofile|__globals__|__closure__|__code__|"
-    r"__builtins__|__import__|ddplab\.checks|ddplab\.grading)\b|(?<![.\w])(exec|eval)\("
+    r"__builtins__|builtins|__import__|__eq__|__ne__|_current_frames|setattr|ddplab\.checks|ddplab\.grading)\b|(?<![.\w])(exec|eval)\("
 )
 
 
