@@ -280,7 +280,9 @@ def test_a_class_is_graded_each_in_its_time_and_none_is_fooled_or_reaches_out(tm
     assert not psutil.pid_exists(left)
     suites = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert len(suites.findall(".//testcase")) > len(expected)
-    assert (tmp_path / "report.md").read_text().count("\n| ") == len([*suites.iter("testcase"), *suites.iter("testsuite")]) + 1
+    assert (tmp_path / "report.md").read_text().count("\n| ") == len(
+        [*suites.iter("testcase"), *suites.iter("testsuite")]
+    ) + 1
     if unconfined:
         pytest.skip("this system cannot confine, or not wholly: what a notebook reaches was not tried")
     assert [path.name for path in outside.iterdir()] == ["other.ipynb"]
