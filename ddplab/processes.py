@@ -289,7 +289,8 @@ def end(workers: list[Worker], patience: float = 0.0) -> None:
         end_group(process.pid, signal.SIGKILL)  # also what the rank itself has started
         process.join()
         _at_work.discard(process.pid)
-        process.close()
+        if sys.version_info >= (3, 11, 5):  # before, a thread that starts a process stumbles over one that is closed
+            process.close()
 
 
 def end_group(pid: int, number: signal.Signals) -> None:

@@ -142,11 +142,9 @@ class Room:
         ports = {"port": ports[0], "hub_port": ports[1], "proxy_port": ports[2]}
         self.settings(address="127.0.0.1", memory_gib=3, tasks=400, idle_minutes=60, **names, **ports)
         subprocess.run(self.setup("--names", str(self.folder / "names"), "--no-start"), check=True)
-        page = (
-            self.prefix / "venv" / "etc" / "jupyter" / "labconfig" / "page_config.json"
-        )  # so that the page can be driven
+        page = self.prefix / "venv" / "etc" / "jupyter" / "labconfig" / "page_config.json"
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text('{"exposeAppInBrowser": true}')
+        page.write_text('{"exposeAppInBrowser": true}')  # so that the page can be driven
         quiet = self.prefix / "venv" / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
         quiet.parent.mkdir(parents=True, exist_ok=True)  # a save of its own beside ours ends in a question to a person
         quiet.write_text('{"@jupyterlab/docmanager-extension:plugin": {"autosave": false}}')
