@@ -7,7 +7,6 @@ Nothing of the notebook side (widgets, figures) is imported here.
 from __future__ import annotations
 
 import contextlib
-import errno
 import faulthandler
 import functools
 import importlib
@@ -70,8 +69,9 @@ def log(**values: float | int | str | bool | None) -> None:
             return
         _log_file = folder.append_to(int(os.environ["RANK"]), "metrics")
     line = json.dumps(row).encode() + b"\n"
-    if os.write(_log_file, line) < len(line):  # one write: a row is there whole, or it was the disk's last room
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: there is no room for what log() writes")
+    written = os.write(_log_file, line)  # one write: a row is there whole, or it was the last that there is room for
+    if written < len(line):
+        os.write(_log_file, line[written:])  # raises, and says whether the disk or a limit is at its end
 
 
 def _number(name: str, value: Any) -> Any:

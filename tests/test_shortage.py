@@ -77,10 +77,18 @@ def test_a_full_disk_is_named_where_a_rank_logs_and_where_it_prints():
         assert rows.column("a", rank=0) == [1] and rows.column("a", rank=1)[:1] == [1], "what was logged before is kept"
 
     def writes_half():
-        os.write = lambda number, data, write=os.write: write(number, data[: len(data) // 2])  # the last room there was
+        write, written = os.write, []
+
+        def into_the_last_room(number, data):
+            if number == worker._log_file and written:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written.append(number)
+            return write(number, data[: len(data) // 2] if number == worker._log_file else data)
+
+        os.write = into_the_last_room
         log(a=1)
 
-    with pytest.raises(RankError, match="there is no room for what log") as caught:
+    with pytest.raises(RankError, match="No space left on device") as caught:
         launch(writes_half, quiet=True)
     assert len(caught.value.run.metrics) == 0
 
