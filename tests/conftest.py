@@ -88,7 +88,7 @@ def pytest_runtest_protocol(item):
         if warm and sys.platform == "linux" and not item.config.getoption("--quick"):
             warm_kernels.spare()
             patch.setattr(subprocess.Popen, "_execute_child", warm_kernels.from_spare(warm_kernels.spare()))
-        if item.path.name in ("test_checks.py", "test_used_ranks.py") and not item.config.getoption("--quick"):
+        if item.path.name == "test_checks.py" and not item.config.getoption("--quick"):
             used_ranks.renew()
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
