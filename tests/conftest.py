@@ -22,7 +22,6 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-import used_ranks  # noqa: E402
 import warm_kernels  # noqa: E402
 from jupyter_client.provisioning import local_provisioner  # noqa: E402
 from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E402
@@ -88,8 +87,6 @@ def pytest_runtest_protocol(item):
         if warm and sys.platform == "linux" and not item.config.getoption("--quick"):
             warm_kernels.spare()
             patch.setattr(subprocess.Popen, "_execute_child", warm_kernels.from_spare(warm_kernels.spare()))
-        if item.path.name == "test_checks.py" and not item.config.getoption("--quick"):
-            used_ranks.renew()
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
             patch.setattr(BaseProcess, "start", lambda *_, **__: pytest.skip("starts a process"))
