@@ -22,6 +22,7 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+import used_ranks  # noqa: E402
 import warm_kernels  # noqa: E402
 from jupyter_client.provisioning import local_provisioner  # noqa: E402
 from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E402
@@ -58,6 +59,7 @@ WARM = (
     "test_two_hosts.py",
     "test_security.py",
 )
+USES_RANKS_AGAIN = ("test_checks.py", "test_used_ranks.py")
 
 
 def pytest_addoption(parser):
@@ -87,6 +89,10 @@ def pytest_runtest_protocol(item):
         if warm and sys.platform == "linux" and not item.config.getoption("--quick"):
             warm_kernels.spare()
             patch.setattr(subprocess.Popen, "_execute_child", warm_kernels.from_spare(warm_kernels.spare()))
+        if item.path.name not in USES_RANKS_AGAIN:
+            used_ranks.end()  # the next test counts ranks, their folders and who listens
+        elif not item.config.getoption("--quick"):
+            used_ranks.renew()
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
             patch.setattr(BaseProcess, "start", lambda *_, **__: pytest.skip("starts a process"))

@@ -1,0 +1,46 @@
+"""Ranks that are used again: what they carry out, what is left to fresh ones, and that a wrong answer stays wrong."""
+
+import importlib
+import os
+import time
+
+import cloudpickle
+import pytest
+import torch.distributed as dist
+import used_ranks
+
+from ddplab.run import RankError
+
+
+def who():
+    return os.getpid(), dist.get_rank()
+
+
+def half():
+    if dist.get_rank() == 0:
+        raise KeyError("weight")
+    dist.barrier()
+
+
+def without_a_group():
+    dist.destroy_process_group()
+    return os.getpid()
+
+
+def slow():
+    time.sleep(2)  # longer than they have
+    return os.getpid()
+
+
+def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do():
+    cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
+    first, second = (used_ranks.launch_on_used(who, nproc_per_node=2).results for _ in range(2))
+    assert first == second and [rank for _, rank in first] == [0, 1]
+    with pytest.raises(RankError, match="weight"):
+        used_ranks.launch_on_used(half, nproc_per_node=2)
+    assert 2 not in used_ranks.kept
+    there = {it.process.pid for it in used_ranks.kept[3].workers}
+    assert not there & set(used_ranks.launch_on_used(without_a_group, nproc_per_node=3).results)
+    there = {it.process.pid for it in used_ranks.kept[4].workers}
+    assert not there & set(used_ranks.launch_on_used(slow, nproc_per_node=4).results)
+    assert not used_ranks.kept

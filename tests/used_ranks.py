@@ -1,0 +1,118 @@
+"""Ranks that are used again, for the tests of checks: hundreds of functions, of a few milliseconds each.
+
+`launch` uses no rank twice, and to make ranks and see them off takes a hundred times as long as most functions of a
+check do. Here the ranks of one launch carry out one function after the other, as long as each comes to its end on all
+of them. What raises, waits for ever or destroys its process group is launched as it is for a learner, on fresh ranks,
+and these are ended. So is what a test does not find as it should be, see `on_used_ranks_first` in test_checks.py.
+"""
+
+import atexit
+import contextlib
+import importlib
+import os
+import pickle
+import sys
+import time
+from multiprocessing import connection
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+from leftovers import there_before
+
+from ddplab import processes, worker
+from ddplab.checks import common, turns
+from ddplab.folder import Folder, save
+from ddplab.launcher import hold_store, launch, rank_environment
+
+kept: dict[int, "Ranks"] = {}  # those that are there to be used, by their number
+LIMIT = 1.0  # seconds that a function may take here; one that takes longer is launched
+
+
+class Ranks:
+    """As many ranks as asked for, that talk through gloo, as `launch` starts them, and a connection to each."""
+
+    def __init__(self, size: int):
+        cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
+        self.folder = Folder.new(size)
+        with connection.Listener(self.folder.file("us"), "AF_UNIX") as door:
+            save((serve, (door.address,), {}), self.folder.file("fn"))
+            self.store = hold_store()
+            env = rank_environment(self.folder, size, "cpu", self.store.port)
+            path = [entry or os.getcwd() for entry in sys.path]
+            self.workers = processes.take(size)
+            there_before.update(it.process.pid for it in self.workers)  # no test has left them behind
+            for rank, it in enumerate(self.workers):
+                it.orders.send(worker.Order(self.folder, env, path, sys.argv, os.getcwd(), True, "gloo", rank=rank))
+            arrived = [door.accept() for _ in range(size)]
+        self.places = [place for _, place in sorted(((it.recv(), it) for it in arrived), key=lambda pair: pair[0])]
+
+    def results(self, fn, args: tuple, kwargs: dict) -> list | None:
+        """Return what fn returns on each rank, or None where it does not come to its end on all of them."""
+        order, deadline = cloudpickle.dumps((fn, args, kwargs, dict(os.environ))), time.monotonic() + LIMIT
+        told = {}
+        with contextlib.suppress(EOFError, OSError):  # a rank has gone
+            for place in self.places:
+                place.send_bytes(order)
+            while len(told) < len(self.places) and time.monotonic() < deadline:
+                for place in connection.wait([it for it in self.places if it not in told], 0.5):
+                    told[place] = pickle.loads(place.recv_bytes())
+                    if told[place] is None:
+                        return None
+        return [told[place][0] for place in self.places] if len(told) == len(self.places) else None
+
+    def end(self) -> None:
+        for place in self.places:
+            place.close()
+        processes.end(self.workers)
+        self.folder.remove()
+
+
+def serve(address: str) -> None:
+    """Carry out, as a rank, what is sent: tell what a function returned, as a tuple of one, or None and no more."""
+    with connection.Client(address) as us:
+        us.send(dist.get_rank())
+        ours, group = {name: os.environ[name] for name in os.environ}, dist.group.WORLD
+        while True:
+            fn, args, kwargs, environment = pickle.loads(us.recv_bytes())
+            os.environ.update({**environment, **ours})
+            torch.seed()
+            try:
+                told = cloudpickle.dumps((fn(*args, **kwargs),))
+                assert dist.group.WORLD is group, "it has destroyed the process group"
+            except BaseException:
+                told = pickle.dumps(None)
+            us.send_bytes(told)
+
+
+def renew() -> None:
+    """Have ranks ready; called between tests, so that none of them has left their folder behind."""
+    for size in (2, 3, 4):
+        if size not in kept:
+            kept[size] = Ranks(size)
+
+
+@atexit.register  # before multiprocessing's own, which would wait for them
+def end() -> None:
+    while kept:
+        kept.popitem()[1].end()
+
+
+def launch_on_used(fn, *args, nproc_per_node, device=None, quiet=True, timeout=60.0, **kwargs):
+    """Return what has the `results` of `launch(fn, …)`, or what that returns; raise what it raises."""
+    if nproc_per_node in kept and device != "virtual":
+        results = kept[nproc_per_node].results(fn, args, kwargs)
+        if results is not None:
+            return SimpleNamespace(results=results)
+        kept.pop(nproc_per_node).end()
+    how = {"nproc_per_node": nproc_per_node, "device": device, "quiet": quiet, "timeout": timeout}
+    return launch(fn, *args, **how, **kwargs)
+
+
+@contextlib.contextmanager
+def used():
+    """Let checks launch on used ranks."""
+    with patch.object(common, "launch", launch_on_used), patch.object(turns, "launch", launch_on_used):
+        yield
