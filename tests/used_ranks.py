@@ -29,6 +29,7 @@ from ddplab.launcher import hold_store, launch, rank_environment
 
 kept: dict[int, "Ranks"] = {}  # those that are there to be used, by their number
 LIMIT = 1.0  # seconds that a function may take here; one that takes longer is launched
+SOON = 1.5  # seconds after which such a launch counts as hanging; what is not told then is launched with all its patience
 
 
 class Ranks:
@@ -107,7 +108,7 @@ def launch_on_used(fn, *args, nproc_per_node, device=None, quiet=True, timeout=6
         if results is not None:
             return SimpleNamespace(results=results)
         kept.pop(nproc_per_node).end()
-    how = {"nproc_per_node": nproc_per_node, "device": device, "quiet": quiet, "timeout": timeout}
+    how = {"nproc_per_node": nproc_per_node, "device": device, "quiet": quiet, "timeout": min(timeout, SOON)}
     return launch(fn, *args, **how, **kwargs)
 
 
