@@ -29,6 +29,7 @@ def pointing(function: Function) -> Function:
             while last.tb_next:
                 last = last.tb_next
             ours = last.tb_frame.f_code.co_filename.startswith(_HERE)
+            del last  # it holds this frame, and this frame held it: what the caller has let go would live on
             if ours and "DDPLAB_RUN_DIR" not in os.environ and POINTER not in getattr(error, "__notes__", ()):
                 error.add_note(POINTER)
             raise

@@ -29,7 +29,9 @@ from ddplab.launcher import hold_store, launch, rank_environment
 
 kept: dict[int, "Ranks"] = {}  # those that are there to be used, by their number
 LIMIT = 1.0  # seconds that a function may take here; one that takes longer is launched
-SOON = 1.5  # seconds after which such a launch counts as hanging; what is not told then is launched with all its patience
+SOON = (
+    1.5  # seconds after which such a launch counts as hanging; what is not told then is launched with all its patience
+)
 
 
 class Ranks:

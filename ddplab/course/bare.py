@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from ddplab.pointer import pointing
+
 
 class BareTorchrun:
     """A job started as `torchrun --standalone --nproc-per-node N script` starts one; it runs until it ends or `stop`.
@@ -58,6 +60,7 @@ class BareTorchrun:
                 pass
         return dict(sorted(found.items()))
 
+    @pointing
     def wait_for(self, words: str, times: int = 1, seconds: float = 90) -> BareTorchrun:
         """Wait until the output has these words so many times, or the job has ended. TimeoutError after `seconds`."""
         deadline = time.monotonic() + seconds
@@ -67,6 +70,7 @@ class BareTorchrun:
             time.sleep(0.05)
         return self
 
+    @pointing
     def wait(self, seconds: float = 90) -> int:
         """Wait until the job has ended by itself, and return its exit status. TimeoutError after `seconds`."""
         try:

@@ -154,6 +154,7 @@ class Incident:
         }[is_rank, is_line]
         return self._say(f"accuse({rank}, {line})", "wrong" if wrong else "", [verdict, *self._end()])
 
+    @pointing
     def patch(self, line: int | Mapping[int, str], text: str = "") -> Said:
         """Put a text in a line's place, or several: `patch({33: "", 34: "…"})`. "" leaves the line out.
 
@@ -194,6 +195,7 @@ class Incident:
             return textwrap.wrap(f"It does not compile: {type(error).__name__}, line {error.lineno}: {error.msg}", WIDE)
         return []
 
+    @pointing
     def _probe(self, ask: Callable[..., list[str]], rank: int) -> Said:
         if rank not in range(RANKS):
             raise ValueError(f"there are the ranks 0 to {RANKS - 1}, and no rank {rank!r}")

@@ -72,6 +72,7 @@ def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | N
     return None if live() else board
 
 
+@pointing
 def patched(text: str, *mended: Callable[..., Any]) -> str:
     """Return a script in which functions stand in place of those with their names; ValueError when there is none."""
     for function in mended:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddplab.plots import INK, drawing
+from ddplab.pointer import pointing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +30,7 @@ def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
     return figure
 
 
+@pointing
 def fall_back(places: Sequence[int], around: int = 6) -> Figure:
     """Draw the place in the training at each step that a rank took, over all attempts, near where it falls back.
 

@@ -111,6 +111,7 @@ class Machine:
         """How many times longer everything takes because ranks share cores; 1 where each has its own."""
         return max(1.0, ranks / self.cores) if self.cores else 1.0
 
+    @pointing
     def all_reduce(self, size: float, ranks: int) -> float:
         """Seconds of one all-reduce of `size` bytes: of one ring or of two levels, whichever is quicker.
 
@@ -504,6 +505,17 @@ def fake_ranks(world_size: int, rank: int = 0) -> Iterator[None]:
     Raises ValueError for a rank that is not in the world, RuntimeError where a process group is there already.
     """
     import torch.distributed as dist
+
+    _begin_faking(world_size, rank)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@pointing
+def _begin_faking(world_size: int, rank: int) -> None:
+    import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     _whole(world_size=world_size)
@@ -512,7 +524,3 @@ def fake_ranks(world_size: int, rank: int = 0) -> Iterator[None]:
     if dist.is_initialized():
         raise RuntimeError("this process has a process group already; end it with dist.destroy_process_group()")
     dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()

@@ -31,6 +31,7 @@ from typing import Any
 import psutil
 
 from ddplab.course.played_agent import note
+from ddplab.pointer import pointing
 
 
 class Server:
@@ -117,6 +118,7 @@ class Server:
         """Whether the command still runs."""
         return self._process is not None and self._process.poll() is None
 
+    @pointing
     def wait(self, timeout: float = 100) -> int:
         """Wait for the end of the command and return its exit status; TimeoutError when there is none."""
         try:
@@ -125,6 +127,7 @@ class Server:
             self.end()
             raise TimeoutError(f"{self.name} was still busy after {timeout:g} s; its screen:\n{self.screen}") from None
 
+    @pointing
     def wait_for(self, words: str, timeout: float = 100) -> None:
         """Wait until the screen shows these words; TimeoutError when they do not come."""
         deadline = time.monotonic() + timeout
@@ -175,6 +178,7 @@ class Batch:
     asked: list[list[str]]
 
 
+@pointing
 def sbatch(
     script: str, *beside: str, nodes: int = 2, gpus: int = 1, job: int | None = None, dry: bool = False
 ) -> Batch:

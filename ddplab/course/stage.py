@@ -24,6 +24,7 @@ from ddplab.course.controls import widget
 from ddplab.course.drawings import lanes
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, INK, SHAPES
+from ddplab.pointer import pointing
 from ddplab.run import RankError
 from ddplab.screen import show
 from ddplab.worker import log
@@ -156,6 +157,7 @@ def _say_nothing(**row: Any) -> None:
     pass
 
 
+@pointing
 def theatre(scene: Callable[[], Any], rank: int = 2, deed: str = "skips", call: int = 2) -> None:
     """Show the scene played by four ranks, one of which goes astray; choose who and how, press Run, and play the film.
 

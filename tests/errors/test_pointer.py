@@ -1,7 +1,12 @@
 """Every error that `ddplab` raises at one of its doors ends with the pointer to `why`."""
 
+import ast
+import inspect
+from pathlib import Path
+
 import pytest
 
+import ddplab
 from ddplab.course.cards import dealer
 from ddplab.course.checklist import dataparallel_checklist
 from ddplab.course.incidents import incident
@@ -29,3 +34,17 @@ def test_a_wrong_argument_is_answered_with_the_pointer():
         with pytest.raises((TypeError, ValueError, RuntimeError)) as caught:
             door()
         assert caught.value.__notes__ == [POINTER]
+
+
+def test_every_function_of_the_course_that_raises_gives_the_pointer():
+    without = []
+    for path in sorted(Path(inspect.getfile(ddplab)).parent.glob("course/*.py")):
+        tree = ast.parse(path.read_text())
+        public = [node for node in tree.body if not getattr(node, "name", "_").startswith("_")]
+        methods = [node for it in public if isinstance(it, ast.ClassDef) for node in it.body]
+        for node in public + methods:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                raises = any(isinstance(part, ast.Raise) and part.exc for part in ast.walk(node))
+                if raises and "pointing" not in map(ast.unparse, node.decorator_list):
+                    without.append(f"{path.name}: {node.name}")
+    assert without == []
