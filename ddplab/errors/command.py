@@ -78,12 +78,12 @@ def _main(arguments: list[str]) -> int:
     if len(arguments) == 1 and arguments[0] in entries():
         print(say.page(entries()[arguments[0]]))
         return 0
-    if len(arguments) == 1 and len(arguments[0]) < 4000 and Path(arguments[0]).is_file():
+    if len(arguments) == 1 and _names_a_file(arguments[0]):
         try:
             with open(arguments[0], "rb") as file:
                 answer = find.answer(file)
         except OSError as error:
-            print(f"{arguments[0]} cannot be read: {error.strerror}", file=sys.stderr)
+            print(f"{arguments[0]} cannot be read as a log: {error.strerror}", file=sys.stderr)
             return 2
     elif arguments:
         answer = find.answer(io.BytesIO(" ".join(arguments).encode(errors="replace")))
@@ -91,3 +91,10 @@ def _main(arguments: list[str]) -> int:
         answer = find.answer(sys.stdin.buffer)
     print(say.text(answer))
     return 0 if answer.entry or answer.symptom else 1
+
+
+def _names_a_file(argument: str) -> bool:
+    """Tell a path from a message; one that is not there is told by its ending, so that a slip is not looked up."""
+    if len(argument) > 4000 or "\0" in argument:
+        return False
+    return Path(argument).exists() or (not argument.split()[1:] and argument.endswith((".log", ".txt", ".out", ".err")))

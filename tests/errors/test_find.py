@@ -154,7 +154,9 @@ def test_a_file_a_name_and_a_symptom_are_taken_too(tmp_path, capsys):
     assert main([str(tmp_path / "log.txt")]) == 0 and "rank 1 failed first" in capsys.readouterr().out
     assert main(["port-in-use"]) == 0 and "--standalone" in capsys.readouterr().out
     assert main(["it", "hangs", "at", "the", "end"]) == 0 and "It hangs at the end" in capsys.readouterr().out
-    assert main(["--help"]) == 0 and main([str(tmp_path)]) == 1
+    assert main(["--help"]) == 0
+    for path, said in ((str(tmp_path), "Is a directory"), ("mistyped.log", "No such file")):
+        assert main([path]) == 2 and said in capsys.readouterr().err
 
 
 def fails_on_rank_1():
