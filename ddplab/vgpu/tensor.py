@@ -366,6 +366,10 @@ def random(kernel, gpu: int, args: tuple, kwargs: dict):
 
 # ---- the tensor --------------------------------------------------------------------------------------------
 
+_CPUS_WORDS = (  # a few operations are there for fewer dtypes on the CPU than on GPUs, such as histc of whole numbers
+    "(These are the CPU's words, which computes for the virtual GPU. Whether a GPU refuses this too was not rehearsed.)"
+)
+
 
 class VTensor(Tensor):
     """A tensor on virtual GPU number `gpu`, made by `.to("vgpu:0")` or `torch.zeros(3, device="vgpu:0")`."""
@@ -389,7 +393,12 @@ class VTensor(Tensor):
             if torch.Tag.nondeterministic_seeded in func.tags:
                 out = random(func, gpu, args, kwargs)
             else:
-                out = kernels.get(name, func)(*args, **kwargs)
+                try:
+                    out = kernels.get(name, func)(*args, **kwargs)
+                except RuntimeError as error:
+                    if "not implemented for" in str(error) and name not in kernels:
+                        error.add_note(_CPUS_WORDS)
+                    raise
             if name == "_pack_padded_sequence":
                 return label(out[0], gpu), out[1]
             if type(out) in (list, tuple):
