@@ -32,7 +32,8 @@ def slow():
     return os.getpid()
 
 
-def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do():
+def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do(monkeypatch):
+    monkeypatch.setattr(used_ranks, "SOON", 60.0)
     cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
     first, second = (used_ranks.launch_on_used(who, nproc_per_node=2).results for _ in range(2))
     assert first == second and [rank for _, rank in first] == [0, 1]
