@@ -81,7 +81,7 @@ def test_spares_are_gone_when_the_program_has_ended():
         "    ddplab.launch(print, quiet=True)\n    time.sleep(1)\n"
         "    print(*[p.pid for p in psutil.Process().children(recursive=True)])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=180)
     pids = [int(pid) for pid in done.stdout.split()]
     assert done.returncode == 0 and done.stderr == "" and len(pids) >= 4
     assert until(lambda: not any(psutil.pid_exists(pid) for pid in pids)), pids

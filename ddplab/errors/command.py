@@ -6,7 +6,6 @@ import io
 import os
 import sys
 import traceback
-from pathlib import Path
 
 from ddplab.errors import find, index, say
 from ddplab.errors.book import entries
@@ -95,6 +94,5 @@ def _main(arguments: list[str]) -> int:
 
 def _names_a_file(argument: str) -> bool:
     """Tell a path from a message; one that is not there is told by its ending, so that a slip is not looked up."""
-    if len(argument) > 4000 or "\0" in argument:
-        return False
-    return Path(argument).exists() or (not argument.split()[1:] and argument.endswith((".log", ".txt", ".out", ".err")))
+    slip = argument.endswith((".log", ".txt", ".out", ".err")) and not argument.split()[1:]
+    return slip or os.path.exists(argument)  # no path at all, too long or with a NUL, does not exist either

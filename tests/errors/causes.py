@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 import warnings
 from datetime import timedelta
@@ -27,6 +28,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
+
+from ddplab import lease
 
 
 def not_initialized():
@@ -246,6 +249,17 @@ def too_many_open_files():
         return str([torch.ones(1).share_memory_() for _ in range(100)])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def lease_in_vain():
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(DDPLAB_LEASES=folder, DDPLAB_LEASES_WAIT="0")
+        first, second = lease.ask("cpu", 99), lease.ask("cpu", 99)
+        try:
+            return first.ready() and not second.ready() and second.given_up()
+        finally:
+            second.end(), first.end()
+            del os.environ["DDPLAB_LEASES"], os.environ["DDPLAB_LEASES_WAIT"]
 
 
 def words_of(cause) -> str:

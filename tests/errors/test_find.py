@@ -155,6 +155,7 @@ def test_a_file_a_name_and_a_symptom_are_taken_too(tmp_path, capsys):
     assert main(["port-in-use"]) == 0 and "--standalone" in capsys.readouterr().out
     assert main(["it", "hangs", "at", "the", "end"]) == 0 and "It hangs at the end" in capsys.readouterr().out
     assert main(["--help"]) == 0
+    assert main(["The client socket has timed out after 6000ms while trying to connect to (node1, 29500). " * 9]) == 0
     for path, said in ((str(tmp_path), "Is a directory"), ("mistyped.log", "No such file")):
         assert main([path]) == 2 and said in capsys.readouterr().err
 
