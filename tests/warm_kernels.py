@@ -43,6 +43,7 @@ MODULES = [
 AGENTS = (
     "from ddplab.script import agent; agent()",
     "from ddplab.course.played_agent import agent; agent()",
+    "from ddplab.course.bare import _torchrun; _torchrun()",
     "torch.distributed.run",
 )
 WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script")  # how what follows -c or -m begins
