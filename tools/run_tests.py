@@ -1,4 +1,4 @@
-"""Run everything that CI runs: `make test`. Every stage runs, two of them beside the others;
+"""Run everything that CI runs: `make test`. Every stage runs, the short ones beside the long one;
 then the exit status says whether all were green.
 
 python tools/run_tests.py           # everything that CI runs
@@ -43,7 +43,7 @@ CHOSEN = """lessons/2_dataparallel/2.1_how_dataparallel_works lessons/4_ddp/4.1_
     lessons/5_torchrun/5.4_checkpoints lessons/6_when_it_goes_wrong/6.3_when_a_rank_dies
     solutions/4_ddp/4.1_distributed_data_parallel"""
 REHEARSED_NOTEBOOKS = "notebooks, rehearsed on two virtual GPUs"
-BESIDE = (REHEARSED, REHEARSED_NOTEBOOKS)  # each runs one thing at a time, and the longest stage leaves cores idle
+BESIDE = (*GATES, REHEARSED, REHEARSED_NOTEBOOKS)  # each runs one thing at a time, beside the longest stage
 STAGES = {
     "test": {
         **GATES,
