@@ -23,6 +23,8 @@ from ddplab.course.digits_job import make, train
 from ddplab.launcher import launch
 from ddplab.run import RankError, RankTimeoutError
 
+RANDOM = "random state"  # its name in a snapshot: the cells below the turn look for it
+
 
 def _trained(*_: int) -> tuple[dict[str, Any]]:
     job = make()
@@ -40,24 +42,31 @@ def _end(snapshot: Any, job: dict[str, Any]) -> list[str]:
     random.set_rng_state(drawn)
     job = make()
     for name, it in saved.items():
-        if isinstance(it, torch.Tensor):
+        if name == RANDOM:
             random.set_rng_state(it)
+        elif name not in job:
+            return ["a name that nobody looks for"]
+        elif isinstance(job[name], DDP) and not next(iter(it)).startswith("module."):
+            return ["names of the network inside"]
         else:
-            _load(job[name], it)
+            job[name].load_state_dict(it)
     far = off(train(job, range(2, 4)), calm)
     return ["as left in peace" if far < 1e-4 else f"{far:.1%} off"]
-
-
-def _load(part: Any, state: Any) -> None:
-    if isinstance(part, DDP) and not next(iter(state)).startswith("module."):
-        part = part.module
-    part.load_state_dict(state)
 
 
 def _snapshot(job: dict[str, Any], without: str = "", random: bool = True) -> dict[str, Any]:
     states = {name: part.state_dict() for name, part in job.items() if name != without}
     drawn = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.get_rng_state()
-    return states | ({"random state": drawn} if random else {})
+    return states | ({RANDOM: drawn} if random else {})
+
+
+def _otherwise_named(job: dict[str, Any]) -> dict[str, Any]:
+    states = _snapshot(job)
+    return states | {"rng": states.pop(RANDOM)}
+
+
+def _of_the_network(job: dict[str, Any]) -> dict[str, Any]:
+    return _snapshot(job) | {"model": job["model"].module.state_dict()}
 
 
 turn(
@@ -76,6 +85,9 @@ turn(
         (partial(_snapshot, without="model"), "the weights begin anew", "`model` has a state too."),
         (lambda job: {"model": job["model"].state_dict()}, "weights alone are good for predicting, not for going on",
          "All of `job` changes while it runs, and something else does."),
+        (_otherwise_named, "it has another name than the cells below look for", "Call it `random state`."),
+        (_of_the_network, "right, but the cells below give it to DDP, whose names begin with `module.`",
+         "`job[name].state_dict()` of each part as it stands in `job`."),
         (lambda job: dict(job), "that is the job itself, and not its state", "Each part has a `state_dict()`."),
     ],
     hints={"KeyError": "Each state has the name that its part has in `job`.",

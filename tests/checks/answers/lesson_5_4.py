@@ -15,13 +15,25 @@ from ddplab import device
 # your turn
 
 
-def by_the_model_inside(job):
-    states = {name: getattr(part, "module", part).state_dict() for name, part in job.items()}
-    return {"drawn": (torch.cuda if torch.cuda.is_initialized() else torch).get_rng_state(), **states}
+def one_by_one(job):
+    random = torch.cuda if torch.cuda.is_initialized() else torch
+    states = {"random state": random.get_rng_state()}
+    for name in ("scheduler", "optimizer", "model"):
+        states[name] = job[name].state_dict()
+    return states
 
 
 def copied(job):
-    return copy.deepcopy(by_the_model_inside(job))
+    return copy.deepcopy(one_by_one(job))
+
+
+def by_the_model_inside(job):
+    return one_by_one(job) | {"model": job["model"].module.state_dict()}
+
+
+def otherwise_named(job):
+    states = one_by_one(job)
+    return {"drawn": states.pop("random state"), **states}
 
 
 def through_a_file(state, path):
@@ -77,7 +89,14 @@ def polls(state, path):
 
 
 ANSWERS = {
-    "5.4.a": {"accepted": [by_the_model_inside, copied], "wrong": [(lambda job: None, ["nothing came back"])]},
+    "5.4.a": {
+        "accepted": [one_by_one, copied],
+        "wrong": [
+            (lambda job: None, ["nothing came back"]),
+            (by_the_model_inside, ["begin with `module.`"]),
+            (otherwise_named, ["another name than the cells below look for"]),
+        ],
+    },
     "5.4.c": {"accepted": [through_a_file, by_pathlib], "wrong": [(backup_left, ["last.pt.old as beside it"])]},
     "5.4.b": {
         "accepted": [by_a_message, others_first],
