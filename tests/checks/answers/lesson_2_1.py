@@ -1,7 +1,5 @@
 """Answers to the exercises of lesson 2.1: the right ones, the blanks, and mistakes that people make."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -164,34 +162,6 @@ def with_the_original_on_gpu_0(net, gpus):
     return [net, *copies]
 
 
-def in_a_pool(replicas, parts):
-    with ThreadPoolExecutor(len(parts)) as pool:
-        return list(pool.map(lambda replica, part: replica(part), replicas, parts))
-
-
-def with_futures(replicas, parts):
-    pool = ThreadPoolExecutor()
-    futures = [pool.submit(replica, part) for replica, part in zip(replicas, parts, strict=True)]
-    outputs = [future.result() for future in futures]
-    pool.shutdown()
-    return outputs
-
-
-def the_first_in_this_thread(replicas, parts):
-    outputs = [None] * len(parts)
-
-    def work(i):
-        outputs[i] = replicas[i](parts[i])
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, len(parts))]
-    for thread in threads:
-        thread.start()
-    work(0)
-    for thread in threads:
-        thread.join()
-    return outputs
-
-
 def into_one_that_is_there(outputs, gpu):
     rows = torch.empty(sum(map(len, outputs)), outputs[0].shape[1], device=gpu)
     start = 0
@@ -278,8 +248,7 @@ ANSWERS = {
     },
     "2.1.a": {"accepted": [scatter, by_slices, as_a_generator]},
     "2.1.b": {"accepted": [replicate, by_functional_call, with_the_original_on_gpu_0]},
-    "2.1.c": {"accepted": [parallel_apply, in_a_pool, with_futures, the_first_in_this_thread]},
-    "2.1.d": {
+    "2.1.c": {
         "accepted": [gather, into_one_that_is_there],
         "wrong": [(lambda outputs, gpu: torch.cat(outputs[::-1]), ["no operation takes them so"])],
     },
