@@ -190,6 +190,16 @@ def test_the_lessons_have_a_fifth_fewer_code_cells_than_at_first():
     assert sum("one-way" not in cell.metadata.get("tags", []) for cell in cells) <= 0.8 * AT_FIRST
 
 
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_a_second_cup_is_three_cells_at_most_and_asks_for_nothing(path):
+    """The minutes leave it out, so a learner may too: no turn and no prediction of the lesson stands in it."""
+    sources = [cell.source for cell in notebook(path).cells]
+    cups = [n for n, text in enumerate(sources) if "## For a second cup\n" in text]
+    cells = [cell for n in cups for cell in notebook(path).cells[n:] if cell.cell_type == "code"]
+    assert len(cups) <= 1 and len(cells) <= 3
+    assert not any(re.search(r"(?<!\.)\b(check|predict|settle)\(", cell.source) for cell in cells)
+
+
 # Your turn
 
 
