@@ -3,17 +3,30 @@
     python benchmarks/rehearse.py
 
 Aims: a kernel costs at most 25 µs more than on the CPU, a training step of a small CNN at most twice as much.
+
+The one peer, FakeGPU, is measured beside it where Python finds it: `git clone https://github.com/FanBB2333/FakeGPU`,
+then `PYTHONPATH=FakeGPU python benchmarks/rehearse.py`. That is its mode in Python, which needs nothing else; its
+native mode, real CUDA torch over stand-ins of NVIDIA's libraries, names far more mistakes and computes no values. Both
+get the device mistakes of the conformance suite, those that one process makes: how many raise, and with CUDA's words?
 """
 
+import importlib.util
 import json
 import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
+
+if sys.argv[1:2] == ["fakegpu"]:  # it asks to be there before torch
+    import fakegpu
+
+    fakegpu.init(runtime="fakecuda", profile="a100", device_count=2)
 
 import torch
 
 TURNS = 5
+SUITE = Path(__file__).parents[1] / "tests" / "rehearse" / "suite"
 
 
 def microseconds(work, rounds: int, repeat: int) -> float:
@@ -71,22 +84,45 @@ def measured(device: str) -> dict[str, float]:
     return found
 
 
+def mistakes() -> dict[str, int]:
+    """How many of the suite's device mistakes raise in this process, and how many of these with CUDA's words."""
+    sys.path.insert(0, str(SUITE))
+    import on_devices  # noqa: F401
+    import table
+
+    found = {"mistakes": len(table.MISTAKES), "raise": 0, "in CUDA's words": 0}
+    for function, words, _ in table.MISTAKES.values():
+        try:
+            function()
+        except Exception as error:
+            found["raise"] += 1
+            found["in CUDA's words"] += table.fits(words, str(error))
+    return found
+
+
+def told(how: str, what: str) -> dict:
+    """Run this file in a process of its own: "cpu", "rehearsed" or "fakegpu"; return what it found."""
+    rehearse = ["-m", "ddplab", "rehearse", "--gpus", "2", "--python"] if how == "rehearsed" else []
+    command = [sys.executable, *rehearse, __file__, how, what]
+    lines = subprocess.check_output(command, stderr=subprocess.DEVNULL, text=True).splitlines()
+    return next(json.loads(line) for line in lines if line.startswith("{"))  # both print reports of their own
+
+
 def main() -> None:
-    plain = [sys.executable, __file__, "cpu"]
-    rehearsed = [sys.executable, "-m", "ddplab", "rehearse", "--gpus", "1", "--python", __file__, "cuda"]
-    both = [
-        [json.loads(subprocess.check_output(words, stderr=subprocess.DEVNULL)) for words in (plain, rehearsed)]
-        for _ in range(TURNS)
-    ]
-    print(f"torch {torch.__version__}, one thread, median of {TURNS} turns")
-    print(f"{'':20}{'cpu µs':>10}{'rehearsed':>11}{'more µs':>10}{'ratio':>8}")
-    for name in both[0][0]:
-        cpu, cuda = (statistics.median(turn[i][name] for turn in both) for i in range(2))
-        print(f"{name:20}{cpu:10.1f}{cuda:11.1f}{cuda - cpu:10.1f}{cuda / cpu:8.2f}")
+    ways = ["cpu", "rehearsed"] + ["fakegpu"] * bool(importlib.util.find_spec("fakegpu"))
+    turns = [{way: told(way, "times") for way in ways} for _ in range(TURNS)]
+    print(f"torch {torch.__version__}, one thread, median of {TURNS} turns, µs")
+    print(f"{'':20}{'cpu':>10}" + "".join(f"{way:>12}{'more':>9}{'ratio':>8}" for way in ways[1:]))
+    for name in turns[0]["cpu"]:
+        cpu, *others = (statistics.median(turn[way][name] for turn in turns) for way in ways)
+        print(f"{name:20}{cpu:10.1f}" + "".join(f"{it:12.1f}{it - cpu:9.1f}{it / cpu:8.2f}" for it in others))
+    for way in ways[1:]:
+        print(f"{way}: {told(way, 'mistakes')}")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(json.dumps(measured(sys.argv[1])))
-    else:
+    if not sys.argv[1:]:
         main()
+    else:
+        found = mistakes() if sys.argv[2] == "mistakes" else measured("cpu" if sys.argv[1] == "cpu" else "cuda")
+        print(f"\n{json.dumps(found)}")

@@ -50,7 +50,9 @@ def make_room(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise ValueError(f"{folder} belongs to another account: name a folder that is not there yet")
+        raise ValueError(
+            f"{folder} belongs to another account: name one that is not there yet, or look as that account"
+        )
     if stat.S_IMODE(folder.stat().st_mode) != 0o1733:
         if any(folder.iterdir()):
             raise ValueError(f"{folder} is not empty and is no room: name a folder that is not there yet")
@@ -173,6 +175,7 @@ def watch_room(folder: str | Path, every: float = 2.0) -> None:
     """Show the room below the cell and renew it, until ■. Folder: the one named in DDPLAB_ROOM."""
     from IPython.display import HTML, display
 
+    make_room(Path(folder))  # or say why this is none
     place = display(HTML(page(Path(folder))), display_id=True)
     try:
         while True:
@@ -200,6 +203,9 @@ def serve(folder: Path, file: Path | None, every: float = 2.0) -> int:
             os.replace(half, file)
             time.sleep(every)
     except KeyboardInterrupt:
+        return 0
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (OSError, ValueError) as error:
         print(error)

@@ -39,6 +39,8 @@ def join_room(name: str) -> Path:
     folder, name = room_folder(), " ".join(name.split())[:LONGEST]
     if folder is None:
         raise ValueError("no room here: the instructor names its folder in DDPLAB_ROOM, before notebooks start")
+    if not folder.is_dir():
+        raise ValueError(f"the room's folder {folder} is not there (any more): ask the instructor")
     if not name:
         raise ValueError("the room needs a name to show, such as `python -m ddplab join ana`")
     leave_room()

@@ -80,9 +80,11 @@ def ways(found: list[Page], folder: Path) -> str:
         on_it = [by_number[number] for number in numbers]
         stops = " → ".join(f"[{it.number}]({os.path.relpath(it.path, folder)})" for it in on_it)
         lines.append(f"- **In {name}** ({sum(it.minutes for it in on_it)} minutes of lessons): {stops}")
-    total = sum(it.minutes for it in found if not it.number.startswith("9"))
+    hours = round(sum(it.minutes for it in found if not it.number.startswith("9")) / 60)
+    guide = os.path.relpath(ROOT / "workshop" / "GUIDE.md", folder)
     lines.append(
-        f"- **In two days:** all parts in order, {round(total / 60)} hours of lessons; the exercises come on top."
+        f"- **In two days:** all parts in order, and of their {hours} hours the twelve that [the instructor's "
+        f"timetable]({guide}#two-days) picks. Part 9 and the exercises come on top."
     )
     return "\n".join(lines)
 

@@ -129,6 +129,7 @@ c.Spawner.pre_spawn_hook = make_folders
 c.Spawner.environment = {
     "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin",
     "DDPLAB_LEASES": SETTINGS["leases"],
+    "DDPLAB_ROOM": SETTINGS["room"],
     "DDPLAB_IDLE_MINUTES": str(SETTINGS["idle_minutes"]),
     "OMP_WAIT_POLICY": "PASSIVE",  # threads that wait leave the cores to others
     "TMPDIR": lambda spawner: at_home(spawner)["TMPDIR"],

@@ -15,5 +15,7 @@ c.MappingKernelManager.cull_idle_timeout = idle
 c.MappingKernelManager.cull_interval = max(5, min(300, idle // 4))
 c.MappingKernelManager.cull_connected = False
 c.TerminalManager.cull_inactive_timeout = idle
+# Not a login shell: that would put the system's PATH in the place of ours, which has the course's Python.
+c.ServerApp.terminado_settings = {"shell_command": ["/bin/bash"]}
 c.FileContentsManager.delete_to_trash = False  # there is no trash on a server
 os.umask(0o077)
