@@ -12,6 +12,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.fresh  # a fork's command line and environment are not those of what it became
 def test_a_job_prints_shows_its_ranks_and_ends(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     job = BareTorchrun(tmp_path / "script.py", nproc_per_node=2).wait_for("is here", times=2)
