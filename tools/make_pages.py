@@ -84,7 +84,7 @@ def ways(found: list[Page], folder: Path) -> str:
     guide = os.path.relpath(ROOT / "workshop" / "GUIDE.md", folder)
     lines.append(
         f"- **In two days:** all parts in order, and of their {hours} hours the twelve that [the instructor's "
-        f"timetable]({guide}#two-days) picks. Part 9 and the exercises come on top."
+        f"timetable]({guide}) picks. Part 9 and the exercises come on top."
     )
     return "\n".join(lines)
 
