@@ -116,7 +116,7 @@ def _watch(
                 if (latest := folder.progress()) != progress:
                     progress, progress_at = latest, now
                 elif now - progress_at > (timeout if folder.has_begun() else max(timeout, STARTING)):
-                    _ask_where_they_are(folder, job, patience=2.0)  # a busy machine needs it, and nobody is in a hurry
+                    _ask_where_they_are(folder, job, patience=5.0)  # a busy machine needs it, and nobody is in a hurry
                     run.error = RankTimeoutError(run=run, **hang(folder, timeout)._asdict())
                     run.state = "timed out"
                     break

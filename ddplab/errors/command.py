@@ -56,17 +56,25 @@ def why(message: str | BaseException | None = None) -> Told:
 
 def main(arguments: list[str]) -> int:
     """Answer on standard output. Returns the exit status: 0 with a page, 1 without, 2 where nothing was asked."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what a Windows pipe cannot write becomes "?"
     try:
-        return _main(arguments)
-    except BrokenPipeError:  # `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        status = _main(arguments)
+        sys.stdout.flush()
+        return status
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer goes nowhere
+        if isinstance(error, BrokenPipeError):  # `| head`
+            return 0
+        print(f"the answer could not be written: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130
 
 
 def _main(arguments: list[str]) -> int:
-    if arguments[:1] in (["-h"], ["--help"]) or (not arguments and sys.stdin.isatty()):
+    if arguments[:1] in (["-h"], ["--help"]) or (not arguments and (sys.stdin is None or sys.stdin.isatty())):
         print(USAGE)
         return 0 if arguments else 2
     if arguments == ["--index"]:

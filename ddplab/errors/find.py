@@ -25,10 +25,12 @@ _LIBRARY = re.compile(r"site-packages|dist-packages|lib[/\\]python\d|[/\\](?:tor
 _ROOT = re.compile(r"^\s*Root Cause", re.IGNORECASE)
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
 # Lines that are looked at though no page has their words: raised exceptions, torchrun's table, spawn's headings.
-# Each by its first word, which is looked for before its pattern is.
+# Each by one of its words, which is looked for before its pattern is; a pattern's last group is where the line is.
 _CONTEXT = {
     **{kind: re.compile(rf"{kind}(?::|\r?$)", re.MULTILINE) for kind in _KINDS[3:-1].split("|")},
     "Traceback": re.compile(r"Traceback \(most"),
+    # what ends a traceback is an exception, whatever its name
+    "recent": re.compile(r"^(.*)Traceback \(most recent call last\):\s*\n(?:\1[ \t].*\n)+\1([A-Za-z_])", re.MULTILINE),
     "File": re.compile(r"File \"[^\"\n]+\", line \d"),
     "Root": re.compile("Root Cause"),
     "rank": re.compile(r"rank +: \d"),
@@ -131,9 +133,13 @@ class _Reader:
         words = _words_in(text)
         here = [anchor for anchor, needs in _needs() if words.issuperset(needs) and anchor in text]
         starts = {text.rfind("\n", 0, at) + 1: at for anchor in here for at in _places(text, anchor)}
+        ends = set()
         for word in words & _CONTEXT.keys():
             for match in _CONTEXT[word].finditer(text):
-                starts.setdefault(text.rfind("\n", 0, match.start()) + 1, match.start())
+                at = match.start(match.lastindex or 0)
+                start = text.rfind("\n", 0, at) + 1
+                starts.setdefault(start, at)
+                ends |= {start} if word == "recent" else set()
         number, counted = self.read + 1, 0
         for start, at in sorted(starts.items()):
             number += text.count("\n", counted, start)
@@ -149,20 +155,21 @@ class _Reader:
                 self.sticky = line.rank
             if line.rank is None:
                 line = line._replace(rank=self.sticky if rank is None else rank)
-            self.line(line, here)
+            self.line(line, here, start in ends)
         self.read += text.count("\n") + (not text.endswith("\n"))
 
-    def line(self, line: log.Line, anchors: list[str]) -> None:
+    def line(self, line: log.Line, anchors: list[str], raised: bool) -> None:
         matched = [where for anchor in anchors if anchor in line.text for where in _anchors()[anchor]]
-        before = len(self.events)
+        before, known = len(self.events), False
         for r, p in matched:
             rule = _rules()[r]
             if _holds(line.text, rule.parts[p]) and self.complete(r, p, line):
+                known = True
                 length = sum(len(piece) for part in rule.parts for piece in part)
                 self.add(Event(line.number, line.rank, _short(line.text), rule.entry, length))
         new = self.events[before:]
         self.frame(line)
-        if not matched and (_RAISED.match(line.text) or _RANK_RAISED.match(line.text)):
+        if not known and (raised or _RAISED.match(line.text) or _RANK_RAISED.match(line.text)):
             self.add(Event(line.number, line.rank, _short(line.text), None))
         if new and new[-1].level > LEVELS["follower"]:
             # the lines below an exception are part of its message: what they say is known after all
@@ -184,7 +191,10 @@ class _Reader:
             return True
         seen = self.parts.setdefault((r, line.rank), {})
         seen[p] = line.number
-        return len(seen) == wanted and max(seen.values()) - min(seen.values()) <= APART
+        whole = len(seen) == wanted and max(seen.values()) - min(seen.values()) <= APART
+        if whole:  # what looked unknown while only a part of it had been read
+            self.events = [e for e in self.events if e.entry or e.rank != line.rank or e.line not in seen.values()]
+        return whole
 
     def add(self, event: Event) -> None:
         event = event._replace(place=self.places.get(event.rank, ""))

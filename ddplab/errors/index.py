@@ -19,6 +19,10 @@ ROOMS = ("distributed", "nn/parallel", "multiprocessing", "utils/data", "seriali
 # They hold what c10d, the autograd engine and the devices can say; a CUDA build has more of them.
 LIBRARIES = ("libtorch_cpu", "libtorch_python", "libtorch_cuda", "libc10", "libc10_cuda", "libnccl")
 SHORTEST = 16  # letters of a template that make it worth a guess
+# Python's own words, which torch has in templates too: whoever says them, it is hardly torch
+PYTHONS = re.compile(
+    r"object has no attribute|positional argument|unexpected keyword argument|is not (?:subscript|call)able"
+)
 
 
 class Raise(NamedTuple):
@@ -105,7 +109,7 @@ def files(package: str) -> list[Path]:
 
 def look_up(message: str) -> Raise | None:
     """Return the `raise` of torch or of ddplab whose fixed words the message has; None where none fits."""
-    words = re.findall(r"[A-Za-z_]{2,}", message)
+    words = [] if PYTHONS.search(message) else re.findall(r"[A-Za-z_]{2,}", message)
     shingles = [re.compile(r"\W+".join(map(re.escape, words[i : i + 3]))) for i in range(len(words) - 2)][:40]
     if not shingles:
         return None

@@ -100,11 +100,11 @@ def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
             ("title", f"{UNKNOWN} But torch's C++ says it ({found[0]}): “{_cut(found[1])}”; I have no page for it.")
         )
     else:
-        out.append(("title", f"{UNKNOWN} It is not one of torch.distributed's."))
+        out.append(("title", f"{UNKNOWN} The installed torch has no such words."))
         if answer.event.place:
             out.append(("text", f"An error of the code itself: begin at {answer.event.place}, on that rank."))
             return [*out, ("text", COLLECT[-1])]
-        out.append(("text", "An error of your own code or of a library: its traceback names the line."))
+        out.append(("text", "Your own code's, a library's, or another torch's: its traceback names the line."))
     return [*out, ("text", "What to collect next:"), *(("item", line) for line in COLLECT)]
 
 
@@ -151,14 +151,15 @@ def _lines(blocks: list[tuple[str, str]]) -> str:
 
 def box(answer: Answer) -> str:
     """Return the answer as HTML, in the theme's own colours."""
-    out, inside = [], False
+    out, inside, causes = [], False, 0
     for kind, words in blocks(answer):
         if kind in ("cause", "item") and not inside:
-            out.append("<ol>" if kind == "cause" else "<ul>")
+            out.append(f'<ol start="{causes + 1}">' if kind == "cause" else "<ul>")
             inside = kind
         if inside and kind not in ("cause", "tell", "mend", "item"):
             out.append("</ol>" if inside == "cause" else "</ul>")
             inside = False
+        causes += kind == "cause"
         said = marked(words).replace("\n", "<br>")
         if kind == "who":
             out.append(f"<div><code>{html.escape(words)}</code></div>")

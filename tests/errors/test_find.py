@@ -11,6 +11,7 @@ import pytest
 import ddplab
 from ddplab import launch
 from ddplab.errors import find, say
+from ddplab.errors.book import entries
 from ddplab.errors.command import main
 from ddplab.pointer import POINTER
 
@@ -76,6 +77,24 @@ def test_an_unknown_error_is_said_to_be_unknown_and_placed_where_torch_raises_it
     assert say.UNKNOWN in theirs and "torch/utils/data/dataloader.py, line " in " ".join(theirs.split())
     ours = say.text(asked("TypeError: log(step=…) is a number, the position on the axis of the curves, not 'a'"))
     assert "ddplab/worker.py, line " in ours
+
+
+HALF_A_PAGE = [(name, part) for name, entry in entries().items() for says in entry.says for part in says if says[1:]]
+NAMES = ("StopIteration", "MyProblem: broken", "cv2.error: a picture", "IndexError: list index out of range")
+UNKNOWN = [*NAMES, "subprocess.CalledProcessError: Command 'ls' returned non-zero exit status 2."]
+
+
+@pytest.mark.parametrize("words", UNKNOWN)
+def test_what_ends_a_traceback_is_never_lost_behind_its_followers(words):
+    answer = asked(log((0, CLOSED), (1, f'  File "/me/train.py", line 7, in step\n    go()\n{words}')))
+    assert (answer.entry, answer.first, answer.event.text) == (None, 1, words)
+    assert answer.event.place == "train.py, line 7, in step" and set(answer.followed) == {0}
+
+
+@pytest.mark.parametrize(("name", "part"), HALF_A_PAGE)
+def test_half_of_a_pages_words_do_not_hide_an_exception(name, part):
+    answer = asked(log((0, CLOSED), (1, f"RuntimeError: {part.replace('…', ' ')}")))
+    assert part == "Broken pipe" or (answer.first == 1 and 0 in answer.followed), name  # which is a follower's own
 
 
 def test_followers_alone_are_no_answer():
@@ -149,6 +168,20 @@ def test_in_the_terminal_it_imports_no_torch(tmp_path):
     assert "rank 1 failed first" in piped.stdout and piped.returncode == 0 and not piped.stderr
 
 
+def test_a_narrow_pipe_no_input_and_a_full_disk_get_no_traceback():
+    def run(after, **environment):
+        command = f"{sys.executable} -m ddplab why {after}"
+        env = {**os.environ, **environment}
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=env)
+
+    narrow = run("'ValueError: 错误'", PYTHONIOENCODING="cp1252")
+    assert "ValueError: ??" in narrow.stdout and not narrow.stderr
+    assert "usage:" in run("<&-").stdout
+    if os.path.exists("/dev/full"):
+        full = run("port-in-use > /dev/full")
+        assert full.returncode == 2 and full.stderr == "the answer could not be written: No space left on device\n"
+
+
 def test_a_file_a_name_and_a_symptom_are_taken_too(tmp_path, capsys):
     (tmp_path / "log.txt").write_text(log((1, UNUSED)))
     assert main([str(tmp_path / "log.txt")]) == 0 and "rank 1 failed first" in capsys.readouterr().out
@@ -180,7 +213,7 @@ def test_after_a_failed_launch_why_reads_the_run(monkeypatch):
     monkeypatch.setattr(sys, "last_value", caught.value, raising=False)
     told = ddplab.why()
     assert told.entry == "init-twice" and told.answer.first == 1
-    assert "<ol>" in told._repr_html_() and "<script" not in ddplab.why("<script>Error")._repr_html_()
+    assert "<ol start=" in told._repr_html_() and "<script" not in ddplab.why("<script>Error")._repr_html_()
 
 
 def test_every_error_of_ours_ends_with_the_pointer(tmp_path):
