@@ -40,6 +40,7 @@ class Entry(NamedTuple):
     caused_by: str = ""
     instead_of: tuple[str, ...] = ()  # entries that say less, and are silent where this one speaks
     only: str = ""
+    broad: tuple[str, ...] = ()  # those of `says` that other programs say too
 
 
 class Symptom(NamedTuple):
@@ -63,7 +64,9 @@ def entries() -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for path in sorted(FOLDER.glob("*.toml")):
         for row in tomllib.loads(path.read_text(encoding="utf-8")).get("entry", ()):
-            row["says"] = [[says] if isinstance(says, str) else says for says in row.get("says", ())]
+            row["says"] = [
+                [says] if isinstance(says, str) else says for says in [*row.get("says", ()), *row.get("broad", ())]
+            ]
             row["causes"] = [Cause(**cause) for cause in row["causes"]]
             entry = Entry(**row)
             if entry.name in found:

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO, NamedTuple
 
-from ddplab.errors import log
-from ddplab.errors.book import LEVELS, Entry, Symptom, entries, symptoms
+from ddplab.errors import ask, log
+from ddplab.errors.book import LEVELS, Entry, Symptom, entries
 
 APART = 80  # lines between the fragments of one message, at most: other ranks write in between
 KEPT = 400  # events, and kinds of lines, that are remembered
 OFTEN = 300  # lines of one kind (the same but for numbers) that are read: each of many ranks may say it
+OURS = ("torch", "rank", "NCCL", "nccl", "gloo", "c10d", "GPU", "ddplab")  # a broad message beside one of these is ours
 UNKNOWN = 5  # the level of an exception that no entry knows: above every consequence, below what is known
 
 _KINDS = r"(?:Error|Exception|Exit|Interrupt|Timeout|Expired|Killed|Abort|Aborted|Failure|NotFound)"
@@ -48,6 +49,7 @@ class Event(NamedTuple):
     text: str
     entry: Entry | None
     length: int = 0  # of what matched: of two that match at one place, the longer knows more
+    broad: bool = False  # other programs say the same words
     place: str = ""  # the innermost line of the traceback above it that is no library's: train.py, line 7, in step
 
     @property
@@ -65,6 +67,7 @@ class Answer(NamedTuple):
         alike: the ranks that say the same as `event`, in order. followed: rank → the words of each that only followed.
         also: other events worth a look, each with an entry of its own.
         symptom: what was asked for, where no message was given. lines: how many were read. binary: it was no text.
+        guess: there was no message, and the page is the nearest to a few words.
     """
 
     event: Event | None
@@ -76,6 +79,7 @@ class Answer(NamedTuple):
     symptom: Symptom | None
     lines: int
     binary: bool
+    guess: bool = False
 
     @property
     def entry(self) -> Entry | None:
@@ -86,6 +90,14 @@ class Answer(NamedTuple):
 class _Rule(NamedTuple):
     entry: Entry
     parts: list[list[str]]  # each part: pieces that follow each other in one line
+
+    @property
+    def broad(self) -> bool:
+        return "…".join(self.parts[0]) in self.entry.broad
+
+    @property
+    def length(self) -> int:
+        return sum(len(piece) for part in self.parts for piece in part)
 
 
 @cache
@@ -103,10 +115,13 @@ def _anchors() -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def _holds(text: str, pieces: list[str]) -> bool:
+def _holds(text: str, pieces: list[str], apart: bool = True) -> bool:
+    """Tell whether the pieces follow each other. apart: MemoryError is not found within OutOfMemoryError."""
     at = 0
     for piece in pieces:
         at = text.find(piece, at)
+        while apart and at > 0 and piece[:1].isupper() and text[at - 1].isalpha() and text[at - 2] != "\\":
+            at = text.find(piece, at + 1)
         if at < 0:
             return False
         at += len(piece)
@@ -127,10 +142,12 @@ class _Reader:
         self.table = False
         self.root: int | None = None
         self.read = 0
+        self.ours = False  # a word of torch's, of a rank or of a GPU is in the log
 
     def chunk(self, text: str, rank: int | None = None) -> None:
         """Read some lines. rank: whose all of them are, where that is known."""
         words = _words_in(text)
+        self.ours = self.ours or rank is not None or any(word in text for word in OURS)
         here = [anchor for anchor, needs in _needs() if words.issuperset(needs) and anchor in text]
         starts = {text.rfind("\n", 0, at) + 1: at for anchor in here for at in _places(text, anchor)}
         ends = set()
@@ -165,8 +182,7 @@ class _Reader:
             rule = _rules()[r]
             if _holds(line.text, rule.parts[p]) and self.complete(r, p, line):
                 known = True
-                length = sum(len(piece) for part in rule.parts for piece in part)
-                self.add(Event(line.number, line.rank, _short(line.text), rule.entry, length))
+                self.add(Event(line.number, line.rank, _short(line.text), rule.entry, rule.length, rule.broad))
         new = self.events[before:]
         self.frame(line)
         if not known and (raised or _RAISED.match(line.text) or _RANK_RAISED.match(line.text)):
@@ -276,15 +292,18 @@ def _answer(reader: _Reader, small: str, binary: bool) -> Answer:
     events = reader.events
     if small and not any(e.entry for e in events):
         events = events + _in_one_piece(small)
+    if not reader.ours:  # a connection that anybody may have lost, and nobody's rank
+        events = [e._replace(entry=None) if e.broad and e.level == LEVELS["follower"] else e for e in events]
     silent = {name for e in events if e.entry for name in e.entry.instead_of}
     events = [e for e in events if not e.entry or e.entry.name not in silent]
     ranked = sorted(events, key=lambda e: (-e.level, e.line, -e.length))
     best = ranked[0] if ranked else None
-    symptom = None
-    if small and (best is None or not best.entry) and len(small) < 300:
-        symptom = _symptom(small)
     if best is None:
-        return Answer(None, False, None, [], {}, [], symptom, reader.read, binary)
+        question = small if len(small) < ask.LONGEST else ""
+        symptom = ask.symptom(question)
+        if not symptom and (entry := ask.page(question)):
+            best = Event(1, None, _short(question), entry)
+        return Answer(best, False, None, [], {}, [], symptom, reader.read, binary, guess=True)
     first = best.rank if best.rank is not None else reader.root
     alike = sorted({e.rank for e in events if e.rank is not None and _subject(e) == _subject(best)})
     followed = {}
@@ -298,8 +317,10 @@ def _answer(reader: _Reader, small: str, binary: bool) -> Answer:
         if _subject(event) not in told and event.level > LEVELS["follower"]:
             told.add(_subject(event))
             also.append(event)
-    sure = best.entry is not None and best.entry.level in ("error", "killed", "wait")
-    return Answer(best, sure, first, alike, followed, also[:3], symptom, reader.read, binary)
+    sure = (
+        best.entry is not None and best.entry.level in ("error", "killed", "wait") and (reader.ours or not best.broad)
+    )
+    return Answer(best, sure, first, alike, followed, also[:3], None, reader.read, binary)
 
 
 def _subject(event: Event) -> str:
@@ -316,25 +337,8 @@ def _in_one_piece(text: str) -> list[Event]:
     for rule in _rules():
         pieces = [[" ".join(piece.split()) for piece in part] for part in rule.parts]
         whole = all(_holds(flat, part) for part in pieces)
-        length = sum(len(piece) for part in pieces for piece in part)
-        if not whole and length > 24:  # broken within a word
-            whole = all(_holds(closed, [piece.replace(" ", "") for piece in part]) for part in pieces)
+        if not whole and rule.length > 24:  # broken within a word
+            whole = all(_holds(closed, [piece.replace(" ", "") for piece in part], apart=False) for part in pieces)
         if whole:
-            found.append(Event(1, None, _short(flat), rule.entry, length))
+            found.append(Event(1, None, _short(flat), rule.entry, rule.length, rule.broad))
     return found
-
-
-def _symptom(text: str) -> Symptom | None:
-    """The symptom that shares the most words with the question; None where it shares too few."""
-    asked = _words(text)
-    scored = []
-    for symptom in symptoms():
-        for words in map(_words, [symptom.title, *symptom.words]):
-            scored.append((len(asked & words) / len(words) ** 0.5, symptom))
-    score, best = max(scored, key=lambda pair: pair[0])
-    return best if score >= 1 else None
-
-
-def _words(text: str) -> set[str]:
-    found = re.findall(r"[a-z0-9]+", text.lower())
-    return {word.removesuffix("s") for word in found} - set("a an the it i at in on of my with to for and than".split())

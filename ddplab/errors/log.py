@@ -30,7 +30,7 @@ _PREFIXES = tuple(
 # Where a line names the rank that it is about, though it has no prefix.
 _NAMED = re.compile(
     r"\[rank(\d+)\]|\[Rank (\d+)\]|(?:^|Error: )rank (\d+) (?:raised|was killed|left)|^-- Process (\d+) terminated"
-    r"|exitcode: -?\d+\) local_rank: (\d+)"
+    r"|exitcode: -?\d+\) local_rank: (\d+)|^srun: error: [^:]+: tasks? (\d+):"
 )
 
 

@@ -41,6 +41,8 @@ def where_shown(entry: Entry) -> str:
 def blocks(answer: Answer) -> list[tuple[str, str]]:
     """Return the answer as (kind, words): "who", "title", "text", "cause", "tell", "mend", "item" or "place"."""
     event, out = answer.event, []
+    if answer.guess and (event or answer.symptom):
+        out.append(("text", "A guess by your few words. Surer: the error's own words, or the whole log."))
     if event and event.entry is None:
         out += _raised_by_nobody_we_know(answer)
     elif event:
@@ -50,7 +52,7 @@ def blocks(answer: Answer) -> list[tuple[str, str]]:
         if event.entry.level == "follower":
             out.append(("text", "Only the followers' words are in this log, not the reason. What to collect next:"))
             out += [("item", line) for line in COLLECT[:3]]
-        elif not answer.sure:
+        elif not answer.sure and not answer.guess:
             out.append(("text", "This message is a broad one: read the causes as places to look, not as a verdict."))
     elif answer.symptom:
         out.append(("title", answer.symptom.title))

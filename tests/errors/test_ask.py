@@ -1,0 +1,73 @@
+"""A question in a few words gets a guess, and says so; what other programs say is not answered as if a rank had."""
+
+import io
+
+import pytest
+
+from ddplab.errors import find, say
+
+
+def asked(text):
+    return find.answer(io.BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("nccl timeout", "nccl-watchdog-timeout"),
+        ("find unused parameters", "ddp-unused-parameters"),
+        ("exitcode -9", "killed-sigkill"),
+        ("torchrun port in use", "port-in-use"),
+        ("cuda oom", "cuda-out-of-memory"),
+        ("Watchdog caught collective operation time", "nccl-watchdog-timeout"),
+        ("Expected to have finished reduction in the prior iter", "ddp-unused-parameters"),
+        ("training gets stuck after first epoch on 4 gpus", "hangs-at-end"),
+        ("the ranks deadlock", "hangs-in-the-middle"),
+        ("pip install torch hangs", None),
+        ("$ docker run hangs", None),
+        ("my program does not work", None),
+        ("how do I cook rice", None),
+        ("login failed: wrong password", None),
+    ],
+)
+def test_a_few_words_lead_to_the_nearest_page_as_a_guess(words, name):
+    answer = asked(words)
+    found = answer.entry or answer.symptom
+    assert (found.name if found else None) == name and not answer.sure
+    assert ("A guess by your few words" in say.text(answer)) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("log", "name"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", None),
+        (
+            "requests.ConnectionError: ('Connection aborted.', ConnectionResetError(104, 'Connection reset by peer'))",
+            None,
+        ),
+        (
+            '  File "/usr/lib/python3.11/http/server.py", line 425, in handle\nBrokenPipeError: [Errno 32] Broken pipe',
+            None,
+        ),
+        ("RuntimeError: ProcessGroupNCCL does not support gather", None),
+        ("Error: listen EADDRINUSE: address already in use :::3000", "port-in-use"),
+        ("Segmentation fault (core dumped)\nmake: *** [Makefile:3: all] Error 139", "killed-sigsegv"),
+        (
+            "srun: error: gpu-07: task 3: Exited with exit code 1\nslurmstepd: error: *** STEP 1.0 ON n CANCELLED AT 9",
+            "child-failed",
+        ),
+    ],
+)
+def test_what_any_program_says_is_never_answered_surely(log, name):
+    answer = asked(log)
+    assert (answer.entry.name if answer.entry else None) == name and not answer.sure and not answer.symptom
+
+
+@pytest.mark.parametrize("words", ["RuntimeError: Address already in use", "Segmentation fault (core dumped)"])
+def test_beside_a_word_of_torch_it_is(words):
+    assert not asked(words).sure
+    assert asked(f"init_process_group of torch.distributed\n{words}").sure
+
+
+def test_the_task_that_srun_names_is_the_one_that_failed():
+    assert asked("srun: error: gpu-07: task 3: Exited with exit code 1").first == 3
