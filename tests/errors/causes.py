@@ -111,6 +111,18 @@ def no_grad_fn():
     torch.ones(1).backward()
 
 
+def fsdp_partly_frozen():
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    FSDP(model, device_id=torch.device("cpu"), use_orig_params=False)
+
+
+def no_set_epoch():
+    DataLoader([1], shuffle=True).sampler.set_epoch(1)
+
+
 class Fails(Dataset):
     def __len__(self):
         return 1

@@ -63,6 +63,26 @@ def test_what_any_program_says_is_never_answered_surely(log, name):
     assert (answer.entry.name if answer.entry else None) == name and not answer.sure and not answer.symptom
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("RuntimeError: torch: [WinError 10048] Only one usage of each socket address is permitted", "port-in-use"),
+        ("OSError: [WinError 1455] The paging file is too small for this operation to complete", "cpu-out-of-memory"),
+        ("Exception: Current loss scale already at minimum - cannot decrease scale anymore.", "loss-scale-minimum"),
+        ("AssertionError: Check batch related parameters. train_batch_size is not equal", "deepspeed-batch-sizes"),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: './o/tmp-checkpoint-500' -> './o/checkpoint-500'",
+            "checkpoint-renamed-twice",
+        ),
+        ("Cannot apply desired operation due to shape mismatches. All shapes across", "collectives-mismatch"),
+        ("ProcessGroupGloo::allgather: invalid tensor size at index 0 (expected (3), got (4))", "collectives-mismatch"),
+        ("AttributeError: 'RandomSampler' object has no attribute 'set_epoch'", "no-set-epoch"),
+    ],
+)
+def test_the_words_of_libraries_lead_to_their_page(words, name):
+    assert asked(words).entry.name == name
+
+
 @pytest.mark.parametrize("words", ["RuntimeError: Address already in use", "Segmentation fault (core dumped)"])
 def test_beside_a_word_of_torch_it_is(words):
     assert not asked(words).sure
