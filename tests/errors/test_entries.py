@@ -21,8 +21,8 @@ from torch.utils.data import DataLoader
 
 from ddplab import RankError, RankTimeoutError, device, launch
 from ddplab.diagnosis import _HINTS, _VICTIM
-from ddplab.errors import find, index
-from ddplab.errors.book import entries, symptoms
+from ddplab.errors import events, find, index
+from ddplab.errors.book import LEVELS, entries, symptoms
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = entries()
@@ -56,7 +56,7 @@ def test_a_page_says_what_to_look_at_and_what_to_do(name):
     entry = ENTRIES[name]
     assert entry.means and entry.causes and all(all(cause) for cause in entry.causes)
     assert bool(entry.caused_by) != bool(entry.only), "caused by a test, or said why not"
-    assert entry.level in find.LEVELS
+    assert entry.level in LEVELS
     if entry.lesson:
         heads = [
             line.lstrip("# ") for cell in lesson(entry.lesson)["cells"] for line in "".join(cell["source"]).split("\n")
@@ -105,7 +105,7 @@ def test_its_lesson_has_stored_the_error(name):
     said = [text for text in said_in(ENTRIES[name].lesson) if text]
     hit = any(name in found_in(text) for text in said)
     assert hit or any(
-        all(find._holds(text, part.split("…")) for part in parts) for text in said for parts in ENTRIES[name].says
+        all(events.holds(text, part.split("…")) for part in parts) for text in said for parts in ENTRIES[name].says
     )
 
 
@@ -179,7 +179,7 @@ def test_one_process_causes_the_others(tmp_path):
     for name, entry in ENTRIES.items():
         text = said.get(entry.caused_by, "")
         if entry.level == "note":  # it is outweighed by what else is said, as it should be
-            found = any(find._holds(text, part.split("…")) for parts in entry.says for part in parts)
+            found = any(events.holds(text, part.split("…")) for parts in entry.says for part in parts)
         else:
             found = name in found_in(text)
         if entry.caused_by in said and not found:
