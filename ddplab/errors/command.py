@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -11,7 +12,7 @@ from ddplab.errors import find, index, say
 from ddplab.errors.book import entries
 
 USAGE = """usage: python -m ddplab why "the message"        # or a few words: "it hangs at the end"
-       python -m ddplab why LOGFILE
+       python -m ddplab why LOGFILE …
        torchrun … train.py 2>&1 | python -m ddplab why
        python -m ddplab why --index                # what the installed torch can raise, and where"""
 
@@ -38,7 +39,8 @@ def why(message: str | BaseException | None = None) -> Told:
     Args:
         message: an error's words, or a whole log, or the exception itself. Without it: the last error of a cell.
 
-    Returns a `Told`, which a notebook shows as a box and everything else as text. It does not raise.
+    Returns a `Told`, which a notebook shows as a box where it is a cell's last line; in a script, or below `except`,
+    print it. It does not raise.
     """
     if isinstance(message, str):
         return Told(find.answer(io.BytesIO(message.encode(errors="replace"))))
@@ -85,12 +87,12 @@ def _main(arguments: list[str]) -> int:
     if len(arguments) == 1 and arguments[0] in entries():
         print(say.page(entries()[arguments[0]]))
         return 0
-    if len(arguments) == 1 and _names_a_file(arguments[0]):
+    if arguments and all(map(_names_a_file, arguments)):
         try:
-            with open(arguments[0], "rb") as file:
-                answer = find.answer(file)
+            with contextlib.ExitStack() as files:
+                answer = find.answer(*[files.enter_context(open(path, "rb")) for path in arguments])
         except OSError as error:
-            print(f"{arguments[0]} cannot be read as a log: {error.strerror}", file=sys.stderr)
+            print(f"{error.filename or arguments[0]} cannot be read as a log: {error.strerror}", file=sys.stderr)
             return 2
     elif arguments:
         answer = find.answer(io.BytesIO(" ".join(arguments).encode(errors="replace")))
@@ -102,5 +104,5 @@ def _main(arguments: list[str]) -> int:
 
 def _names_a_file(argument: str) -> bool:
     """Tell a path from a message; one that is not there is told by its ending, so that a slip is not looked up."""
-    slip = argument.endswith((".log", ".txt", ".out", ".err")) and not argument.split()[1:]
+    slip = argument.endswith((".log", ".txt", ".out", ".err")) and ": " not in argument
     return slip or os.path.exists(argument)  # no path at all, too long or with a NUL, does not exist either

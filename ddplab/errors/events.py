@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
 from typing import NamedTuple
 
 from ddplab.errors import log
-from ddplab.errors.book import LEVELS, Entry, entries
+from ddplab.errors.book import LEVELS, Entry
+from ddplab.errors.patterns import anchors, holds, needs, rules, words_in
 
 APART = 80  # lines between the fragments of one message, at most: other ranks write in between
 KEPT = 400  # events, and kinds of lines, that are remembered
@@ -34,10 +34,11 @@ _CONTEXT = {
     "File": re.compile(r"File \"[^\"\n]+\", line \d"),
     "Root": re.compile("Root Cause"),
     "rank": re.compile(r"rank +: \d"),
+    "FAILURES": re.compile("<NO_OTHER_FAILURES>"),
     "Process": re.compile(r"-- Process \d+ term"),
 }
+_SIGNED = re.compile(r"\[?[EFIW]\d{4}|\[[EFIW] |\*{5}|\s|.*(?:WARN|Warning: )")  # a logger's line, or a line of code
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-_LETTERS = bytes(n if chr(n).isalpha() and n < 128 else 32 for n in range(256))
 
 
 class Event(NamedTuple):
@@ -56,47 +57,6 @@ class Event(NamedTuple):
         return LEVELS[self.entry.level] if self.entry else UNKNOWN
 
 
-class _Rule(NamedTuple):
-    entry: Entry
-    parts: list[list[str]]  # each part: pieces that follow each other in one line
-
-    @property
-    def broad(self) -> bool:
-        return "…".join(self.parts[0]) in self.entry.broad
-
-    @property
-    def length(self) -> int:
-        return sum(len(piece) for part in self.parts for piece in part)
-
-
-@cache
-def rules() -> list[_Rule]:
-    return [_Rule(entry, [part.split("…") for part in parts]) for entry in entries().values() for parts in entry.says]
-
-
-@cache
-def _anchors() -> dict[str, list[tuple[int, int]]]:
-    """The longest piece of each part → where it belongs: (rule, part)."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for r, rule in enumerate(rules()):
-        for p, pieces in enumerate(rule.parts):
-            found.setdefault(max(pieces, key=len), []).append((r, p))
-    return found
-
-
-def holds(text: str, pieces: list[str], apart: bool = True) -> bool:
-    """Tell whether the pieces follow each other. apart: MemoryError is not found within OutOfMemoryError."""
-    at = 0
-    for piece in pieces:
-        at = text.find(piece, at)
-        while apart and at > 0 and piece[:1].isupper() and text[at - 1].isalpha() and text[at - 2] != "\\":
-            at = text.find(piece, at + 1)
-        if at < 0:
-            return False
-        at += len(piece)
-    return True
-
-
 class Reader:
     """Reads lines, remembers events: a bounded number, the first of each kind for each rank."""
 
@@ -109,15 +69,18 @@ class Reader:
         self.sticky: int | None = None  # spawn's headings tell whose the traceback below is
         self.places: dict[int | None, str] = {}
         self.table = False
-        self.root: int | None = None
+        self.root: int | None = None  # the rank that torchrun saw fail first
+        self.alone = False  # it saw no other
+        self.before: list[str] | None = None  # what was said without a rank before the first event
+        self.tail = ""
         self.read = 0
         self.ours = False  # a word of torch's, of a rank or of a GPU is in the log
 
     def chunk(self, text: str, rank: int | None = None) -> None:
         """Read some lines. rank: whose all of them are, where that is known."""
-        words = _words_in(text)
+        words = words_in(text, frozenset(_CONTEXT))
         self.ours = self.ours or rank is not None or any(word in text for word in OURS)
-        here = [anchor for anchor, needs in _needs() if words.issuperset(needs) and anchor in text]
+        here = [anchor for anchor, its in needs() if words.issuperset(its) and anchor in text]
         starts = {text.rfind("\n", 0, at) + 1: at for anchor in here for at in _places(text, anchor)}
         ends = set()
         for word in words & _CONTEXT.keys():
@@ -142,16 +105,20 @@ class Reader:
             if line.rank is None:
                 line = line._replace(rank=self.sticky if rank is None else rank)
             self.line(line, here, start in ends)
+            if self.before is None and any(e.level for e in self.events):
+                self.before = _of_no_rank(self.tail + text[max(0, start - log.LONGEST) : start])
         self.read += text.count("\n") + (not text.endswith("\n"))
+        self.tail = text[-log.LONGEST :]
 
-    def line(self, line: log.Line, anchors: list[str], raised: bool) -> None:
-        matched = [where for anchor in anchors if anchor in line.text for where in _anchors()[anchor]]
+    def line(self, line: log.Line, here: list[str], raised: bool) -> None:
+        matched = [where for anchor in here if anchor in line.text for where in anchors()[anchor]]
         before, known = len(self.events), False
         for r, p in matched:
             rule = rules()[r]
             if holds(line.text, rule.parts[p]) and self.complete(r, p, line):
                 known = True
-                self.add(Event(line.number, line.rank, short(line.text), rule.entry, rule.length, rule.broad))
+                said = short(line.text, line.text.find(rule.parts[p][0]))
+                self.add(Event(line.number, line.rank, said, rule.entry, rule.length, rule.broad))
         new = self.events[before:]
         self.frame(line)
         if not known and (raised or _RAISED.match(line.text) or _RANK_RAISED.match(line.text)):
@@ -195,30 +162,11 @@ class Reader:
 
     def agent(self, line: log.Line) -> None:
         """Torchrun's last table: the rank below "Root Cause" is the first whose end its agent saw."""
+        self.alone = self.alone or "<NO_OTHER_FAILURES>" in line.text
         if _ROOT.match(line.text):
             self.table = True
         elif self.table and (rank := _ROOT_RANK.match(line.text)):
             self.root, self.table = int(rank[1]), False
-
-
-@cache
-def _needs() -> list[tuple[str, list[str]]]:
-    """Each anchor with its words of four letters and more."""
-    return [(anchor, re.findall("[A-Za-z]{4,}", anchor)) for anchor in _anchors()]
-
-
-@cache
-def _wanted() -> set[str]:
-    return {word for _, needs in _needs() for word in needs} | _CONTEXT.keys()
-
-
-def _words_in(text: str) -> set[str]:
-    """Those of the words that we look for that occur in a text: quickly, since a log has few different words."""
-    words = set(text.encode(errors="replace").translate(_LETTERS).split())
-    vocabulary = b" ".join(word for word in words if len(word) > 3).decode()
-    if len(vocabulary) > len(text) // 2:  # one endless word, or nothing twice: there is nothing to be saved
-        return _wanted()
-    return {word for word in _wanted() if word in vocabulary}
 
 
 def _places(text: str, anchor: str, most: int = 200) -> Iterator[int]:
@@ -233,6 +181,19 @@ def _continues(unknown: Event, known: Event) -> bool:
     return unknown.rank == known.rank and 0 <= known.line - unknown.line <= 12
 
 
-def short(text: str) -> str:
-    text = " ".join(text.split())
+def _of_no_rank(text: str) -> list[str]:
+    """The last two lines before a traceback that no rank and no logger signs: a rank's last words may be there."""
+    found = []
+    for raw in text.split("\n"):
+        line = log.line(raw, 0)
+        if line.text.startswith("Traceback"):
+            break
+        if line.rank is None and line.text == raw.strip() != "" and not _SIGNED.match(raw):
+            found.append(short(raw))
+    return found[-2:]
+
+
+def short(text: str, at: int = 0) -> str:
+    """Cut a text to 300 characters, from a little before the place that matters."""
+    text = " ".join(("…" + text[at - 60 :] if at > 140 else text).split())
     return text if len(text) <= 300 else text[:299] + "…"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import BinaryIO, NamedTuple
 
 from ddplab.errors import ask, log
 from ddplab.errors.book import LEVELS, Entry, Symptom
-from ddplab.errors.events import Event, Reader, holds, rules, short
+from ddplab.errors.events import Event, Reader, short
+from ddplab.errors.patterns import holds, rules
+
+_RANKS_FILE = re.compile(r"[/\\](\d+)[/\\]std(?:err|out)\.log$")
 
 
 class Answer(NamedTuple):
@@ -21,6 +25,7 @@ class Answer(NamedTuple):
         also: other events worth a look, each with an entry of its own.
         symptom: what was asked for, where no message was given. lines: how many were read. binary: it was no text.
         guess: there was no message, and the page is the nearest to a few words.
+        root: the rank that torchrun saw fail first. alone: it saw no other. before: the last words of no rank by name.
     """
 
     event: Event | None
@@ -33,6 +38,9 @@ class Answer(NamedTuple):
     lines: int
     binary: bool
     guess: bool = False
+    root: int | None = None
+    alone: bool = False
+    before: list[str] = []  # noqa: RUF012
 
     @property
     def entry(self) -> Entry | None:
@@ -40,15 +48,22 @@ class Answer(NamedTuple):
         return self.event.entry if self.event else None
 
 
-def answer(stream: BinaryIO) -> Answer:
-    """Read a log to its end and answer. stream: bytes, of any length and kind; it never raises for what they are."""
-    reader, small, binary = Reader(), "", False
-    for number, text in enumerate(log.chunks(stream)):
-        if number == 0:
-            binary = "\0" in text or text.count("\ufffd") > len(text) // 10
-        small = text if number == 0 and len(text) < log.CHUNK else ""
-        reader.chunk(text)
-    return _answer(reader, small, binary)
+def answer(*streams: BinaryIO) -> Answer:
+    """Read a log to its end, or several, and answer.
+
+    streams: bytes, of any length and kind; it never raises for what they are. A file that torchrun has named after a
+    rank (…/1/stderr.log) is that rank's.
+    """
+    reader, pieces, size, binary = Reader(), [], 0, False
+    for stream in streams:
+        rank = _RANKS_FILE.search(str(getattr(stream, "name", "")))
+        for text in log.chunks(stream):
+            if not reader.read:
+                binary = "\0" in text or text.count("\ufffd") > len(text) // 10
+            size += len(text)
+            pieces = [*pieces, text] if size < log.CHUNK else []
+            reader.chunk(text, int(rank[1]) if rank else None)
+    return _answer(reader, "".join(pieces), binary)
 
 
 def answer_texts(texts: dict[int | None, str]) -> Answer:
@@ -75,7 +90,9 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
         if not symptom and (entry := ask.page(question)):
             best = Event(1, None, short(question), entry)
         return Answer(best, False, None, [], {}, [], symptom, reader.read, binary, guess=True)
-    first = best.rank if best.rank is not None else reader.root
+    first, follows = best.rank, best.level == LEVELS["follower"]
+    if first is None and (not follows or best.entry.name == "child-failed"):
+        first = reader.root
     alike = sorted({e.rank for e in events if e.rank is not None and _subject(e) == _subject(best)})
     followed = {}
     for event in ranked:
@@ -85,13 +102,15 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
             followed.setdefault(event.rank, event.text)
     also, told = [], {_subject(best)}
     for event in ranked[1:]:
-        if _subject(event) not in told and event.level > LEVELS["follower"]:
+        within = (event.line, event.rank) == (best.line, best.rank) and event.length < best.length
+        if _subject(event) not in told and event.level > LEVELS["follower"] and not within:
             told.add(_subject(event))
             also.append(event)
     sure = (
         best.entry is not None and best.entry.level in ("error", "killed", "wait") and (reader.ours or not best.broad)
     )
-    return Answer(best, sure, first, alike, followed, also[:3], None, reader.read, binary)
+    beside = {"root": reader.root, "alone": reader.alone, "before": reader.before or []} if follows else {}
+    return Answer(best, sure, first, alike, followed, also[:3], None, reader.read, binary, **beside)
 
 
 def _subject(event: Event) -> str:
@@ -110,6 +129,11 @@ def _in_one_piece(text: str) -> list[Event]:
         whole = all(holds(flat, part) for part in pieces)
         if not whole and rule.length > 24:  # broken within a word
             whole = all(holds(closed, [piece.replace(" ", "") for piece in part], apart=False) for part in pieces)
-        if whole:
-            found.append(Event(1, None, short(flat), rule.entry, rule.length, rule.broad))
+        cut = False
+        if not whole and rule.length == len(start := pieces[0][0]) > 30:
+            cut = (at := flat.rfind(start[:24])) >= 0 and start.startswith(flat[at:])
+        if whole or cut:
+            found.append(
+                Event(1, None, short(flat, flat.find(pieces[0][0][:24])), rule.entry, rule.length, rule.broad or cut)
+            )
     return found

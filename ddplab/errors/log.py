@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 CHUNK = 1 << 20  # bytes read at a time
+ENDLESS = 1 << 16  # characters of a line, of which the middle is left out
 LONGEST = 1 << 12  # characters of a line that are looked at, on each side of what was found
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\n]*\x07|\x1b[()@-_]")
@@ -43,7 +44,7 @@ class Line(NamedTuple):
 
 
 def chunks(stream: BinaryIO) -> Iterator[str]:
-    """Yield a stream as text, whole lines at a time where lines have a bearable length.
+    """Yield a stream as text, whole lines at a time; of an endless line its head and its tail.
 
     UTF-16, which PowerShell writes, is known by its mark; every other byte that is no UTF-8 becomes "�".
     """
@@ -55,13 +56,20 @@ def chunks(stream: BinaryIO) -> Iterator[str]:
             decoder = codecs.getincrementaldecoder(name)("replace")
         text = left + decoder.decode(data)
         whole = text.rfind("\n") + 1
-        if not whole and len(text) > CHUNK:
-            whole = len(text)
-        left = text[whole:]
+        left = _bearable(text[whole:])
         if whole:
-            yield text[:whole]
+            yield "\n".join(map(_bearable, text[:whole].split("\n"))) if _endless(text[:whole]) else text[:whole]
     if left:
         yield left
+
+
+def _bearable(line: str) -> str:
+    return line if len(line) <= ENDLESS else line[: ENDLESS // 2] + line[-ENDLESS // 2 :]
+
+
+def _endless(text: str) -> bool:
+    """Tell whether a line may be: whether there are few for so much text."""
+    return len(text) > ENDLESS and text.count("\n") < len(text) // 1000
 
 
 def line(raw: str, number: int) -> Line:

@@ -48,6 +48,9 @@ def blocks(answer: Answer) -> list[tuple[str, str]]:
     elif event:
         out.append(("who", _who(answer)))
         out += [("who", f"rank {rank} only followed: {_cut(words)}") for rank, words in sorted(answer.followed.items())]
+        out += [("who", words) for words in _beside(answer)]
+        if event.entry.level == "note" and answer.lines > 1:
+            out.append(("title", f"No error is in these {answer.lines:,} lines. A note is:"))
         out += _page(event.entry)
         if event.entry.level == "follower":
             out.append(("text", "Only the followers' words are in this log, not the reason. What to collect next:"))
@@ -58,7 +61,8 @@ def blocks(answer: Answer) -> list[tuple[str, str]]:
         out.append(("title", answer.symptom.title))
         for name in answer.symptom.entries:
             entry = entries()[name]
-            out += [("cause", entry.title), ("tell", entry.causes[0].tell), ("mend", entry.causes[0].mend)]
+            what = entry.causes[0].what if entry.title == answer.symptom.title else entry.title
+            out += [("cause", what), ("tell", entry.causes[0].tell), ("mend", entry.causes[0].mend)]
             out.append(("place", f"more: python -m ddplab why {name}"))
     else:
         what = "This is no text, and no message that I know is in it." if answer.binary else UNKNOWN
@@ -81,8 +85,20 @@ def _who(answer: Answer) -> str:
         return f"ranks {many} and {last} say the same. {said}"
     if answer.first is not None:
         verb = "only followed" if event.entry and event.entry.level == "follower" else "failed first"
+        if event.entry and event.entry.name == "child-failed":
+            verb = "failed first, as its launcher saw it"
         return f"rank {answer.first} {verb}. {said}"
-    return f"{said} (which rank, the log does not say)" if answer.lines > 1 else said
+    return f"{said} (which rank, the log does not say)" if answer.followed else said
+
+
+def _beside(answer: Answer) -> list[str]:
+    """What else the log has where only followers speak: torchrun's word for who was first, and words without a rank."""
+    out = []
+    if answer.root not in (None, answer.first):
+        out.append(f"torchrun saw rank {answer.root} fail first; no traceback of that rank is in this log.")
+    elif answer.alone and answer.entry.name != "child-failed":
+        out.append("torchrun saw no other rank fail on this machine: the other end had ended well (a cause below).")
+    return out + [f"said before it, by no rank by name: {_cut(words)}" for words in answer.before]
 
 
 def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:

@@ -19,8 +19,6 @@ def asked(text):
         ("exitcode -9", "killed-sigkill"),
         ("torchrun port in use", "port-in-use"),
         ("cuda oom", "cuda-out-of-memory"),
-        ("Watchdog caught collective operation time", "nccl-watchdog-timeout"),
-        ("Expected to have finished reduction in the prior iter", "ddp-unused-parameters"),
         ("training gets stuck after first epoch on 4 gpus", "hangs-at-end"),
         ("the ranks deadlock", "hangs-in-the-middle"),
         ("pip install torch hangs", None),
@@ -87,6 +85,23 @@ def test_the_words_of_libraries_lead_to_their_page(words, name):
 def test_beside_a_word_of_torch_it_is(words):
     assert not asked(words).sure
     assert asked(f"init_process_group of torch.distributed\n{words}").sure
+
+
+@pytest.mark.parametrize("before", ["", "RuntimeError: ", "File x, line 2\nRuntimeError: "])
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("Watchdog caught collective operation time", "nccl-watchdog-timeout"),
+        ("Expected to have finished reduction in the prior iter", "ddp-unused-parameters"),
+    ],
+)
+def test_a_message_that_was_cut_off_is_known_by_its_beginning(before, words, name):
+    answer = asked(before + words)
+    assert name in [event.entry.name for event in [answer.event, *answer.also] if event.entry] and not answer.sure
+
+
+def test_one_line_is_not_its_own_neighbour():
+    assert not asked("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").also
 
 
 def test_the_task_that_srun_names_is_the_one_that_failed():

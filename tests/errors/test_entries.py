@@ -21,8 +21,9 @@ from torch.utils.data import DataLoader
 
 from ddplab import RankError, RankTimeoutError, device, launch
 from ddplab.diagnosis import _HINTS, _VICTIM
-from ddplab.errors import events, find, index
+from ddplab.errors import find, index
 from ddplab.errors.book import LEVELS, entries, symptoms
+from ddplab.errors.patterns import holds
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = entries()
@@ -105,7 +106,7 @@ def test_its_lesson_has_stored_the_error(name):
     said = [text for text in said_in(ENTRIES[name].lesson) if text]
     hit = any(name in found_in(text) for text in said)
     assert hit or any(
-        all(events.holds(text, part.split("…")) for part in parts) for text in said for parts in ENTRIES[name].says
+        all(holds(text, part.split("…")) for part in parts) for text in said for parts in ENTRIES[name].says
     )
 
 
@@ -179,7 +180,7 @@ def test_one_process_causes_the_others(tmp_path):
     for name, entry in ENTRIES.items():
         text = said.get(entry.caused_by, "")
         if entry.level == "note":  # it is outweighed by what else is said, as it should be
-            found = any(events.holds(text, part.split("…")) for parts in entry.says for part in parts)
+            found = any(holds(text, part.split("…")) for parts in entry.says for part in parts)
         else:
             found = name in found_in(text)
         if entry.caused_by in said and not found:

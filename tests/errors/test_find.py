@@ -109,6 +109,35 @@ def test_the_agents_table_tells_who_was_first_and_what_killed_it():
     assert asked("E torch ChildFailedError:\n" + TABLE.format(1)).entry.name == "child-failed"
 
 
+BARE = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\nFailures:\n  {}\n" + TABLE.format(1)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "words"),
+    [
+        (log((0, CLOSED)) + BARE.format("<NO_OTHER_FAILURES>").replace(": 3", ": 0"), 0, "no other rank fail"),
+        ("config: no such dataset\n" + log((0, CLOSED)) + BARE, 0, "torchrun saw rank 3 fail first"),
+        ("config: no such dataset\n" + log((0, CLOSED)) + BARE, 0, "by no rank by name: config: no such dataset"),
+        (BARE, 3, "rank 3 failed first, as its launcher saw it"),
+    ],
+)
+def test_where_only_followers_speak_the_launcher_and_lines_of_no_rank_are_heard(text, first, words):
+    answer = asked(text)
+    assert answer.first == first and not answer.sure and words in " ".join(say.text(answer).split())
+
+
+def test_a_run_that_ended_well_has_no_error():
+    note = "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default\nepoch 1\n"
+    assert "No error is in these 2 lines" in say.text(asked(note))
+
+
+def test_a_line_is_quoted_where_it_matters_and_counted_once():
+    answer = asked("x " * 1000 + UNUSED + " x" * 3_000_000)
+    assert (answer.entry.name, answer.lines) == ("ddp-unused-parameters", 1)
+    assert "finished reduction" in answer.event.text
+    assert asked(f"{'x ' * 200_000}\n{UNUSED}\n{'y' * 3_000_000}\r\nend").event.line == 2
+
+
 def test_a_vain_wait_gives_way_to_the_error_that_made_it_wait():
     waited = "RuntimeError: [..unbound_buffer.cc:78] Timed out waiting 1000ms for recv operation to complete"
     assert asked(log((0, waited), (1, UNUSED))).entry.name == "ddp-unused-parameters"
@@ -185,11 +214,20 @@ def test_a_narrow_pipe_no_input_and_a_full_disk_get_no_traceback():
 def test_a_file_a_name_and_a_symptom_are_taken_too(tmp_path, capsys):
     (tmp_path / "log.txt").write_text(log((1, UNUSED)))
     assert main([str(tmp_path / "log.txt")]) == 0 and "rank 1 failed first" in capsys.readouterr().out
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "stderr.log").write_text(UNUSED)  # as torchrun --log-dir names a rank's file
+    assert main([str(tmp_path / "log.txt"), str(tmp_path / "1" / "stderr.log")]) == 0
+    assert "rank 1 failed first" in capsys.readouterr().out
     assert main(["port-in-use"]) == 0 and "--standalone" in capsys.readouterr().out
-    assert main(["it", "hangs", "at", "the", "end"]) == 0 and "It hangs at the end" in capsys.readouterr().out
+    assert main(["it", "hangs", "at", "the", "end"]) == 0 and "It hangs at the end" in (said := capsys.readouterr().out)
+    assert "1. It hangs" not in said
     assert main(["--help"]) == 0
     assert main(["The client socket has timed out after 6000ms while trying to connect to (node1, 29500). " * 9]) == 0
-    for path, said in ((str(tmp_path), "Is a directory"), ("mistyped.log", "No such file")):
+    for path, said in (
+        (str(tmp_path), "Is a directory"),
+        ("mistyped.log", "No such file"),
+        ("not here.log", "No such file"),
+    ):
         assert main([path]) == 2 and said in capsys.readouterr().err
 
 
