@@ -8,7 +8,7 @@ from math import log
 
 from ddplab.errors.book import Entry, Symptom, entries, symptoms
 
-LONGEST = 300  # characters of a question; what is longer is a text about something
+LONGEST = 120  # characters of a question; what is longer is a log, or a text about something
 ENOUGH = 0.6  # of what the question's words weigh, an entry has to have
 
 _COMMAND = re.compile(r"\s*(?:[$%#>] |(?:sudo|pip3?|conda|mamba|uv|apt|apt-get|docker|git|make|npm|cd|ls|export) )")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import os
 import sys
@@ -20,17 +21,18 @@ USAGE = """usage: python -m ddplab why "the message"        # or a few words: "i
 class Told:
     """An answer to look at: text in a terminal, a box in a notebook. `entry` is the name of its page, or None."""
 
-    def __init__(self, answer: find.Answer):
+    def __init__(self, answer: find.Answer, note: str = ""):
         self.answer = answer
+        self.note = note
         self.entry = answer.entry.name if answer.entry else None
 
     def __str__(self) -> str:
-        return say.text(self.answer)
+        return f"{self.note}\n\n{say.text(self.answer)}".lstrip()
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return say.box(self.answer)
+        return (f"<p>{html.escape(self.note)}</p>" if self.note else "") + say.box(self.answer)
 
 
 def why(message: str | BaseException | None = None) -> Told:
@@ -53,7 +55,11 @@ def why(message: str | BaseException | None = None) -> Told:
         texts = {None: "".join(traceback.format_exception(error))}
     else:
         texts |= run.output
-    return Told(find.answer_texts(texts))
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    older = message is None and shell and shell.last_execution_succeeded
+    return Told(
+        find.answer_texts(texts), "The cell before this one ended well; this is about an older error." * bool(older)
+    )
 
 
 def main(arguments: list[str]) -> int:

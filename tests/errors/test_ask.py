@@ -26,6 +26,7 @@ def asked(text):
         ("my program does not work", None),
         ("how do I cook rice", None),
         ("login failed: wrong password", None),
+        ("tokenizers: the process just got forked, disabling parallelism to avoid deadlocks. " * 2, None),
     ],
 )
 def test_a_few_words_lead_to_the_nearest_page_as_a_guess(words, name):

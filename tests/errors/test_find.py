@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -250,7 +251,10 @@ def test_after_a_failed_launch_why_reads_the_run(monkeypatch):
     assert caught.value._render_traceback_()[-1] == POINTER
     monkeypatch.setattr(sys, "last_value", caught.value, raising=False)
     told = ddplab.why()
-    assert told.entry == "init-twice" and told.answer.first == 1
+    assert told.entry == "init-twice" and told.answer.first == 1 and not told.note
+    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(last_execution_succeeded=True))
+    monkeypatch.setitem(sys.modules, "IPython", shell)
+    assert "an older error" in str(ddplab.why()) and "an older error" not in str(ddplab.why(caught.value))
     assert "<ol start=" in told._repr_html_() and "<script" not in ddplab.why("<script>Error")._repr_html_()
 
 
