@@ -97,7 +97,7 @@ def _beside(answer: Answer) -> list[str]:
     if answer.root not in (None, answer.first):
         out.append(f"torchrun saw rank {answer.root} fail first; no traceback of that rank is in this log.")
     elif answer.alone and answer.entry.name != "child-failed":
-        out.append("torchrun saw no other rank fail on this machine: the other end had ended well (a cause below).")
+        out.append("torchrun saw no other rank of this machine fail: the other end had ended well, or is elsewhere.")
     return out + [f"said before it, by no rank by name: {_cut(words)}" for words in answer.before]
 
 

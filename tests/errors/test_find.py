@@ -116,7 +116,7 @@ BARE = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\nFail
 @pytest.mark.parametrize(
     ("text", "first", "words"),
     [
-        (log((0, CLOSED)) + BARE.format("<NO_OTHER_FAILURES>").replace(": 3", ": 0"), 0, "no other rank fail"),
+        (log((0, CLOSED)) + BARE.format("<NO_OTHER_FAILURES>").replace(": 3", ": 0"), 0, "no other rank of this"),
         ("config: no such dataset\n" + log((0, CLOSED)) + BARE, 0, "torchrun saw rank 3 fail first"),
         ("config: no such dataset\n" + log((0, CLOSED)) + BARE, 0, "by no rank by name: config: no such dataset"),
         (BARE, 3, "rank 3 failed first, as its launcher saw it"),
