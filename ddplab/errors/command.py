@@ -57,9 +57,8 @@ def why(message: str | BaseException | None = None) -> Told:
         texts |= run.output
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     older = message is None and shell and shell.last_execution_succeeded
-    return Told(
-        find.answer_texts(texts), "The cell before this one ended well; this is about an older error." * bool(older)
-    )
+    note = "The cell before this one ended well; this is about an older error." if older else ""
+    return Told(find.answer_texts(texts), note)
 
 
 def main(arguments: list[str]) -> int:

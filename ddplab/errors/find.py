@@ -40,7 +40,7 @@ class Answer(NamedTuple):
     guess: bool = False
     root: int | None = None
     alone: bool = False
-    before: list[str] = []  # noqa: RUF012
+    before: tuple[str, ...] = ()
 
     @property
     def entry(self) -> Entry | None:
@@ -106,10 +106,9 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
         if _subject(event) not in told and event.level > LEVELS["follower"] and not within:
             told.add(_subject(event))
             also.append(event)
-    sure = (
-        best.entry is not None and best.entry.level in ("error", "killed", "wait") and (reader.ours or not best.broad)
-    )
-    beside = {"root": reader.root, "alone": reader.alone, "before": reader.before or []} if follows else {}
+    known = best.entry is not None and best.entry.level in ("error", "killed", "wait")
+    sure = known and (reader.ours or not best.broad)
+    beside = {"root": reader.root, "alone": reader.alone, "before": tuple(reader.before or ())} if follows else {}
     return Answer(best, sure, first, alike, followed, also[:3], None, reader.read, binary, **beside)
 
 
