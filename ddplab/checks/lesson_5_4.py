@@ -88,6 +88,8 @@ turn(
         (_otherwise_named, "it has another name than the cells below look for", "Call it `random state`."),
         (_of_the_network, "right, but the cells below give it to DDP, whose names begin with `module.`",
          "`job[name].state_dict()` of each part as it stands in `job`."),
+        (lambda job: {"model": job["model"].state_dict(), RANDOM: _snapshot(job)[RANDOM]},
+         "weights and random numbers go on, and the rest begins anew", "What else is in `job`?"),
         (lambda job: dict(job), "that is the job itself, and not its state", "Each part has a `state_dict()`."),
     ],
     hints={"KeyError": "Each state has the name that its part has in `job`.",

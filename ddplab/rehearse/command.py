@@ -1,11 +1,14 @@
 """`python -m ddplab rehearse`: start the script on virtual GPUs, then say what was found."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import psutil
 
 from . import KINDS, environment, report
 
@@ -30,6 +33,7 @@ VALUES = {  # option -> what it is called here, and what reads its value
     "--markdown": ("markdown", str),
     "--copies-per-step": ("copies", int),
 }
+SWITCHES = ("--strict", "--python")
 NOT_GIVEN = {"gpus": None, "type": None, "memory": 0, "json": None, "markdown": None, "copies": 0}
 
 
@@ -38,31 +42,14 @@ def parsed(arguments: list[str]) -> tuple[dict, list[str]]:
 
     Raises ValueError with what is wrong.
     """
-    ours = {
-        "gpus": None,
-        "memory": 0,
-        "json": None,
-        "markdown": None,
-        "type": None,
-        "strict": False,
-        "python": False,
-        "copies": 0,
-    }
+    ours = NOT_GIVEN | {name[2:]: False for name in SWITCHES}
     rest, todo = [], list(arguments)
     while todo and todo[0].startswith("-"):
         name, equals, value = todo.pop(0).partition("=")
         name = name.replace("_", "-")
-        if name in ("--strict", "--python"):
+        if name in SWITCHES:
             ours[name[2:]] = True
-        elif name in (
-            "--gpus",
-            "--gpu-memory",
-            "--gpu-type",
-            "--json",
-            "--markdown",
-            "--copies-per-step",
-            "--nproc-per-node",
-        ):
+        elif name in VALUES:
             if not equals and not todo:
                 raise ValueError(f"{name} needs a value")
             value = value if equals else todo.pop(0)
@@ -82,6 +69,22 @@ def parsed(arguments: list[str]) -> tuple[dict, list[str]]:
     return ours, rest + todo
 
 
+def _run(command: list[str], env: dict[str, str]) -> int:
+    """Run it to its end and return its exit status; an interrupt ends it and all that it has started: 130."""
+    process = subprocess.Popen(command, env=env)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        print("interrupted: what was found until then", file=sys.stderr)
+        started = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for ask in (psutil.Process.terminate, psutil.Process.kill):
+            for it in started:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    ask(it)
+            _, started = psutil.wait_procs(started, timeout=3)
+        return 130
+
+
 def main(arguments: list[str]) -> int:
     """Run it. Returns the script's exit status; 1 where --strict objects; 2 if it was not started."""
     try:
@@ -89,9 +92,9 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(f"{USAGE}\n{error}", file=sys.stderr)
         return 2
-    if not rest:
+    if not rest or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stderr)
-        return 2
+        return 2 if not arguments else 0
     gpus, kind = ours["gpus"] or 2, ours["type"]
     limit = ours["memory"] or (KINDS[kind].gib * 2**30 if kind else 0)
     meeting = any(a.startswith(("--standalone", "--nnodes", "--rdzv", "--master", "--node")) for a in rest)
@@ -99,7 +102,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         book = str(Path(folder, "book"))
         env = os.environ | environment(book, gpus, limit, kind or "H100")
-        code = subprocess.call([sys.executable, *([] if ours["python"] else torchrun), *rest], env=env)
+        code = _run([sys.executable, *([] if ours["python"] else torchrun), *rest], env)
         found = report.read(book, gpus)
     found["exit_status"] = code
     found["objections"] = report.objections(found, ours["copies"]) if ours["strict"] else []

@@ -70,7 +70,7 @@ def _apart(kinds: dict[str, int], peak: int) -> dict[str, int]:
 
 def every_step(found: dict) -> list[dict]:
     """The lines that copy to the CPU in every step."""
-    return [row for row in found["copies_to_cpu"] if found["steps"] and row["every_step"]]
+    return [row for row in found["copies_to_cpu"] if found["steps"] > 1 and row["every_step"]]
 
 
 def objections(found: dict, copies_per_step: int) -> list[str]:

@@ -2,10 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -89,6 +91,20 @@ def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_
     assert found["waits"]["rank 0"].startswith("in all_reduce at ") and "leaves.py, line 15" in found["waits"]["rank 0"]
 
 
+def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path):
+    waits = "import time; time.sleep(99)"
+    starts = f"print(subprocess.Popen([sys.executable, '-S', '-c', '{waits}']).pid, flush=True)"
+    (tmp_path / "job.py").write_text(f"import subprocess, sys\n{starts}\n{waits}")
+    words = [sys.executable, "-m", "ddplab", "rehearse", "--python", str(tmp_path / "job.py")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as it:
+        below = int(it.stdout.readline())
+        it.send_signal(signal.SIGINT)
+        said = it.communicate(timeout=60)[1]
+    assert it.returncode == 130 and "interrupted" in said and "rehearsed on 2 virtual GPUs" in said
+    assert not psutil.pid_exists(below) and "Traceback" not in said
+
+
 def test_options_are_ours_until_one_is_not():
     ours, rest = command.parsed("--gpus 3 --gpu-memory 24GiB --nproc-per-node 2 --max-restarts 1 a.py --gpus 9".split())
     assert (ours["gpus"], ours["memory"]) == (3, 24 * 2**30)
@@ -97,7 +113,7 @@ def test_options_are_ours_until_one_is_not():
     for wrong in (["--gpus"], ["--gpus", "two", "a.py"], ["--gpu-memory", "24 cats", "a.py"], ["--gpu-type=X"]):
         with pytest.raises(ValueError, match=r"needs a value|not understood"):
             command.parsed(wrong)
-    assert command.main([]) == 2
+    assert command.main([]) == 2 and command.main(["--help"]) == 0
 
 
 def test_a_report_without_any_step_has_no_copies_per_step():
