@@ -96,6 +96,7 @@ class Box:
         self._place: Any = None
         self._before: torch.Tensor | None = None
         self._brought: dict[int, float] = {}  # number of a call → the one number that it brought
+        self._coming: list[Any] = [0]  # the script's own latest call, which the recorder may not have yet
         self._main = threading.get_ident()
         self._lock = threading.Lock()
         self._hook()
@@ -136,7 +137,13 @@ class Box:
 
         def noted(*args: Any, **kwargs: Any) -> Any:
             with self._lock:
-                self._write((call.__name__, args[:1], sys._getframe(1).f_lineno))
+                self._read_recorder()
+                number, shapes = len(self.known["calls"]) + 1, [list(it.shape) for it in args[:1]]
+                if args and args[0].numel() == 1:  # the recorder keeps shapes, and no values
+                    self._brought[number] = args[0].item()
+                line = sys._getframe(1).f_lineno
+                self._coming = [number, call.__name__, shapes, line, self._brought.get(number)]
+                self._write()
             return call(*args, **kwargs)
 
         return noted
@@ -168,7 +175,7 @@ class Box:
     def _look(self, frame: FrameType | None) -> None:
         stack, at = [], frame
         while frame is not None:
-            if frame.f_code in (Box._write.__code__, Box._note_epoch.__code__):
+            if frame.f_code in (Box._write.__code__, Box._read_recorder.__code__, Box._note_epoch.__code__):
                 stack = []  # the box's own doing, and none of the script's
             if not frame.f_code.co_filename.startswith(OURS):
                 stack.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
@@ -184,18 +191,16 @@ class Box:
         self.known["still"] = self.known["still"] + 1 if place == self._place else 0
         self._place = place
 
-    def _write(self, coming: tuple[str, tuple[torch.Tensor, ...], int] | None = None) -> None:
+    def _read_recorder(self) -> None:
         dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
         with contextlib.suppress(Exception):  # the recorder is none of torch's public parts
             self.known["calls"] = [self._call(entry) for entry in pickle.loads(dump()).get("entries", [])]
+
+    def _write(self) -> None:
+        self._read_recorder()
+        if self._coming[0] > len(self.known["calls"]):
+            self.known["calls"].append(self._coming)
         self.known["peak"] = [torch.vgpu.max_memory_allocated(n) for n in range(torch.vgpu.device_count())]
-        if coming is not None:
-            name, tensors, line = coming
-            number = len(self.known["calls"]) + 1
-            if tensors and tensors[0].numel() == 1:  # the recorder keeps shapes, and no values
-                self._brought[number] = tensors[0].item()
-            shapes = [list(it.shape) for it in tensors]
-            self.known["calls"].append([number, name, shapes, line, self._brought.get(number)])
         write(f"box{self.rank}", json.dumps(self.known | {"looks": self.looks.most_common()}))
 
     def _call(self, entry: dict[str, Any]) -> list[Any]:
