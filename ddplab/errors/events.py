@@ -27,7 +27,7 @@ _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
 # Lines that are looked at though no page has their words: raised exceptions, torchrun's table, spawn's headings.
 # Each by one of its words, which is looked for before its pattern is; a pattern's last group is where the line is.
 _CONTEXT = {
-    **{kind: re.compile(rf"{kind}(?::|\r?$)", re.MULTILINE) for kind in _KINDS[3:-1].split("|")},
+    **{kind: re.compile(rf"{kind}(?:\x1b\[[\d;]*m)*(?::|\r?$)", re.MULTILINE) for kind in _KINDS[3:-1].split("|")},
     "Traceback": re.compile(r"Traceback \(most"),
     # what ends a traceback is an exception, whatever its name
     "recent": re.compile(r"^(.*)Traceback \(most recent call last\):\s*\n(?:\1[ \t].*\n)+\1([A-Za-z_])", re.MULTILINE),

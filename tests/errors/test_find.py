@@ -92,6 +92,11 @@ def test_what_ends_a_traceback_is_never_lost_behind_its_followers(words):
     assert answer.event.place == "train.py, line 7, in step" and set(answer.followed) == {0}
 
 
+def test_a_coloured_name_is_an_exceptions_too():
+    answer = asked(log((0, CLOSED), (1, "\x1b[1;35mKeyError\x1b[0m: \x1b[35m'otter'\x1b[0m")))
+    assert (answer.entry, answer.first, answer.event.text) == (None, 1, "KeyError: 'otter'")
+
+
 @pytest.mark.parametrize(("name", "part"), HALF_A_PAGE)
 def test_half_of_a_pages_words_do_not_hide_an_exception(name, part):
     answer = asked(log((0, CLOSED), (1, f"RuntimeError: {part.replace('…', ' ')}")))
