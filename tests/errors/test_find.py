@@ -255,10 +255,11 @@ def test_after_a_failed_launch_why_reads_the_run(monkeypatch):
     assert caught.value.__notes__ == [POINTER] and POINTER not in str(caught.value)
     assert caught.value._render_traceback_()[-1] == POINTER
     monkeypatch.setattr(sys, "last_value", caught.value, raising=False)
+    cell = SimpleNamespace(last_execution_succeeded=False)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: cell))
     told = ddplab.why()
     assert told.entry == "init-twice" and told.answer.first == 1 and not told.note
-    shell = SimpleNamespace(get_ipython=lambda: SimpleNamespace(last_execution_succeeded=True))
-    monkeypatch.setitem(sys.modules, "IPython", shell)
+    cell.last_execution_succeeded = True
     assert "an older error" in str(ddplab.why()) and "an older error" not in str(ddplab.why(caught.value))
     assert "<ol start=" in told._repr_html_() and "<script" not in ddplab.why("<script>Error")._repr_html_()
 
