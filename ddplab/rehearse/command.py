@@ -76,7 +76,7 @@ def _run(command: list[str], env: dict[str, str]) -> int:
         return process.wait()
     except KeyboardInterrupt:
         print("interrupted: what was found until then", file=sys.stderr)
-        started = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        started = psutil.Process().children(recursive=True)
         for ask in (psutil.Process.terminate, psutil.Process.kill):
             for it in started:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -87,14 +87,17 @@ def _run(command: list[str], env: dict[str, str]) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run it. Returns the script's exit status; 1 where --strict objects; 2 if it was not started."""
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
     try:
         ours, rest = parsed(arguments)
     except ValueError as error:
         print(f"{USAGE}\n{error}", file=sys.stderr)
         return 2
-    if not rest or arguments[0] in ("-h", "--help"):
+    if not rest:
         print(USAGE, file=sys.stderr)
-        return 2 if not arguments else 0
+        return 2
     gpus, kind = ours["gpus"] or 2, ours["type"]
     limit = ours["memory"] or (KINDS[kind].gib * 2**30 if kind else 0)
     meeting = any(a.startswith(("--standalone", "--nnodes", "--rdzv", "--master", "--node")) for a in rest)

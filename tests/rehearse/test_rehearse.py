@@ -91,18 +91,21 @@ def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_
     assert found["waits"]["rank 0"].startswith("in all_reduce at ") and "leaves.py, line 15" in found["waits"]["rank 0"]
 
 
-def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path):
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it alone", "as a terminal does"])
+def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send):
     waits = "import time; time.sleep(99)"
     starts = f"print(subprocess.Popen([sys.executable, '-S', '-c', '{waits}']).pid, flush=True)"
     (tmp_path / "job.py").write_text(f"import subprocess, sys\n{starts}\n{waits}")
     words = [sys.executable, "-m", "ddplab", "rehearse", "--python", str(tmp_path / "job.py")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as it:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, **pipes, env=env, process_group=0) as it:
         below = int(it.stdout.readline())
-        it.send_signal(signal.SIGINT)
+        send(it.pid, signal.SIGINT)
         said = it.communicate(timeout=60)[1]
     assert it.returncode == 130 and "interrupted" in said and "rehearsed on 2 virtual GPUs" in said
-    assert not psutil.pid_exists(below) and "Traceback" not in said
+    alive = {process.pid for process in psutil.process_iter() if process.status() != psutil.STATUS_ZOMBIE}
+    assert below not in alive and "ddplab/rehearse/command.py" not in said
 
 
 def test_options_are_ours_until_one_is_not():
@@ -113,7 +116,7 @@ def test_options_are_ours_until_one_is_not():
     for wrong in (["--gpus"], ["--gpus", "two", "a.py"], ["--gpu-memory", "24 cats", "a.py"], ["--gpu-type=X"]):
         with pytest.raises(ValueError, match=r"needs a value|not understood"):
             command.parsed(wrong)
-    assert command.main([]) == 2 and command.main(["--help"]) == 0
+    assert (command.main([]), command.main(["--gpus", "2"]), command.main(["--help"])) == (2, 2, 0)
 
 
 def test_a_report_without_any_step_has_no_copies_per_step():
