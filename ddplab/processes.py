@@ -58,8 +58,9 @@ def _prepare_forkserver() -> None:
     gc.freeze()  # its forks share these objects for as long as nobody, the garbage collector included, touches them
 
 
-def _tidy_up(kernel: int) -> None:
+def _tidy_up() -> None:
     """The forkserver outlives a killed kernel by a moment, and takes the folders of its socket and of runs along."""
+    kernel = int(os.environ["DDPLAB_KERNEL"])  # who may be gone before this process has imported anything
     deadline = time.monotonic() + 1.0  # it has a new parent a moment after it is gone; one that lives keeps its folders
     while os.getppid() == kernel and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -70,7 +71,7 @@ def _tidy_up(kernel: int) -> None:
 
 
 if IN_FORKSERVER:
-    atexit.register(_tidy_up, os.getppid())
+    atexit.register(_tidy_up)
     _prepare_forkserver()
 
 
@@ -107,6 +108,7 @@ def warm_up(by_fork: bool = False) -> None:
     if len(tempfile.gettempdir()) > 60:  # the address of a socket has room for about a hundred characters
         tempfile.tempdir = "/tmp"
     os.environ["DDPLAB_SOCKET_DIR"] = get_temp_dir()  # made now, and kept
+    os.environ["DDPLAB_KERNEL"] = str(os.getpid())
     tempfile.tempdir = folder
     os.makedirs(os.environ["DDPLAB_SOCKET_DIR"], 0o700, exist_ok=True)  # a forkserver that has died took it along
     # Threads of OpenMP that wait by spinning make small models 20 times slower on a machine that has other work.
@@ -154,7 +156,6 @@ def _fork_apart(path: bytes, args: list[str], fds: list[int]) -> int:
 
 def _become_forkserver(program: str, fds: list[int]) -> NoReturn:
     """Do, in a fork, what a fresh Python would that runs the forkserver's program and has these files open."""
-    kernel = os.getppid()
     try:
         os.setpgid(0, 0)
         for number in map(int, os.listdir("/proc/self/fd")):
@@ -175,7 +176,7 @@ def _become_forkserver(program: str, fds: list[int]) -> NoReturn:
     except Exception:
         traceback.print_exc()
     finally:
-        _tidy_up(kernel)
+        _tidy_up()
         os._exit(0)
 
 

@@ -122,7 +122,8 @@ def pytest_terminal_summary(terminalreporter):
 def _switches() -> dict[str, str]:
     """Return ddplab's own variables and a rank's: what would make the next test on this worker another one."""
     ours = {name: value for name, value in os.environ.items() if name.startswith(("DDPLAB_", "RANK", "WORLD_SIZE"))}
-    return {name: value for name, value in ours.items() if name != "DDPLAB_SOCKET_DIR"}  # set once, when imported
+    once = ("DDPLAB_SOCKET_DIR", "DDPLAB_KERNEL")  # set when imported
+    return {name: value for name, value in ours.items() if name not in once}
 
 
 @pytest.fixture(autouse=True)
