@@ -11,6 +11,7 @@ from ddplab.errors import log
 from ddplab.errors.book import LEVELS, Entry
 from ddplab.errors.patterns import anchors, holds, needs, rules, words_in
 
+TRACEBACK = "Traceback (most recent call last):"
 APART = 80  # lines between the fragments of one message, at most: other ranks write in between
 KEPT = 400  # events, and kinds of lines, that are remembered
 OFTEN = 300  # lines of one kind (the same but for numbers) that are read: each of many ranks may say it
@@ -20,21 +21,22 @@ UNKNOWN = 5  # the level of an exception that no entry knows: above every conseq
 _KINDS = r"(?:Error|Exception|Exit|Interrupt|Timeout|Expired|Killed|Abort|Aborted|Failure|NotFound)"
 _RAISED = re.compile(rf"^(?:[EW]\s+)?((?:\w+\.)*\w*{_KINDS})(?::\s*(.*))?$")
 _RANK_RAISED = re.compile(r"^rank \d+ raised ([\w.]+)(?:: (.*))?$")  # ddplab's own verdict
+_HOLLOW = re.compile(r"^Exception:?$|\(\d+ sub-exceptions?\)$")
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (\S+))?')
 _LIBRARY = re.compile(r"site-packages|dist-packages|lib[/\\]python\d|[/\\](?:torch|ddplab)[/\\]|^<|[/\\]bin[/\\]|runpy")
 _ROOT = re.compile(r"^\s*Root Cause", re.IGNORECASE)
 _ROOT_RANK = re.compile(r"^\s*rank\s*: (\d+)")
+_ROOT_CODE = re.compile(r"^\s*exitcode\s*: (\d+)")
 # Lines that are looked at though no page has their words: raised exceptions, torchrun's table, spawn's headings.
 # Each by one of its words, which is looked for before its pattern is; a pattern's last group is where the line is.
 _CONTEXT = {
     **{kind: re.compile(rf"{kind}(?:\x1b\[[\d;]*m)*(?::|\r?$)", re.MULTILINE) for kind in _KINDS[3:-1].split("|")},
     "Traceback": re.compile(r"Traceback \(most"),
-    # what ends a traceback is an exception, whatever its name
-    "recent": re.compile(r"^(.*)Traceback \(most recent call last\):\s*\n(?:\1[ \t].*\n)+\1([A-Za-z_])", re.MULTILINE),
     "File": re.compile(r"File \"[^\"\n]+\", line \d"),
     "Root": re.compile("Root Cause"),
     "rank": re.compile(r"rank +: \d"),
     "FAILURES": re.compile("<NO_OTHER_FAILURES>"),
+    "exitcode": re.compile(r"exitcode +: \d"),
     "Process": re.compile(r"-- Process \d+ term"),
 }
 _SIGNED = re.compile(r"\[?[EFIW]\d{4}|\[[EFIW] |\*{5}|\s|.*(?:WARN|Warning: )")  # a logger's line, or a line of code
@@ -56,6 +58,11 @@ class Event(NamedTuple):
     def level(self) -> int:
         return LEVELS[self.entry.level] if self.entry else UNKNOWN
 
+    @property
+    def hollow(self) -> bool:
+        """It only carries another exception: `Exception:` of spawn, a group of exceptions."""
+        return self.entry is None and _HOLLOW.search(self.text) is not None
+
 
 class Reader:
     """Reads lines, remembers events: a bounded number, the first of each kind for each rank."""
@@ -70,6 +77,7 @@ class Reader:
         self.places: dict[int | None, str] = {}
         self.table = False
         self.root: int | None = None  # the rank that torchrun saw fail first
+        self.status = 1  # its exit status; 1 is any exception's
         self.alone = False  # it saw no other
         self.before: list[str] | None = None  # what was said without a rank before the first event
         self.tail = ""
@@ -82,13 +90,12 @@ class Reader:
         self.ours = self.ours or rank is not None or any(word in text for word in OURS)
         here = [anchor for anchor, its in needs() if words.issuperset(its) and anchor in text]
         starts = {text.rfind("\n", 0, at) + 1: at for anchor in here for at in _places(text, anchor)}
-        ends = set()
         for word in words & _CONTEXT.keys():
             for match in _CONTEXT[word].finditer(text):
-                at = match.start(match.lastindex or 0)
-                start = text.rfind("\n", 0, at) + 1
-                starts.setdefault(start, at)
-                ends |= {start} if word == "recent" else set()
+                starts.setdefault(text.rfind("\n", 0, match.start()) + 1, match.start())
+        ends = set(_ends_of_tracebacks(text)) if "Traceback" in words else set()
+        for start in ends:
+            starts.setdefault(start, start)
         number, counted = self.read + 1, 0
         for start, at in sorted(starts.items()):
             number += text.count("\n", counted, start)
@@ -161,12 +168,14 @@ class Reader:
             self.events = [event if e is before else e for e in self.events]
 
     def agent(self, line: log.Line) -> None:
-        """Torchrun's last table: the rank below "Root Cause" is the first whose end its agent saw."""
+        """Torchrun's last table: the rank below "Root Cause" is the first whose end its agent saw, and how it ended."""
         self.alone = self.alone or "<NO_OTHER_FAILURES>" in line.text
         if _ROOT.match(line.text):
             self.table = True
         elif self.table and (rank := _ROOT_RANK.match(line.text)):
-            self.root, self.table = int(rank[1]), False
+            self.root = int(rank[1])
+        elif self.table and (code := _ROOT_CODE.match(line.text)):
+            self.status, self.table = int(code[1]), False
 
 
 def _places(text: str, anchor: str, most: int = 200) -> Iterator[int]:
@@ -175,6 +184,22 @@ def _places(text: str, anchor: str, most: int = 200) -> Iterator[int]:
     while most and (at := text.find(anchor, at + 1)) >= 0:
         most -= 1
         yield at
+
+
+def _ends_of_tracebacks(text: str, longest: int = 400) -> Iterator[int]:
+    """Where the lines begin that end a traceback: an exception, whatever its name. Other ranks may write in between."""
+    for at in _places(text, TRACEBACK):
+        start, frames = text.rfind("\n", 0, at) + 1, 0
+        before = text[start:at].replace("+ Exception Group ", "| ")
+        for _ in range(longest):
+            start = text.find("\n", start) + 1
+            first = text[start + len(before) : start + len(before) + 1]
+            if start and text.startswith(before, start) and first.isspace():
+                frames += 1
+            elif not start or text.startswith(before, start) or not before.strip():
+                break
+        if frames and start and text.startswith(before, start) and (first.isalpha() or first == "_"):
+            yield start
 
 
 def _continues(unknown: Event, known: Event) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
 from typing import BinaryIO, NamedTuple
 
 from ddplab.errors import ask, log
 from ddplab.errors.book import LEVELS, Entry, Symptom
-from ddplab.errors.events import Event, Reader, short
+from ddplab.errors.events import UNKNOWN, Event, Reader, short
 from ddplab.errors.patterns import holds, rules
 
 _RANKS_FILE = re.compile(r"[/\\](\d+)[/\\]std(?:err|out)\.log$")
@@ -25,7 +26,8 @@ class Answer(NamedTuple):
         also: other events worth a look, each with an entry of its own.
         symptom: what was asked for, where no message was given. lines: how many were read. binary: it was no text.
         guess: there was no message, and the page is the nearest to a few words.
-        root: the rank that torchrun saw fail first. alone: it saw no other. before: the last words of no rank by name.
+        root: the rank that torchrun saw fail first. status: its exit status. alone: it saw no other.
+        before: the last words of no rank by name.
     """
 
     event: Event | None
@@ -39,6 +41,7 @@ class Answer(NamedTuple):
     binary: bool
     guess: bool = False
     root: int | None = None
+    status: int = 1
     alone: bool = False
     before: tuple[str, ...] = ()
 
@@ -82,7 +85,7 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
         events = [e._replace(entry=None) if e.broad and e.level == LEVELS["follower"] else e for e in events]
     silent = {name for e in events if e.entry for name in e.entry.instead_of}
     events = [e for e in events if not e.entry or e.entry.name not in silent]
-    ranked = sorted(events, key=lambda e: (-e.level, e.line, -e.length))
+    ranked = sorted(events, key=_order(events, reader.root))
     best = ranked[0] if ranked else None
     if best is None:
         question = small if len(small) < ask.LONGEST else ""
@@ -103,13 +106,27 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
     also, told = [], {_subject(best)}
     for event in ranked[1:]:
         within = (event.line, event.rank) == (best.line, best.rank) and event.length < best.length
-        if _subject(event) not in told and event.level > LEVELS["follower"] and not within:
+        if _subject(event) not in told and not event.hollow and event.level > LEVELS["follower"] and not within:
             told.add(_subject(event))
             also.append(event)
     known = best.entry is not None and best.entry.level in ("error", "killed", "wait")
     sure = known and (reader.ours or not best.broad)
-    beside = {"root": reader.root, "alone": reader.alone, "before": tuple(reader.before or ())} if follows else {}
+    beside = {}
+    if follows:
+        beside = {"root": reader.root, "status": reader.status, "alone": reader.alone}
+        beside["before"] = tuple(reader.before or ())
     return Answer(best, sure, first, alike, followed, also[:3], None, reader.read, binary, **beside)
+
+
+def _order(events: list[Event], root: int | None) -> Callable[[Event], tuple]:
+    """What leads: an error before what only follows one, and the one of the rank that torchrun saw fail first."""
+    own = any(e.rank == root is not None for e in events if e.level >= UNKNOWN)
+
+    def place(e: Event) -> tuple:
+        error = e.level >= UNKNOWN
+        return e.hollow, not error, error and own and e.rank != root, -e.level, e.line, -e.length
+
+    return place
 
 
 def _subject(event: Event) -> str:

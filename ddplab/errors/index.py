@@ -112,7 +112,7 @@ def files(package: str) -> list[Path]:
 def look_up(message: str) -> Raise | None:
     """Return the `raise` of torch or of ddplab whose fixed words the message has; None where none fits."""
     words = [] if PYTHONS.search(message) else re.findall(r"[A-Za-z_]{2,}", message)
-    shingles = [re.compile(r"\W+".join(map(re.escape, words[i : i + 3]))) for i in range(len(words) - 2)][:40]
+    shingles = [re.compile(r"\W+(?:f\W+)?".join(map(re.escape, words[i : i + 3]))) for i in range(len(words) - 2)][:40]
     if not shingles:
         return None
     scored = []
@@ -128,8 +128,10 @@ def look_up(message: str) -> Raise | None:
         if hits < 1:
             continue
         for it in raises(path, root):
-            whole = sum(len(" ".join(part.split())) for part in it.words)
-            found = sum(len(" ".join(part.split())) for part in it.words if " ".join(part.split()) in message)
+            first_line = "\0".join(it.words).strip().partition("\n")[0].split("\0")  # all that the message may have
+            parts = [" ".join(part.split()) for part in first_line]
+            whole = sum(map(len, parts))
+            found = sum(len(part) for part in parts if part in message)
             if found >= max(SHORTEST, whole * 0.6) and found > best[0]:
                 best = found, it
     return best[1]

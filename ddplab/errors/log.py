@@ -22,7 +22,7 @@ _PREFIXES = tuple(
             r"\[\d+,(\d+)\]<std(?:err|out)>: ?",  # mpirun --tag-output
             r"(\d{1,4}): (?=\S|$|  )",  # srun --label
             r"\((?:\w+ )?pid=\d+(?:, ip=[\d.]+)?\) ?",  # ray
-            r"(?:>|\|) ",  # quoted; docker compose
+            r"(?:>| *\|) | *\+ (?=Exception Group)",  # quoted; docker compose, a group of exceptions
             r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d[^ \]]*\]?:? ?",
             r"(?!\S*(?:Error|Exception))[a-z][\w.-]*: (?=Traceback|  File|\S+Error|\[)",  # pdsh: the host's name
         ),

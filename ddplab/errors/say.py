@@ -51,6 +51,8 @@ def blocks(answer: Answer) -> list[tuple[str, str]]:
         out += [("who", words) for words in _beside(answer)]
         if event.entry.level == "note" and answer.lines > 1:
             out.append(("title", f"No error is in these {answer.lines:,} lines. A note is:"))
+        if event.broad and not (answer.sure or answer.guess):
+            out.append(("text", "Many programs say these words, and nothing here says that it was torch. If it was:"))
         out += _page(event.entry)
         if event.entry.level == "follower":
             out.append(("text", "Only the followers' words are in this log, not the reason. What to collect next:"))
@@ -98,6 +100,11 @@ def _beside(answer: Answer) -> list[str]:
         out.append(f"torchrun saw rank {answer.root} fail first; no traceback of that rank is in this log.")
     elif answer.alone and answer.entry.name != "child-failed":
         out.append("torchrun saw no other rank of this machine fail: the other end had ended well, or is elsewhere.")
+    if answer.status > 1:
+        out.append(
+            f"Its exit code is {answer.status}; an exception's is 1. Look for `sys.exit({answer.status})` in the "
+            "script and its libraries. 2 is argparse's too, or no such file; a shell adds 128 to a signal's number."
+        )
     return out + [f"said before it, by no rank by name: {_cut(words)}" for words in answer.before]
 
 

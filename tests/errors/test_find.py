@@ -103,6 +103,57 @@ def test_half_of_a_pages_words_do_not_hide_an_exception(name, part):
     assert part == "Broken pipe" or (answer.first == 1 and 0 in answer.followed), name  # which is a follower's own
 
 
+def test_the_root_ranks_own_error_leads_though_another_ranks_has_a_page():
+    memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB."
+    text = log((3, "json.decoder.JSONDecodeError: Expecting value"), (1, memory))
+    assert asked(text).entry.name == "cuda-out-of-memory"
+    answer = asked(text + TABLE.format(1))
+    assert (answer.first, answer.entry) == (3, None) and "JSONDecodeError" in answer.event.text
+    assert [also.entry.name for also in answer.also] == ["cuda-out-of-memory"]
+
+
+def test_tracebacks_that_alternate_line_by_line_are_read_apart():
+    mine, closed = (f'  File "a.py", line 3, in f\n    go()\n{words}' for words in ("mylib.Unlucky: no luck", CLOSED))
+    apart = log((0, mine)), log((1, closed))
+    text = "\n".join(line for pair in zip(*(one.splitlines() for one in apart), strict=True) for line in pair)
+    answer = asked(text)
+    assert (answer.first, answer.event.text, set(answer.followed)) == (0, "mylib.Unlucky: no luck", {1})
+
+
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "a.py", line 3, in <module>
+  | ExceptionGroup: two things (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "a.py", line 8, in f
+    | mylib.Unlucky: no luck
+    +------------------------------------
+"""
+SPAWN = """Traceback (most recent call last):
+  File "spawn.py", line 118, in join
+    raise Exception(msg)
+Exception: \n
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "a.py", line 5, in f
+mylib.Unlucky: no luck
+"""
+
+
+@pytest.mark.parametrize("text", [GROUP, SPAWN], ids=["a group", "torch 1.4's spawn"])
+def test_an_exception_that_only_carries_another_gives_way_to_it(text):
+    assert asked(text).event.text == "mylib.Unlucky: no luck"
+
+
+def test_an_exit_status_that_no_exception_has_is_said():
+    assert "`sys.exit(3)`" in say.text(asked(TABLE.format(3))) and "sys.exit" not in say.text(asked(TABLE.format(1)))
+
+
+def test_a_message_of_two_lines_in_an_f_string_is_found_in_torch():
+    answer = asked("RuntimeError: Cannot writeback when the parameter shape changes\nExpects (8,) but got (4,)")
+    assert answer.entry is None and "_flat_param.py" in say.text(answer)
+
+
 def test_followers_alone_are_no_answer():
     answer = asked(log((0, CLOSED)))
     assert answer.entry.name == "peer-gone" and not answer.sure
