@@ -24,6 +24,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
@@ -261,6 +263,11 @@ def too_many_open_files():
         return str([torch.ones(1).share_memory_() for _ in range(100)])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def mixed_dtensor():
+    mesh = init_device_mesh("cpu", (1,))
+    return distribute_tensor(torch.ones(2, 2), mesh, [Replicate()]) @ torch.ones(2, 2)
 
 
 def lease_in_vain():
