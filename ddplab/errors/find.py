@@ -12,6 +12,7 @@ from ddplab.errors.book import LEVELS, Entry, Symptom
 from ddplab.errors.events import UNKNOWN, Event, Reader, short
 from ddplab.errors.patterns import holds, rules
 
+_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")
 _RANKS_FILE = re.compile(r"[/\\](\d+)[/\\]std(?:err|out)\.log$")
 
 
@@ -25,6 +26,7 @@ class Answer(NamedTuple):
         alike: the ranks that say the same as `event`, in order. followed: rank → the words of each that only followed.
         also: other events worth a look, each with an entry of its own.
         symptom: what was asked for, where no message was given. lines: how many were read. binary: it was no text.
+        calls: what NCCL's watchdogs say that ranks wait in → those ranks, where they differ.
         guess: there was no message, and the page is the nearest to a few words.
         root: the rank that torchrun saw fail first. status: its exit status. alone: it saw no other.
         before: the last words of no rank by name.
@@ -40,6 +42,7 @@ class Answer(NamedTuple):
     lines: int
     binary: bool
     guess: bool = False
+    calls: dict[str, list[int]] | None = None
     root: int | None = None
     status: int = 1
     alone: bool = False
@@ -97,6 +100,8 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
     if first is None and (not follows or best.entry.name == "child-failed"):
         first = reader.root
     alike = sorted({e.rank for e in events if e.rank is not None and _subject(e) == _subject(best)})
+    if first is None and not follows and len(alike) == 1:
+        first = alike[0]
     followed = {}
     for event in ranked:
         if event.rank in (None, first) or event.rank in alike:
@@ -115,7 +120,17 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
     if follows:
         beside = {"root": reader.root, "status": reader.status, "alone": reader.alone}
         beside["before"] = tuple(reader.before or ())
-    return Answer(best, sure, first, alike, followed, also[:3], None, reader.read, binary, **beside)
+    return Answer(
+        best, sure, first, alike, followed, also[:3], None, reader.read, binary, calls=_calls(events), **beside
+    )
+
+
+def _calls(events: list[Event]) -> dict[str, list[int]]:
+    calls: dict[str, list[int]] = {}
+    for event in events:
+        if event.rank is not None and (work := _WORK.search(event.text)):
+            calls.setdefault(f"{work[2]}, call {work[1]}", []).append(event.rank)
+    return {call: sorted(ranks) for call, ranks in calls.items()} if len(calls) > 1 else {}
 
 
 def _order(events: list[Event], root: int | None) -> Callable[[Event], tuple]:

@@ -82,15 +82,21 @@ def _who(answer: Answer) -> str:
     event = answer.event
     where = f"line {event.line:,} of {answer.lines:,}: " if answer.lines > 1 else ""
     said = f"{where}{_cut(event.text)}" + (f" (at {event.place})" if event.place else "")
+    if answer.calls:
+        waits = "; ".join(f"{_ranks(ranks)} in {call}" for call, ranks in answer.calls.items())
+        return f"The ranks do not wait in the same call: {waits}. {said}"
     if len(answer.alike) > 1:
-        many, last = ", ".join(map(str, answer.alike[:-1])), answer.alike[-1]
-        return f"ranks {many} and {last} say the same. {said}"
+        return f"{_ranks(answer.alike)} say the same. {said}"
     if answer.first is not None:
         verb = "only followed" if event.entry and event.entry.level == "follower" else "failed first"
         if event.entry and event.entry.name == "child-failed":
             verb = "failed first, as its launcher saw it"
         return f"rank {answer.first} {verb}. {said}"
     return f"{said} (which rank, the log does not say)" if answer.followed else said
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 def _beside(answer: Answer) -> list[str]:

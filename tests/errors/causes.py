@@ -270,6 +270,10 @@ def mixed_dtensor():
     return distribute_tensor(torch.ones(2, 2), mesh, [Replicate()]) @ torch.ones(2, 2)
 
 
+def sharded_parameter_empty():
+    return torch.nn.functional.embedding(torch.tensor([0]), torch.empty(0))
+
+
 def lease_in_vain():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(DDPLAB_LEASES=folder, DDPLAB_LEASES_WAIT="0")

@@ -49,6 +49,7 @@ def test_a_few_words_lead_to_the_nearest_page_as_a_guess(words, name):
             None,
         ),
         ("RuntimeError: ProcessGroupNCCL does not support gather", None),
+        ("aiohttp.ClientConnectorError: Cannot connect to host a.org [Too many open files]", "too-many-open-files"),
         ("Error: listen EADDRINUSE: address already in use :::3000", "port-in-use"),
         ("Segmentation fault (core dumped)\nmake: *** [Makefile:3: all] Error 139", "killed-sigsegv"),
         (

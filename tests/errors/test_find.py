@@ -154,6 +154,23 @@ def test_a_message_of_two_lines_in_an_f_string_is_found_in_torch():
     assert answer.entry is None and "_flat_param.py" in say.text(answer)
 
 
+WATCHDOG = "[Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType={1}, NumelIn=8) ran for"
+
+
+def test_ranks_that_wait_in_different_calls_do_not_say_the_same():
+    calls = ("ALLREDUCE", "ALLREDUCE", "BROADCAST")
+    apart = say.text(asked("\n".join(WATCHDOG.format(rank, call) for rank, call in enumerate(calls))))
+    assert "ranks 0 and 1 in ALLREDUCE, call 7; rank 2 in BROADCAST, call 7" in " ".join(apart.split())
+    alike = say.text(asked("\n".join(WATCHDOG.format(rank, "ALLREDUCE") for rank in range(3))))
+    assert "ranks 0, 1 and 2 say the same" in alike
+
+
+def test_an_error_that_the_watchdog_only_hands_on_is_no_timeout():
+    watchdog = "[Rank 3] NCCL watchdog thread terminated with exception:"
+    answer = asked(f"[rank3]: {watchdog} CUDA error: an illegal memory access was encountered")
+    assert (answer.entry.name, answer.first) == ("cuda-error-other", 3)
+
+
 def test_followers_alone_are_no_answer():
     answer = asked(log((0, CLOSED)))
     assert answer.entry.name == "peer-gone" and not answer.sure
