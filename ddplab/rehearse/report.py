@@ -91,7 +91,9 @@ def text(found: dict) -> str:
     n = len(found["gpus"])
     out = ["", f"rehearsed on {n} virtual GPU{'s' * (n > 1)} (CPU memory; no GPU has run this)"]
     for who, error in found["raised"].items():
-        out.append(f"  {who} raised {error['what'].splitlines()[0][:160]}\n      at {error['where']}")
+        said, _, last = error["what"].partition("\nLast error:\n")  # NCCL's own words stand below torch's
+        out.append(f"  {who} raised {said.splitlines()[0][:160]}" + f"\n      {last}" * bool(last))
+        out.append(f"      at {error['where']}")
     for who, where in found["waits"].items():
         out.append(f"  {who} was left waiting {where}: on GPUs it hangs there")
     for gpu in found["gpus"]:

@@ -1,5 +1,6 @@
 """`python -m ddplab rehearse`: scripts without a line of ours, on virtual GPUs, in real processes."""
 
+import functools
 import json
 import os
 import signal
@@ -91,6 +92,13 @@ def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_
     assert found["waits"]["rank 0"].startswith("in all_reduce at ") and "leaves.py, line 15" in found["waits"]["rank 0"]
 
 
+def test_a_report_shows_nccls_last_words_whole():
+    said = "DistBackendError: " + "x" * 200 + "\nncclInvalidUsage\nLast error:\nDuplicate GPU"
+    found = {"gpus": [], "traffic": [], "skipped": [], "waits": {}, "copies_to_cpu": [], "steps": 0, "objections": []}
+    found |= {"raised": {"rank 1": {"what": said, "where": "a.py"}}, "parameters": "equal"}
+    assert "      Duplicate GPU\n      at a.py" in report.text(found)
+
+
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it alone", "as a terminal does"])
 def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send):
     waits = "import time; time.sleep(99)"
@@ -99,7 +107,8 @@ def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send):
     words = [sys.executable, "-m", "ddplab", "rehearse", "--python", str(tmp_path / "job.py")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, **pipes, env=env, process_group=0) as it:
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
+    with subprocess.Popen(words, **pipes, env=env, process_group=0, preexec_fn=heard) as it:
         below = int(it.stdout.readline())
         send(it.pid, signal.SIGINT)
         said = it.communicate(timeout=60)[1]
