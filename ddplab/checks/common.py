@@ -162,7 +162,7 @@ def gpus_for(n: int, virtual: bool = False) -> Iterator[Any]:
                 before.on()
 
 
-MARKED = "Begin at the cell that is marked. Is there a `return`?"  # to an answer that nobody expected
+MARKED = "Begin at the cell that is marked."  # to an answer that nobody expected
 
 
 def place(tensor: Any) -> str:

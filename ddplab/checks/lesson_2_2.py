@@ -312,7 +312,9 @@ def _called(call: Callable[..., Any], sentences: int, n: int) -> list[Any]:
         model = _Seen().to(gpus[0])
         firsts = 10 * torch.arange(1, sentences + 1)
         tokens = firsts[:, None].repeat(1, 4).to(gpus[0])
-        call(nn.DataParallel(model, device_ids=gpus[:n]), tokens, list(range(sentences, 0, -1)), 2.0)
+        returned = call(nn.DataParallel(model, device_ids=gpus[:n]), tokens, list(range(sentences, 0, -1)), 2.0)
+        if returned is None and model.seen:
+            return ["dropped", "dropped", "dropped"]
         return [model.seen.get(gpu, "nothing" if gpu < n else "-") for gpu in range(3)]
 
 
@@ -356,6 +358,11 @@ turn(
             lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths).flip(0), scale),
             "the lengths are not in the order of the sentences",
             "As they come, each at the place of its sentence.",
+        ),
+        (
+            lambda model, tokens, lengths, scale: (model(tokens, torch.tensor(lengths), scale), None)[1],
+            "`model` is called, and what it returns is dropped",
+            "Is there a `return`?",
         ),
     ],
     hints={

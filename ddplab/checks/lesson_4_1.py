@@ -264,23 +264,30 @@ def _net_and_batch(*_: int) -> tuple[Any, Any, Any]:
     net = MLP(hidden=8).to(device())
     net.rows = []
     net.register_forward_pre_hook(lambda _, inputs: net.rows.append(len(inputs[0])))
+    net.came = []  # gradients, whatever became of them
+    net.layers[-1].bias.register_post_accumulate_grad_hook(lambda it: net.came.append(it.grad is not None))
     images, labels = (tensor[:64].to(device()) for tensor in digits().tensors)
     return net, images, labels
 
 
 def _rows_and_gradient(_: Any, net: Any, *__: Any) -> list[Any]:
     grad = net.layers[-1].bias.grad
-    return [sum(net.rows), "no gradient" if grad is None else [round(it, 4) for it in grad.tolist()[:3]]]
+    if grad is None or not grad.any():
+        return [sum(net.rows), "set to zero" if net.came else "no gradient"]
+    return [sum(net.rows), [round(it, 4) for it in grad.tolist()[:3]]]
 
 
-def _two_ranks(net: Any, images: Any, labels: Any, ddp: bool = True, share: str = "", reduction: str = "mean") -> None:
+def _two_ranks(
+    net: Any, images: Any, labels: Any, ddp: bool = True, share: str = "", reduction: str = "mean", divide: bool = False
+) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     model = DDP(net) if ddp else net
     if share != "all":
         first = 0 if share == "first" else 64 // size * rank
         mine = slice(first, first + 64 // size) if share else slice(rank, None, size)
         images, labels = images[mine], labels[mine]
-    F.cross_entropy(model(images), labels, reduction=reduction).backward()
+    loss = F.cross_entropy(model(images), labels, reduction=reduction)
+    (loss / size if divide else loss).backward()
 
 
 OWN = "each rank keeps the gradient of its own images"
@@ -311,6 +318,16 @@ turn(
             partial(_two_ranks, reduction="sum"),
             "the loss is a sum over the rank's images",
             "Leave `reduction` as it is: the mean.",
+        ),
+        (
+            partial(_two_ranks, divide=True),
+            "DDP divides by the number of ranks, and you divide again",
+            "Leave the loss as it is: the mean over this rank's images.",
+        ),
+        (
+            lambda net, images, labels: (_two_ranks(net, images, labels), net.zero_grad()),
+            "the gradient came, and was set to zero again",
+            "What is set to zero after `backward()` is lost. Here it need not be: `net` comes without a gradient.",
         ),
         (
             lambda net, images, labels: DDP(net)(images[dist.get_rank() :: dist.get_world_size()]),
@@ -349,9 +366,11 @@ turn(
     look=_gradient_of,
     heads=("gradient", "", ""),
     mistakes=[
-        (partial(_summed, factor=1), "one part in so many as there are ranks is left", "DDP divides by what number?"),
+        (partial(_summed, factor=1), "DDP divides your sum by the number of ranks", "What undoes a division by N?"),
         (lambda *it: _summed(*it) / dist.get_world_size() ** 2, "DDP divides, and you divide again", "Multiply."),
         (_mean, "that is the gradient of a mean", 'Ask for `reduction="sum"`.'),
+        (lambda *it: _mean(*it) * dist.get_world_size(), "that is the sum of the ranks' means, not of the images",
+         'A mean divides by the images. Ask for `reduction="sum"`.'),
         (lambda *it: 64 * _summed(*it, factor=1), "multiplied by the number of images", "DDP divides by the ranks."),
         (lambda *it: 64 / dist.get_world_size() * _summed(*it, factor=1), "multiplied by the images of one rank",
          "DDP divides by the ranks, whatever the number of images."),
@@ -366,12 +385,17 @@ def _images_and_seed(rank: int, size: int) -> tuple[int, int, int, int]:
     return 67, 3, rank, size
 
 
-def _shared_out(mine: Any, n: int, seed: int, rank: int, size: int) -> list[Any]:
-    mine = [int(it) for it in mine]
+def _with_two_seeds(share: Callable[..., Any], n: int, seed: int, rank: int, size: int) -> list[list[int]]:
+    return [[int(it) for it in share(n, which, rank, size)] for which in (seed, seed + 1)]
+
+
+def _shared_out(both: list[list[int]], n: int, seed: int, rank: int, size: int) -> list[Any]:
+    mine, other_seed = both
     everyone: list[Any] = [None] * size
     dist.all_gather_object(everyone, mine)
     others = {it for other, theirs in enumerate(everyone) if other != rank for it in theirs}
-    return [len(mine), len(set(mine) & others), "yes" if mine != sorted(mine) else "no"]
+    shuffled = "no" if mine == sorted(mine) else "alike for each seed" if mine == other_seed else "yes"
+    return [len(mine), len(set(mine) & others), shuffled]
 
 
 def _my_images(n: int, seed: int, rank: int, size: int, whole: int = 0, shared: bool = True, share: bool = True) -> Any:
@@ -387,6 +411,7 @@ turn(
     _my_images,
     _images_and_seed,
     ranks=(2, 4),
+    call=_with_two_seeds,
     look=_shared_out,
     heads=("images", "also elsewhere", "shuffled"),
     mistakes=[
@@ -397,6 +422,8 @@ turn(
         (partial(_my_images, share=False), "every rank has all images", "Every `size`-th, from number `rank` on."),
         (lambda n, seed, rank, size: torch.arange(n)[: n - n % size][rank::size], "nothing is shuffled",
          "`torch.randperm(n, generator=…)` is a shuffled 0, 1, …, n - 1."),
+        (lambda n, seed, rank, size: _my_images(n, 0, rank, size), "the order is the same for each `seed`",
+         "A next epoch wants another order. Seed the generator with `seed`."),
         (lambda n, seed, rank, size: _my_images(n, seed, 0, size), "every rank has rank 0's share",
          "From number `rank` on."),
     ],

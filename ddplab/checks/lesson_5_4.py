@@ -2,13 +2,14 @@
 
 import contextlib
 import copy
+import io
 import os
 import shutil
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from ddplab.checks.common import kind, off
 from ddplab.checks.turns import turn
 from ddplab.course.digits_job import make, train
+from ddplab.hardware import device
 from ddplab.launcher import launch
 from ddplab.run import RankError, RankTimeoutError
 
@@ -35,8 +37,17 @@ def _trained(*_: int) -> tuple[dict[str, Any]]:
 def _end(snapshot: Any, job: dict[str, Any]) -> list[str]:
     """How far a job that is made anew from the snapshot ends from one that was left in peace."""
     if not isinstance(snapshot, Mapping):
-        return [f"{kind(snapshot)} came back"]
+        return [f"none ({kind(snapshot)} came back)"]
     random = torch.cuda if torch.cuda.is_initialized() else torch
+    for name, it in snapshot.items():
+        if name == RANDOM and (not isinstance(it, torch.Tensor) or it.dtype != torch.uint8):
+            return [f"none ({kind(it)} as `{RANDOM}`)"]
+        if name != RANDOM and name not in job:
+            under = RANDOM not in snapshot and snapshot.keys() >= job.keys()
+            return ["the random state elsewhere" if under else f"none (`{name}` is no part of `job`)"]
+        if name in job and not isinstance(it, Mapping):
+            what = "a part itself" if it is job[name] else "a method" if callable(it) else kind(it)
+            return [f"none ({what} as `{name}`)"]
     drawn, saved = random.get_rng_state(), copy.deepcopy(dict(snapshot))
     calm = train(job, range(2, 4))
     random.set_rng_state(drawn)
@@ -44,9 +55,7 @@ def _end(snapshot: Any, job: dict[str, Any]) -> list[str]:
     for name, it in saved.items():
         if name == RANDOM:
             random.set_rng_state(it)
-        elif name not in job:
-            return ["a name that nobody looks for"]
-        elif isinstance(job[name], DDP) and not next(iter(it)).startswith("module."):
+        elif isinstance(job[name], DDP) and not next(iter(it), "").startswith("module."):
             return ["names of the network inside"]
         else:
             job[name].load_state_dict(it)
@@ -91,7 +100,16 @@ turn(
         (lambda job: {"model": job["model"].state_dict(), RANDOM: _snapshot(job)[RANDOM]},
          "weights and random numbers go on, and the rest begins anew", "What else is in `job`?"),
         (lambda job: dict(job), "that is the job itself, and not its state", "Each part has a `state_dict()`."),
+        (lambda job: {name: part.state_dict for name, part in job.items()}, "`state_dict` is kept, and not called",
+         "With parentheses: `state_dict()`."),
+        (lambda job: _snapshot(job) | {RANDOM: torch.get_rng_state}, "the function is kept, and not what it returns",
+         "With parentheses: `get_rng_state()`."),
+        (lambda job: None, "nothing came back", "Is there a `return`?"),
+        (lambda job: _snapshot(job) | {RANDOM: torch.initial_seed()},
+         "a seed says where the random numbers began, not how far they have come",
+         "`torch.get_rng_state()`, on a GPU `torch.cuda.get_rng_state()`."),
     ],
+    otherwise="For each part its `state_dict()`, under the part's name in `job`, and torch's random state.",
     hints={"KeyError": "Each state has the name that its part has in `job`.",
            "RNG state": "On a GPU it is `torch.cuda.get_rng_state()`."},
 )  # fmt: skip
@@ -105,7 +123,7 @@ class Killed(BaseException):
 def _killed(when: str) -> Iterator[list[str]]:
     """Die when half of the bytes are written, or at the first line that renames, moves or copies; then all is undone.
 
-    Yields the list of what was renamed or copied. What lies in another folder is played to lie on another disk.
+    Yields the names that something was renamed or copied to. Another folder is played to lie on another disk.
     """
     real = {(module, name): getattr(module, name)
             for module, name in ((torch, "save"), (os, "replace"), (os, "rename"), (shutil, "copyfile"))}  # fmt: skip
@@ -119,7 +137,7 @@ def _killed(when: str) -> Iterator[list[str]]:
             _halve(f if isinstance(f, str | os.PathLike) else getattr(f, "name", None))
 
     def then(key: tuple[Any, str], src: Any, dst: Any, **kwargs: Any) -> Any:
-        moved.append(src)
+        moved.append(os.fspath(dst))
         if key[0] is os and os.path.dirname(os.path.abspath(src)) != os.path.dirname(os.path.abspath(dst)):
             raise OSError(18, "Invalid cross-device link")
         if when == "renames":
@@ -159,9 +177,9 @@ def _left(save: Callable[[Any, str], Any], when: str) -> list[str]:
         except FileNotFoundError:
             found = "nothing"
         except Exception:
-            found = "half a file, renamed" if moved else "half a file"
+            found = "half a file, renamed" if path in moved else "half a file"
     if when == "never":
-        return [found, ", ".join(others) or "nothing else"]
+        return [found, ["nothing else", "another file"][len(others)] if len(others) < 2 else f"{len(others)} files"]
     return ["a whole one" if found in ("the new one", "the old one") else found, "whatever"]
 
 
@@ -170,10 +188,11 @@ def _save(state: Any, path: str) -> None:
     os.replace(f"{path}.new", path)
 
 
-def _copied(state: Any, path: str) -> None:
+def _copied(state: Any, path: str, remove: bool = True) -> None:
     torch.save(state, f"{path}.new")
     shutil.copyfile(f"{path}.new", path)
-    os.remove(f"{path}.new")
+    if remove:
+        os.remove(f"{path}.new")
 
 
 def _removed_first(state: Any, path: str) -> None:
@@ -200,6 +219,8 @@ def _elsewhere(state: Any, path: str) -> None:
         os.replace(f"{folder}/new.pt", path)
 
 
+COPIED = "to copy is to write: killed half-way, the old one is lost"
+
 turn(
     "5.4.c",
     "A save that survives",
@@ -214,7 +235,8 @@ turn(
     mistakes=[
         (lambda state, path: torch.save(state, path), "the old checkpoint is emptied before the new one is there",
          "Write under another name, and rename when all of it is there."),
-        (_copied, "to copy is to write: killed half-way, the old one is lost", "Rename, do not copy."),
+        (_copied, COPIED, "Rename, do not copy."),
+        (partial(_copied, remove=False), COPIED, "Rename, do not copy."),
         (_removed_first, "between the removal and the new name there is no checkpoint",
          "`os.replace` takes the old one's place by itself."),
         (lambda state, path: torch.save(state, f"{path}.new"), "the new one never gets its name", "`os.replace`"),
@@ -226,6 +248,7 @@ turn(
          "renamed the wrong way round", "`os.replace(from, to)`"),
     ],
     hints={"Invalid cross-device link": "Put the new one into the same folder: `path` and an ending."},
+    otherwise="At every moment a whole checkpoint at `path`; and when all is done, nothing else beside it.",
 )  # fmt: skip
 
 
@@ -264,17 +287,31 @@ def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dic
                 seen["waited"] = f"torch{os.sep}distributed{os.sep}" in frame.f_code.co_filename
                 frame = frame.f_back
 
+    def in_memory(args: tuple) -> bool:  # so torch packs a tensor that is sent as an object: no file
+        return any(isinstance(it, io.BytesIO) for it in args[:2])
+
     def slow_save(*args: Any, **kwargs: Any) -> None:
-        seen["wrote"] = True
-        time.sleep(0.5)
+        if not in_memory(args):
+            seen["wrote"] = True
+            time.sleep(0.5)
         real_save(*args, **kwargs)
 
     def watched_load(*args: Any, **kwargs: Any) -> Any:
-        seen["read"] = True
-        seen["mapped"] = len(args) > 1 or kwargs.get("map_location") is not None
+        if not in_memory(args):
+            seen["read"] = True
+            seen["mapped"] = len(args) > 1 or kwargs.get("map_location") is not None
         return real_load(*args, **kwargs)
 
-    torch.save, torch.load = slow_save, watched_load  # this process ends with the check
+    real_wait = dist.Work.wait
+
+    def timed_wait(*args: Any, **kwargs: Any) -> Any:  # of what was begun with async_op=True
+        began = time.monotonic()
+        try:
+            return real_wait(*args, **kwargs)
+        finally:
+            seen["waited"] |= time.monotonic() - began > 0.1
+
+    torch.save, torch.load, dist.Work.wait = slow_save, watched_load, timed_wait  # this process ends with the check
     dist.barrier()
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -287,13 +324,17 @@ def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dic
     return {**seen, "returned": returned if returned is None or isinstance(returned, int) else -1}
 
 
-def _meet(state: Any, path: str, writer: int = 0, meet: bool = True, **load: Any) -> Any:
+def _meet(
+    state: Any, path: str, writer: int = 0, meet: bool = True, readers: Sequence[int] = (0, 1), **load: Any
+) -> Any:
     """Rank -1 writes: every rank does. load: arguments of torch.load."""
     rank = dist.get_rank()
     if writer in (rank, -1):
         torch.save(state, path if writer != -1 else f"{path}{rank}")
     if meet:
         dist.barrier()
+    if rank not in readers:
+        return None
     return torch.load(path if writer != -1 else f"{path}0", **({"map_location": "cpu"} | load))
 
 
@@ -307,6 +348,14 @@ def _sleeps(state: Any, path: str) -> Any:
         torch.save(state, path)
     time.sleep(1.5)
     return torch.load(path, map_location="cpu")
+
+
+def _sent(state: Any, path: str, read: bool = True) -> Any:
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    held = [torch.load(path, map_location="cpu") if read and dist.get_rank() == 0 else state]
+    dist.broadcast_object_list(held, src=0, device=device())
+    return held[0]
 
 
 turn(
@@ -325,7 +374,14 @@ turn(
         (_alone, "rank 1 returns nothing", "Every rank loads."),
         (lambda state, path: (_meet(state, path), state)[1], "rank 1 returns its own state, and not the file's",
          "Return what you have loaded."),
-        (_sleeps, "a rank waits for a time, and not for rank 0", "Nobody knows how slow a disk can be."),
+        (_sleeps, "rank 1 waits, but not for rank 0 itself",
+         "A time can be too short, and a file can be yesterday's. Which line does no rank pass before all have come?"),
+        (_sent, "rank 1 returns what it was sent, and has not read the file", "Every rank loads, from `path`."),
+        (partial(_sent, read=False), "nobody reads the file", "Every rank returns what `torch.load` gives it."),
+        (partial(_meet, readers=[1]), "rank 0 does not load", "Every rank loads."),
+        (partial(_meet, readers=[0]), "rank 1 does not load", "Every rank loads."),
+        (lambda state, path: (_meet(state, path), None)[1], "the file is loaded, and nothing is returned",
+         "Is there a `return`?"),
         (partial(_meet, map_location=None), "tensors go to the GPU on which rank 0 had them",
          "`torch.load` has an argument that says where they go."),
         (lambda state, path: dist.barrier(), "nobody writes", "Rank 0: `torch.save(state, path)`."),

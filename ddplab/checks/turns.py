@@ -40,12 +40,14 @@ class Left:
 
     fate: row → "raised KeyError: …" or "waits in all_reduce, line 4", for rows that came to no end.
     reason: what the learner's code raised, in full. film: its frames, of a tensor that was `filmed`.
+    silent: the function returned nothing whenever it was called in this process.
     """
 
     rows: dict[str, list[Any]]
     fate: dict[str, str] = field(default_factory=dict)
     reason: str = ""
     film: Sequence[Frame] = ()
+    silent: bool = False
 
     def same(self, other: Left) -> bool:
         """Tell whether both left the same, up to rounding, or failed in the same way."""
@@ -182,7 +184,11 @@ def turn(
     look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
 
     def tried(fn: Callable[..., Any], size: int) -> Left:
-        return what_is_left(functools.partial(call, fn) if call else fn, given, size, look, device)
+        said: list[bool] = []
+        heard = fn if size or inspect.isclass(fn) else noting(fn, said)
+        left = what_is_left(functools.partial(call, heard) if call else heard, given, size, look, device)
+        left.silent = bool(said) and not any(said)
+        return left
 
     known = functools.cache(tried)
 
@@ -213,17 +219,30 @@ def turn(
         return next(((what, hint) for wrong, what, hint in mistakes if known(wrong, size).same(left)), None)
 
     def unexpected(left: Left, wanted: Left) -> tuple[str, str]:
+        hint = "Is there a `return`?" if left.silent and not wanted.silent else otherwise
         if left.fate:
             row, fate = next(iter(left.fate.items()))
-            return f"{row} {fate}", hint_for(left.reason, {**TWICE, **(hints or {})}) or otherwise
+            return f"{row} {fate}", hint_for(left.reason, {**TWICE, **(hints or {})}) or hint
         row, place = left.first_off(wanted)
         mine, asked = ([*map(brief, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
         column = heads[place] if place < len(heads) else f"number {place + 1}"
-        return f"{row} has {mine} as {column}, and {asked} is wanted", otherwise
+        return f"{row} has {mine} as {column}, and {asked} is wanted", hint
 
     TURNS[id] = Turn(right, mistakes, known, judged)
     judge.__module__ = f"ddplab.checks.lesson_{'_'.join(id.split('.')[:2])}"
     exercise(id, title, blank=lambda: Beside(known(right, next(iter(ranks), 0)), None, heads))(judge)
+
+
+def noting(fn: Callable[..., Any], said: list[bool]) -> Callable[..., Any]:
+    """Return the function; whenever it is called, whether anything came back is appended to `said`."""
+
+    @functools.wraps(fn)
+    def heard(*args: Any, **kwargs: Any) -> Any:
+        returned = fn(*args, **kwargs)
+        said.append(returned is not None)
+        return returned
+
+    return heard
 
 
 def says_nothing(answer: Callable[..., Any]) -> bool:

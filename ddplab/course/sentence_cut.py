@@ -74,7 +74,9 @@ def told(found: Outcome, look: str) -> str:
     """Return in words what a cut does; the page says the same."""
     if look == "words":
         rows = zip(found.sentences, found.words, found.padding, strict=True)
-        return "; ".join(f"GPU {gpu}: {n} sentences, {w} words, {p} padding" for gpu, (n, w, p) in enumerate(rows))
+        return "; ".join(
+            f"GPU {gpu}: {n} sentence{'s' * (n != 1)}, {w} words, {p} padding" for gpu, (n, w, p) in enumerate(rows)
+        )
     if look == "unpacked":
         same = len(set(found.widths)) == 1
         widths = ", ".join(f"GPU {gpu}: {width} wide" for gpu, width in enumerate(found.widths))

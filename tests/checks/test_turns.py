@@ -184,3 +184,9 @@ def test_a_function_of_the_notebook_is_tried_on_each_case(made):
     asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,), "two": lambda: (2,)})
     assert asked(lambda x: x + x).state == checks.CORRECT
     assert asked(lambda x: x + 1).message == "two has 3 as mean, and 4 is wanted"
+
+
+def test_a_return_is_asked_for_only_where_nothing_came_back(made):
+    asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,)}, otherwise="Look again.")
+    assert asked(lambda x: None).hint == "Is there a `return`?"
+    assert asked(lambda x: x + 3).hint == "Look again."

@@ -151,6 +151,10 @@ def by_shape(packed, tokens):
     return states
 
 
+def returns_nothing(model, tokens, lengths, scale):
+    model(tokens, torch.tensor(lengths), scale)
+
+
 def by_each_word(scores, targets):
     losses = nn.functional.cross_entropy(scores.mT, targets, ignore_index=0, reduction="none")
     return losses.sum().reshape(1), targets.count_nonzero().reshape(1)
@@ -232,7 +236,10 @@ ANSWERS = {
             (Nested, ["returns a tuple of 2"]),
         ],
     },
-    "2.2.a": {"accepted": [padded_by_hand, into_zeros, by_shape]},
+    "2.2.a": {
+        "accepted": [padded_by_hand, into_zeros, by_shape],
+        "wrong": [(lambda packed, tokens: None, ["nothing as shape"])],
+    },
     "2.2.b": {
         "accepted": [
             lambda model, tokens, lengths, scale: model(tokens=tokens, lengths=torch.tensor(lengths), scale=scale),
@@ -245,8 +252,18 @@ ANSWERS = {
             (
                 lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths)),
                 ["Caught TypeError in replica 0"],
-            )
+            ),
+            (returns_nothing, ["what it returns is dropped"]),
         ],
     },
-    "2.2.c": {"accepted": [by_each_word, by_a_mask]},
+    "2.2.c": {
+        "accepted": [by_each_word, by_a_mask],
+        "wrong": [
+            (lambda scores, targets: None, ["nothing as sums"]),
+            (
+                lambda scores, targets: (2 * by_each_word(scores, targets)[0], by_each_word(scores, targets)[1]),
+                ["9.94 as sums"],
+            ),
+        ],
+    },
 }

@@ -134,6 +134,26 @@ def by_chunk(net, images, labels):
     return loss
 
 
+def zeroed_at_the_end(net, images, labels, **how):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    F.cross_entropy(model(images[rank::size]), labels[rank::size]).backward()
+    optimizer.zero_grad(**how)
+
+
+def divided_by_hand(net, images, labels):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    loss = F.cross_entropy(model(images[rank::size]), labels[rank::size])
+    loss /= size
+    loss.backward()
+
+
+def mean_times_ranks(model, images, labels):
+    return torch.nn.CrossEntropyLoss()(model(images), labels).mul(dist.get_world_size())
+
+
 def sum_of_each(model, images, labels):
     return dist.get_world_size() * F.cross_entropy(model(images), labels, reduction="none").sum()
 
@@ -204,8 +224,19 @@ ANSWERS = {
     },
     "4.1.a": {
         "accepted": [blocks, by_chunk],
-        "wrong": [(blocks_and_a_ddp_that_is_gone_before_backward, ["each rank keeps the gradient of its own images"])],
+        "wrong": [
+            (blocks_and_a_ddp_that_is_gone_before_backward, ["each rank keeps the gradient of its own images"]),
+            (zeroed_at_the_end, ["set to zero again"]),
+            (partial(zeroed_at_the_end, set_to_none=False), ["set to zero again"]),
+            (divided_by_hand, ["DDP divides by the number of ranks, and you divide again"]),
+        ],
     },
-    "4.1.b": {"accepted": [sum_of_each, mean_times_all]},
-    "4.1.c": {"accepted": [in_blocks, by_random]},
+    "4.1.b": {
+        "accepted": [sum_of_each, mean_times_all],
+        "wrong": [(mean_times_ranks, ["the sum of the ranks' means"])],
+    },
+    "4.1.c": {
+        "accepted": [in_blocks, by_random],
+        "wrong": [(lambda n, seed, rank, size: by_random(n, 1, rank, size), ["the same for each `seed`"])],
+    },
 }

@@ -55,12 +55,51 @@ def backup_left(state, path):
     through_a_file(state, path)
 
 
+def by_a_copy(state, path):
+    torch.save(state, f"{path}.part")
+    shutil.copy(f"{path}.part", path)
+
+
+def backup_removed(state, path):
+    shutil.copy(path, f"{path}.old")
+    torch.save(state, path)
+    os.remove(f"{path}.old")
+
+
+def moved(state, path):
+    torch.save(state, f"{path}.part")
+    shutil.move(f"{path}.part", path)
+
+
 def by_a_message(state, path):
     if dist.get_rank() == 0:
         torch.save(state, path)
     written = torch.zeros(1, device=device())
     broadcast(written, src=0)
     return torch.load(path, map_location="cpu")
+
+
+def by_an_object(state, path):
+    """What is sent is a tensor too, which is no writing and no reading of a file."""
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    dist.all_gather_object([None] * dist.get_world_size(), state)
+    return torch.load(path, map_location="cpu")
+
+
+def begun_and_waited_for(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    dist.barrier(async_op=True).wait()
+    return torch.load(path, map_location="cpu")
+
+
+def sent_to_all(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    held = [state]
+    dist.broadcast_object_list(held, src=0, device=device())
+    return held[0]
 
 
 def others_first(state, path):
@@ -95,14 +134,30 @@ ANSWERS = {
             (lambda job: None, ["nothing came back"]),
             (by_the_model_inside, ["begin with `module.`"]),
             (otherwise_named, ["another name than the cells below look for"]),
+            (lambda job: one_by_one(job) | {"random state": torch.seed()}, ["a seed says where"]),
+            (
+                lambda job: one_by_one(job) | {"random state": torch.default_generator},
+                ["a Generator as `random state`"],
+            ),
+            (lambda job: one_by_one(job) | {"model": list(job["model"].parameters())}, ["a list as `model`"]),
+            (lambda job: one_by_one(job) | {"rng": 1}, ["`rng` is no part of `job`"]),
+            (lambda job: {**job, "random state": torch.get_rng_state()}, ["that is the job itself"]),
         ],
     },
-    "5.4.c": {"accepted": [through_a_file, by_pathlib], "wrong": [(backup_left, ["last.pt.old as beside it"])]},
+    "5.4.c": {
+        "accepted": [through_a_file, by_pathlib, moved],
+        "wrong": [
+            (backup_left, ["another file as beside it"]),
+            (backup_removed, ["the old checkpoint is emptied"]),
+            (by_a_copy, ["to copy is to write"]),
+        ],
+    },
     "5.4.b": {
-        "accepted": [by_a_message, others_first],
+        "accepted": [by_a_message, others_first, by_an_object, begun_and_waited_for],
         "wrong": [
             (met_before, ["a rank loads what is not written yet"]),
-            (polls, ["a rank waits for a time, and not for rank 0"]),
+            (polls, ["rank 1 waits, but not for rank 0 itself"]),
+            (sent_to_all, ["nobody reads the file"]),
         ],
     },
 }
