@@ -267,7 +267,9 @@ def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
             raise
     writers = " and ".join(f"rank {rank}" for rank, it in enumerate(ranks) if it["wrote"])
     loaded = ["nothing" if it["returned"] is None else f"rank {it['returned']}'s" for it in ranks]
-    loaded = [words if it["read"] else "nothing read" for words, it in zip(loaded, ranks, strict=True)]
+    for rank, it in enumerate(ranks):
+        if not it["read"]:
+            loaded[rank] = "not at all" if it["returned"] is None else "nothing read"
     if writers != "rank 0":
         return [writers or "nobody"]
     maps = "anywhere" if all(it["mapped"] for it in ranks) else "where they were"
