@@ -68,7 +68,7 @@ class Books(Book):
         self.kinds: dict[str, dict[str, int]] = {}  # device -> kind -> most bytes
         self.skipped: set[str] = set()
         self.models: list[list[weakref.ref]] = []
-        self.steps, self.digests, self.error, self.waits = 0, [], None, None
+        self.steps, self.digests, self.error, self.waits = 0, [], None, {}
 
     def _mine(self) -> int:  # the offset of this process's row, taken on first use, also after a fork
         if self.pid != os.getpid():
@@ -101,13 +101,13 @@ class Books(Book):
         at = self._mine() + 24 + 16 * gpu
         peak = max(held + more, struct.unpack_from("q", self.map, at + 8)[0])
         struct.pack_into("2q", self.map, at, held + more, peak)
-        if peak > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (frame := _script()):
+        if peak > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (frame := script()):
             self.peaks[called(gpu)] = peak, frame.f_code.co_filename, frame.f_lineno
 
     def copied(self, cause: str, source, target) -> None:
         """Note the line of a script that copies from a GPU to the CPU."""
         if target is None and isinstance(source, int):
-            if frame := _script():
+            if frame := script():
                 line = frame.f_code.co_filename, frame.f_lineno, "copy" if cause == ".to" else cause
                 self.lines[line] += 1
                 self.lines_now.add(line)
@@ -151,6 +151,16 @@ class Books(Book):
         """sys.excepthook. A rank that lost its peer hangs, as NCCL would have it, until torchrun stops it."""
         from ddplab.diagnosis import _VICTIM, learners, location, source_of, waits_in
 
+        from .trail import Apart
+
+        if isinstance(error, Apart):
+            self.waits = error.waits
+            self.close()
+            if not quiet:
+                _say(str(error))
+                sys.stdout.flush()
+                os._exit(1)  # an orderly end would wait for what gloo has begun
+            return None
         frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
         own = learners(frames)
         at = f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
@@ -158,19 +168,20 @@ class Books(Book):
         if not (nccl and issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
             self.error = {"what": f"{kind.__name__}: {error}", "where": at}
             return None if quiet else sys.__excepthook__(kind, error, trace)
-        self.waits = f"in {waits_in(frames) or 'a collective'} at {at}"
-        self.close()
         rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else os.environ.get("RANK", "?")
-        told = f"rank {rank} waits {self.waits}\nfor a rank that is gone. On GPUs it hangs here"
-        print(f"[rehearsal] {told}: until torchrun stops it, or NCCL's timeout.", file=sys.stderr, flush=True)
+        where = f"in {waits_in(frames) or 'a collective'} at {at}"
+        self.waits = {f"rank {rank}": where}
+        self.close()
+        _say(
+            f"rank {rank} waits {where}\nfor a rank that is gone. On GPUs it hangs here: until torchrun stops it, "
+            "or NCCL's timeout."
+        )
         while any(rank >= 0 and pid != self.pid and self._goes_on(pid) for pid, rank, _ in self.rows()):
             time.sleep(0.1)
         time.sleep(GRACE)
-        print(
-            "[rehearsal] nobody is left who could wake it. NCCL's watchdog ends it after its timeout, 10 minutes if "
-            "the script sets none: 'Watchdog caught collective operation timeout'. Here it ends now.",
-            file=sys.stderr,
-            flush=True,
+        _say(
+            "nobody is left who could wake it. NCCL's watchdog ends it after its timeout, 10 minutes if "
+            "the script sets none: 'Watchdog caught collective operation timeout'. Here it ends now."
         )
 
     def _goes_on(self, pid: int) -> bool:
@@ -191,10 +202,11 @@ class Books(Book):
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if self.error is None and self.waits is None and torch.distributed.is_initialized():
+                if self.error is None and not self.waits and torch.distributed.is_initialized():
                     self.died(type(error), error, error.__traceback__, quiet=True)
                 if self.waits:
-                    ended = f"Watchdog caught collective operation timeout: {self.waits}, for a rank that is gone"
+                    waits = ", ".join(f"{rank} {where}" for rank, where in self.waits.items())
+                    ended = f"Watchdog caught collective operation timeout: {waits}"
                     raise torch.distributed.DistBackendError(ended) from None
                 raise
 
@@ -216,7 +228,12 @@ class Books(Book):
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))
 
 
-def _script() -> types.FrameType | None:  # where a script is now; None in a thread that it has not begun
+def _say(text: str) -> None:  # torch keeps what an excepthook prints until it has ended
+    print(f"[rehearsal] {text}", file=sys.__stderr__, flush=True)
+
+
+def script() -> types.FrameType | None:
+    """Where a script is now; None in a thread that it has not begun."""
     frame = sys._getframe(1)
     while frame is not None and not yours(frame.f_code.co_filename):
         frame = frame.f_back

@@ -17,6 +17,8 @@ from torch.distributed import distributed_c10d as c10d
 from ddplab.vgpu import meter
 from ddplab.vgpu.tensor import VTensor, here, label, place, place_of, raw
 
+from .trail import Trail
+
 _KINDS = "int8 uint8 bool int32 int64 float16 bfloat16 float32 float64 complex64 complex128 float8_e5m2 float8_e4m3fn"
 _DTYPES = {getattr(torch, name) for name in _KINDS.split()}  # ncclDataType, torch/csrc/distributed/c10d/NCCLUtils.cpp
 
@@ -73,11 +75,12 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         super().__init__(rank, size)
         self.store, self.trusted = store, twin_of is not None
         if twin_of is not None:
-            self.inner, self.world, self.seen = twin_of.inner, twin_of, twin_of.seen
+            self.inner, self.world, self.seen, self.trail = twin_of.inner, twin_of, twin_of.seen, twin_of.trail
             return
         self.options = options or _Options()
         self.inner = dist.ProcessGroupGloo(store, rank, size, timeout=self.options._timeout)
         self.world, self.seen = self, set()
+        self.trail = Trail(store, rank, size, default=dist.group.WORLD is None)
         self.twin = ProcessGroupNCCL(store, rank, size, twin_of=self)  # for DDP's C++, whose buckets have no label
         if dist.group.WORLD is None:
             meter.book.ranked(rank)
@@ -181,12 +184,12 @@ class ProcessGroupNCCL(dist.ProcessGroup):
 
     def _run(self, name, *args, p2p=False):
         self._check(args, p2p)
-        self._count(name, args)
+        nbytes = sum(t.nbytes for t in _tensors(args))
+        meter.count(name, here.gpu, "peers", nbytes)
+        if not p2p:
+            self.trail.enter(name, nbytes)
         with raw():
             return getattr(self.inner, name)(*_plain(args))
-
-    def _count(self, name, args):
-        meter.count(name, here.gpu, "peers", sum(t.nbytes for t in _tensors(args)))
 
     def _averaged(self, name, tensors, out, opts):  # gloo has no ReduceOp.AVG
         _reducible(_tensors(tensors), dist.ReduceOp.SUM if opts is None else opts.reduceOp)
@@ -284,6 +287,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         flat = torch.cat([t.detach().reshape(-1) for t in inputs])
         out = torch.empty_like(flat).resize_(sum(t.numel() for t in outputs))
         self._check([*outputs, *inputs])
+        self.trail.enter("alltoall", 0)
         with raw():
             out, flat = _plain(out), _plain(flat)
             work = self.inner.alltoall_base(
@@ -314,6 +318,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             # ProcessGroupNCCL.cpp, barrier: the device given, else one used before, else a guess by rank
             guess = next(iter(self.seen), dist.get_rank() % torch.cuda.device_count())
             self._meet(guess if device is None or device.index is None else device.index)
+        self.trail.enter("barrier", 0)
         return self.inner.barrier(dist.BarrierOptions())
 
 

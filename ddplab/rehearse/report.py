@@ -39,8 +39,7 @@ def read(book: str, gpus: int) -> dict:
         skipped |= {*data["skipped"]}
         if data["error"]:
             found["raised"][who] = data["error"]
-        if data["waits"]:
-            found["waits"][who] = data["waits"]
+        found["waits"] |= data["waits"]
         for i, digest in enumerate(data["digests"]):
             digests[i].add(digest)
     links = sorted({key[:3] for key in traffic})

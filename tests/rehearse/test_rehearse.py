@@ -92,6 +92,59 @@ def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_
     assert found["waits"]["rank 0"].startswith("in all_reduce at ") and "leaves.py, line 15" in found["waits"]["rank 0"]
 
 
+APART = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+rank, n = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank)
+model = DDP(torch.nn.Linear(4, 1).to(rank), device_ids=[rank])
+for step in range(99):  # longer than what is remembered
+    both = dist.new_group() if step == 1 else None
+    uneven = [torch.zeros(1 + r, device="cuda") for r in range(n)]
+    dist.all_gather(uneven, torch.ones(1 + rank, device="cuda"))
+    later = dist.all_reduce(torch.ones(3, device="cuda"), group=both, async_op=True)
+    ones = torch.ones(2, device="cuda")
+    dist.gather(ones, [torch.zeros_like(ones) for _ in range(n)] if rank == 1 else None, 1)
+    dist.broadcast_object_list(["x" * 99 * rank], src=1)
+    later.wait()
+if rank == 0:
+    EXTRA
+model(torch.ones(2, 4, device="cuda")).sum().backward()
+dist.barrier()
+dist.destroy_process_group()
+dist.init_process_group("nccl")
+dist.all_reduce(torch.ones(7, device="cuda"))
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    "extra, says",
+    [
+        ("pass", None),
+        ("dist.all_gather([torch.zeros(1, device='cuda') for _ in range(n)], loss)", "in all_gather (allgather of "),
+        ("dist.all_reduce(loss)", "in all_reduce (allreduce of 4 bytes) at "),
+    ],
+)
+def test_ranks_in_different_collectives_are_told_at_once_and_where(tmp_path, extra, says):
+    """At once: within its timeout, which is shorter than gloo's."""
+    script = APART.lstrip().replace("EXTRA", f"loss = torch.ones(1, device='cuda'); {extra}")
+    (tmp_path / "apart.py").write_text(script)
+    done = rehearse("--json", tmp_path / "report.json", "--nproc-per-node=2", tmp_path / "apart.py")
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert found["raised"] == {} and bool(found["exit_status"]) == bool(says), done.stderr
+    assert done.stdout.count("done") == (0 if says else 2) and bool(found["waits"]) == bool(says)
+    if says:
+        number = {text: i for i, text in enumerate(script.splitlines(), 1)}
+        backward = 'model(torch.ones(2, 4, device="cuda")).sum().backward()'
+        first, second = found["waits"]["rank 0"], found["waits"]["rank 1"]
+        assert first.startswith(says) and f"apart.py, line {number[backward] - 1}: " in first
+        assert second.startswith("in ") and f"apart.py, line {number[backward]}: {backward}" in second
+        assert f"rank 0 waits {first}\n  rank 1 waits {second}" in done.stderr
+
+
 def test_a_report_shows_nccls_last_words_whole():
     said = "DistBackendError: " + "x" * 200 + "\nncclInvalidUsage\nLast error:\nDuplicate GPU"
     found = {"gpus": [], "traffic": [], "skipped": [], "waits": {}, "copies_to_cpu": [], "steps": 0, "objections": []}
