@@ -166,6 +166,8 @@ class Books(Book):
         at = f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
         nccl = torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl"  # gloo's do raise
         if not (nccl and issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
+            if own and kind not in _PARENTS:
+                self._mine()  # also of a process that has held nothing
             self.error = {"what": f"{kind.__name__}: {error}", "where": at}
             return None if quiet else sys.__excepthook__(kind, error, trace)
         rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else os.environ.get("RANK", "?")
@@ -202,7 +204,7 @@ class Books(Book):
             try:
                 return function(*args, **kwargs)
             except Exception as error:
-                if self.error is None and not self.waits and torch.distributed.is_initialized():
+                if self.error is None and not self.waits:
                     self.died(type(error), error, error.__traceback__, quiet=True)
                 if self.waits:
                     waits = ", ".join(f"{rank} {where}" for rank, where in self.waits.items())
@@ -226,6 +228,10 @@ class Books(Book):
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
         data["skipped"] = sorted(self.skipped)
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))
+
+
+# What a process says of one that it has started, and that has spoken for itself.
+_PARENTS = torch.multiprocessing.ProcessRaisedException, torch.multiprocessing.ProcessExitedException
 
 
 def _say(text: str) -> None:  # torch keeps what an excepthook prints until it has ended

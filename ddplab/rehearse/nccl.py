@@ -5,8 +5,11 @@
 reducer in C++. What it refuses, it refuses in the words of torch (the sources are named) or of NCCL.
 """
 
+import functools
+import multiprocessing
 import os
 import socket
+import sys
 from datetime import timedelta
 
 import torch
@@ -366,7 +369,17 @@ def patches() -> list[tuple[object, str, object]]:
         meter.book.watch(params)
         return real_reducer(*args, **kwargs)
 
-    destroy = dist.destroy_process_group
+    init, destroy = dist.init_process_group, dist.destroy_process_group
+
+    @functools.wraps(init)
+    def init_process_group(*args, **kwargs):
+        if multiprocessing.parent_process() and "TORCHELASTIC_ERROR_FILE" in os.environ:  # of a rank of torchrun's
+            if (ranks := int(os.environ["LOCAL_WORLD_SIZE"])) > 1:
+                instead = f"python -m ddplab rehearse --gpus {ranks} --python {os.path.basename(sys.argv[0])}"
+                raise RuntimeError(
+                    f"torchrun has started {ranks} of a script that starts its ranks itself; use {instead}"
+                )
+        init(*args, **kwargs)
 
     def destroy_process_group(group=None):
         meter.book.compare()
@@ -391,6 +404,8 @@ def patches() -> list[tuple[object, str, object]]:
             return label(x, gpu)
 
     return [
+        (c10d, "init_process_group", init_process_group),
+        (dist, "init_process_group", init_process_group),
         (c10d, "destroy_process_group", destroy_process_group),
         (dist, "destroy_process_group", destroy_process_group),
         (dist.GradBucket, "buffer", lambda self: labelled(buffer(self), gpu_of(self))),

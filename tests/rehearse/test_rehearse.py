@@ -83,6 +83,16 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     assert copies == {line: (5, True), line - 6: (9, False)}
 
 
+def test_a_script_that_spawns_its_ranks_is_not_for_torchrun(tmp_path):
+    env = {"MEETING": str(tmp_path / "meeting"), "TMPDIR": str(tmp_path)}
+    done = rehearse("--json", tmp_path / "report.json", "--nproc-per-node=2", HERE / "spawned.py", **env)
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert done.returncode != 0 and found["waits"] == {} and set() < {*found["raised"]} <= {"rank 0", "rank 1"}
+    for error in found["raised"].values():
+        assert error["what"].endswith("use python -m ddplab rehearse --gpus 2 --python spawned.py")
+        assert error["where"].startswith("spawned.py, line 13")
+
+
 def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_for_ever(tmp_path):
     options = ("--json", tmp_path / "report.json", "--gpus", 2, "--python", HERE / "leaves.py")
     done = rehearse(*options, MEETING=str(tmp_path / "meeting"), TMPDIR=str(tmp_path))  # torch leaves a file there
