@@ -62,6 +62,7 @@ class Books(Book):
         super().__init__(settings["book"], settings["gpus"])
         self.capacity, self.kind, self.pid, self.row = settings["memory"], KINDS[settings["kind"]], 0, 0
         self.peaks: dict[str, tuple[int, str, int]] = {}  # device -> about its peak: bytes, file, line
+        self.loads: dict[str, tuple[str, int]] = {}  # device -> where torch.load brought something there: file, line
         self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
         self.lines_now: set = set()  # those since the last optimizer step
         self.between: Counter = Counter()  # of each line: before, between and after how many steps it copied
@@ -103,6 +104,11 @@ class Books(Book):
         struct.pack_into("2q", self.map, at, held + more, peak)
         if peak > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (frame := script()):
             self.peaks[called(gpu)] = peak, frame.f_code.co_filename, frame.f_lineno
+
+    def loaded(self, gpu: int) -> None:
+        """Note the line of a script that loads onto a GPU."""
+        if frame := script():
+            self.loads[called(gpu)] = frame.f_code.co_filename, frame.f_lineno
 
     def copied(self, cause: str, source, target) -> None:
         """Note the line of a script that copies from a GPU to the CPU."""
@@ -224,7 +230,7 @@ class Books(Book):
             struct.pack_into("q", self.map, self.row + 24 + 16 * gpu, 0)
         self.between.update(self.lines_now)
         lines = [(*line, n, self.between[line]) for line, n in self.lines.items()]
-        names = ("kinds", "peaks", "steps", "digests", "error", "waits")
+        names = ("kinds", "peaks", "loads", "steps", "digests", "error", "waits")
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
         data["skipped"] = sorted(self.skipped)
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))

@@ -27,6 +27,8 @@ def read(book: str, gpus: int) -> dict:
                 kinds = _apart((data or {}).get("kinds", {}).get(name, {}), peak)
                 _, file, line = (data or {}).get("peaks", {}).get(name, (0, "", 0))  # none of a process that was killed
                 user = {"who": who, "peak": peak, "file": file, "line": line, "of which": kinds}
+                if sum(most > 0 for _, most in held) > 1 and data and name in data["loads"]:  # it has another
+                    user["loaded"] = dict(zip(("file", "line"), data["loads"][name], strict=True))
                 found["gpus"][gpu]["users"].append(user)
         if data is None:
             continue
@@ -103,6 +105,10 @@ def text(found: dict) -> str:
             out.append(most + f" ({kinds})" * bool(kinds))
         if len(gpu["users"]) > 1:
             out.append(f"  {gpu['device']}  <- {len(gpu['users'])} processes use this GPU")
+            for user in gpu["users"]:
+                if "loaded" in user:
+                    at = f"{user['loaded']['file']}, line {user['loaded']['line']}"
+                    out.append(f"      {user['who']} loaded onto it at {at}: map_location says where to")
         if not gpu["users"]:
             out.append(f"  {gpu['device']}  nothing was held")
     for row in found["traffic"]:

@@ -24,6 +24,8 @@ def restore(storage, location: str):
     if not location.startswith(state["name"]):
         return None
     torch.serialization._validate_device(location, state["name"])
+    if meter.book:
+        meter.book.loaded(place_of(location))
     return storage_to(storage, device=location)
 
 

@@ -1,4 +1,4 @@
-"""A script that starts its ranks by itself, and reads the loss in every step; both ranks hold something on cuda:0."""
+"""A script that starts its ranks by itself, and reads the loss in every step; both ranks load onto cuda:0."""
 
 import os
 
@@ -11,7 +11,10 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 def work(rank, world_size, file):
     dist.init_process_group("nccl", init_method=f"file://{file}", rank=rank, world_size=world_size)
-    held = torch.ones(1000, device="cuda:0")
+    if rank == 0:
+        torch.save(torch.ones(1000, device="cuda:0"), f"{file}.pt")
+    dist.barrier()
+    held = torch.load(f"{file}.pt")
     model = DDP(nn.Linear(4, 1).to(rank), device_ids=[rank])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     start = [held[i].cpu() for i in range(9)]  # often, but in no step

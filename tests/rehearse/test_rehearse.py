@@ -79,6 +79,9 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
         "the ranks' parameters differ at the end",
     ]
     line = next(i for i, text in enumerate((HERE / "spawned.py").read_text().splitlines(), 1) if "loss.item()" in text)
+    first, second = found["gpus"][0]["users"]  # rank 0 is at home there
+    assert "loaded" not in first and second["loaded"] == {"file": str(HERE / "spawned.py"), "line": line - 9}
+    assert f"rank 1 loaded onto it at {HERE / 'spawned.py'}, line {line - 9}: map_location" in done.stderr
     copies = {row["line"]: (row["times"], row["every_step"]) for row in found["copies_to_cpu"]}
     assert copies == {line: (5, True), line - 6: (9, False)}
 
