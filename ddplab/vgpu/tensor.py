@@ -255,9 +255,6 @@ def _torch_asks() -> bool:  # so that a CPU tensor can only be a helper of its o
 
 def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
     name, (_, first) = _name(func), found[0]
-    if name.startswith("convolution") and {place(t) for _, t in found[:2]} == {None, gpu}:
-        kinds = "Input type ({}) and weight type ({}) should be the same"
-        return kinds.format(*(t.type() for _, t in found[:2]))
     if name.startswith("_scaled_dot_product"):  # native/transformers/sdp_utils_cpp.h
         query, key, value = (t.device for _, t in found[:3])
         same = "Expected query, key, and value to have the same device type"
@@ -576,6 +573,19 @@ def _check_lengths(x, lengths, *args):
     return x, lengths, *args
 
 
+def _check_conv(*args):  # native/Convolution.cpp, check_input_same_type_as_parameters
+    places = {place(t) for t in args[:2]}
+    if None in places and len(places) == 2:
+        kinds = (_cast(t).type() for t in args[:2])
+        raise RuntimeError("Input type ({}) and weight type ({}) should be the same".format(*kinds))
+    return args
+
+
+def _cast(x: Tensor) -> Tensor:  # by CUDA's autocast, which leaves what is on the CPU: autocast_mode.h, is_eligible
+    casts = type(x) is VTensor and x.is_floating_point() and x.dtype != torch.float64
+    return x.to(torch.get_autocast_dtype(state["name"])) if casts and torch.is_autocast_enabled(state["name"]) else x
+
+
 def _check_bce(*args):  # aten/src/ATen/autocast_mode.h
     if torch.is_autocast_enabled(state["name"]):
         raise RuntimeError(
@@ -588,4 +598,5 @@ def _check_bce(*args):  # aten/src/ATen/autocast_mode.h
 
 
 _BEFORE = {"binary_cross_entropy": _check_bce, "copy_": _differentiable_copy, "__setitem__": _differentiable_copy}
+_BEFORE |= dict.fromkeys([f"conv{way}{n}d" for way in ("", "_transpose") for n in (1, 2, 3)], _check_conv)
 _BEFORE |= dict.fromkeys(_RNN, _check_rnn) | {"_pack_padded_sequence": _check_lengths}

@@ -422,6 +422,13 @@ def a_scaler_that_steps_without_gradients():
     scaler.step(torch.optim.SGD(linear().parameters(), 0.1))
 
 
+@mistake("Input type (torch.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same",
+         "libtorch_cpu: aten/src/ATen/native/Convolution.cpp: ) should be the same")  # fmt: skip
+def convolution_of_a_cpu_image_under_autocast():
+    with torch.autocast("cuda", dtype=torch.float16):  # casts what is on a GPU: ATen/autocast_mode.h, is_eligible
+        nn.Conv2d(1, 1, 3).cuda()(torch.ones(1, 1, 4, 4))
+
+
 @mistake("torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.",
          "libtorch_cpu: aten/src/ATen/autocast_mode.h")  # fmt: skip
 def bce_of_a_sigmoid_under_autocast():
