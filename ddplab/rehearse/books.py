@@ -68,6 +68,7 @@ class Books(Book):
         self.between: Counter = Counter()  # of each line: before, between and after how many steps it copied
         self.kinds: dict[str, dict[str, int]] = {}  # device -> kind -> most bytes
         self.skipped: set[str] = set()
+        self.past: dict[tuple[str, int], None] = {}  # where the module that DDP wraps was called, past DDP: file, line
         self.models: list[list[weakref.ref]] = []
         self.steps, self.digests, self.error, self.waits = 0, [], None, {}
 
@@ -109,6 +110,11 @@ class Books(Book):
         """Note the line of a script that loads onto a GPU."""
         if frame := script():
             self.loads[called(gpu)] = frame.f_code.co_filename, frame.f_lineno
+
+    def passed_by(self) -> None:
+        """Note the line of a script that calls, in training, the module that DDP wraps."""
+        if frame := script():
+            self.past[frame.f_code.co_filename, frame.f_lineno] = None
 
     def copied(self, cause: str, source, target) -> None:
         """Note the line of a script that copies from a GPU to the CPU."""
@@ -232,7 +238,7 @@ class Books(Book):
         lines = [(*line, n, self.between[line]) for line, n in self.lines.items()]
         names = ("kinds", "peaks", "loads", "steps", "digests", "error", "waits")
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
-        data["skipped"] = sorted(self.skipped)
+        data |= {"skipped": sorted(self.skipped), "past": [*self.past]}
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))
 
 

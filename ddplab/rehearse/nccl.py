@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import socket
 import sys
+import weakref
 from datetime import timedelta
 
 import torch
@@ -355,6 +356,7 @@ def _for_cpp(pg, tensors=()):
 
 def patches() -> list[tuple[object, str, object]]:
     """What is replaced in torch.distributed: (where, name, what with)."""
+    wrapped = weakref.WeakSet()  # what DDP wraps
     real_reducer, verify, coalesced = dist.Reducer, dist._verify_params_across_processes, dist._broadcast_coalesced
 
     def reducer(*args, **kwargs):
@@ -367,7 +369,19 @@ def patches() -> list[tuple[object, str, object]]:
                 meter.hold(p.gpu, p.nbytes)
                 meter.book.keep(p.gpu, "buckets", p.nbytes)
         meter.book.watch(params)
+        if isinstance(ddp := sys._getframe(1).f_locals.get("self"), torch.nn.parallel.DistributedDataParallel):
+            wrapped.add(ddp.module)
         return real_reducer(*args, **kwargs)
+
+    def called(module, _):
+        if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+            here.inside = module.module
+        elif module is getattr(here, "inside", None):
+            here.inside = None
+        elif module in wrapped and module.training and torch.is_grad_enabled():
+            meter.book.passed_by()
+
+    torch.nn.modules.module.register_module_forward_pre_hook(called)
 
     init, destroy = dist.init_process_group, dist.destroy_process_group
 

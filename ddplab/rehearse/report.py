@@ -18,7 +18,7 @@ def read(book: str, gpus: int) -> dict:
     said = {int(path.suffixes[-2][1:]): json.loads(path.read_text()) for path in Path(book).parent.glob("book.*.json")}
     traffic, lines, skipped, steps = Counter(), {}, set(), 0
     digests = defaultdict(set)
-    found |= {"raised": {}, "waits": {}}
+    found |= {"raised": {}, "waits": {}, "past_ddp": []}
     for pid, rank, held in sorted(Book(book, gpus).rows(), key=lambda row: row[1:2] + row[:1]):
         data, who = said.get(pid), f"rank {rank}" if rank >= 0 else f"process {pid}"
         for gpu, (_, peak) in enumerate(held):
@@ -42,6 +42,8 @@ def read(book: str, gpus: int) -> dict:
         if data["error"]:
             found["raised"][who] = data["error"]
         found["waits"] |= data["waits"]
+        past = [{"file": file, "line": line} for file, line in data["past"]]
+        found["past_ddp"] += [row for row in past if row not in found["past_ddp"]]
         for i, digest in enumerate(data["digests"]):
             digests[i].add(digest)
     links = sorted({key[:3] for key in traffic})
@@ -119,6 +121,9 @@ def text(found: dict) -> str:
         out.append(f"  in each of {steps} steps, copies to the CPU, where a GPU's queue stops and waits:")
         out += [f"      {row['what']} {row['times']:,} x at {row['file']}, line {row['line']}" for row in every]
     out.append(f"  parameters of the ranks at the end: {found['parameters']}")
+    if found["parameters"] == "differ":
+        why = "trains the module past DDP, which averages gradients only after a forward of its own"
+        out += [f"      {row['file']}, line {row['line']} {why}" for row in found["past_ddp"]]
     out += [f"  objection: {objection}" for objection in found["objections"]]
     out.append(f"  {NOT_REHEARSED}" + "".join(f", {name} (skipped)" for name in found["skipped"]))
     return "\n".join(out)

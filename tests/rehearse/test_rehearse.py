@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import psutil
@@ -156,6 +157,30 @@ def test_ranks_in_different_collectives_are_told_at_once_and_where(tmp_path, ext
         assert first.startswith(says) and f"apart.py, line {number[backward] - 1}: " in first
         assert second.startswith("in ") and f"apart.py, line {number[backward]}: {backward}" in second
         assert f"rank 0 waits {first}\n  rank 1 waits {second}" in done.stderr
+
+
+def test_a_module_that_is_trained_past_ddp_is_told_where_parameters_differ(tmp_path):
+    script = """
+        import torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        model = DDP(torch.nn.Linear(4, 1).cuda())
+        x = torch.ones(2, 4, device="cuda") * dist.get_rank()
+        model(x).sum().backward()
+        loss = model.module(x).sum()
+        loss.backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        with torch.no_grad():
+            model.module(x)
+        model.eval().module(x)
+        dist.destroy_process_group()
+    """
+    (tmp_path / "past.py").write_text(textwrap.dedent(script).lstrip())
+    done = rehearse("--json", tmp_path / "report.json", "--nproc-per-node=2", tmp_path / "past.py")
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert found["parameters"] == "differ" and f"{tmp_path}/past.py, line 8 trains the module past DDP" in done.stderr
+    assert found["past_ddp"] == [{"file": str(tmp_path / "past.py"), "line": 8}]
 
 
 def test_a_report_shows_nccls_last_words_whole():
