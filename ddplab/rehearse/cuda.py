@@ -221,6 +221,14 @@ def _reduce(x: VTensor):  # through a queue to another process
         return label, (x.detach(), x.gpu)
 
 
+def _shared(real):  # a DataLoader's worker makes its batch in one; torch has them for CUDA too
+    def new(size, *, device="cpu"):
+        place_of(device)  # refuses in a forked worker
+        return real(size, device=device)
+
+    return new
+
+
 def _spawned(real):  # torch.multiprocessing.spawn's ranks: what they raise goes to a file, and past sys.excepthook
     @functools.wraps(real)  # it is pickled by its name
     def wrap(fn, *args):
@@ -330,6 +338,7 @@ def patches() -> list[tuple[object, str, object]]:
             "_wrap",
             _spawned(sys.modules["torch.multiprocessing.spawn"]._wrap),
         ),
+        (torch.UntypedStorage, "_new_shared", _shared(torch.UntypedStorage._new_shared)),
         (torch.jit, "script", _skip("torch.jit.script")),
         (torch, "compile", _skip("torch.compile")),
         (torch.nn.Module, "compile", lambda self, *args, **kwargs: _skip("torch.compile")(self) and None),

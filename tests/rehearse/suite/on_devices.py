@@ -352,6 +352,12 @@ def a_worker_that_uses_the_gpu():
     list(DataLoader(OnTheGPU(), num_workers=1))
 
 
+@mistake("Caught RuntimeError in DataLoader worker process …Cannot re-initialize CUDA in forked subprocess",
+         "torch/cuda/__init__.py: Cannot re-initialize CUDA in forked subprocess")  # fmt: skip
+def a_data_set_on_the_gpu_with_workers():
+    list(DataLoader([ones(2), ones(2)], num_workers=1))
+
+
 @mistake("Attempting to deserialize object on CUDA device …but torch.cuda.device_count() is …. Please use torch.load with map_location",
          "torch/serialization.py: Please use torch.load with map_location")  # fmt: skip
 def a_file_for_a_gpu_that_is_not_there():
