@@ -62,7 +62,7 @@ class Books(Book):
         super().__init__(settings["book"], settings["gpus"])
         self.capacity, self.kind, self.pid, self.row = settings["memory"], KINDS[settings["kind"]], 0, 0
         self.peaks: dict[str, tuple[int, str, int]] = {}  # device -> about its peak: bytes, file, line
-        self.loads: dict[str, tuple[str, int]] = {}  # device -> where torch.load brought something there: file, line
+        self.loads: dict[str, tuple[str, int, str]] = {}  # device -> where it was loaded onto: file, line, how not to
         self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
         self.lines_now: set = set()  # those since the last optimizer step
         self.between: Counter = Counter()  # of each line: before, between and after how many steps it copied
@@ -109,7 +109,9 @@ class Books(Book):
     def loaded(self, gpu: int) -> None:
         """Note the line of a script that loads onto a GPU."""
         if frame := script():
-            self.loads[called(gpu)] = frame.f_code.co_filename, frame.f_lineno
+            sent = any(f.f_code.co_name == "_tensor_to_object" for f, _ in traceback.walk_stack(None))
+            how = "send tensors.cpu()" if sent else "map_location says where to"
+            self.loads[called(gpu)] = frame.f_code.co_filename, frame.f_lineno, how
 
     def passed_by(self) -> None:
         """Note the line of a script that calls, in training, the module that DDP wraps."""

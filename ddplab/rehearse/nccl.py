@@ -370,6 +370,8 @@ def patches() -> list[tuple[object, str, object]]:
                 meter.book.keep(p.gpu, "buckets", p.nbytes)
         meter.book.watch(params)
         if isinstance(ddp := sys._getframe(1).f_locals.get("self"), torch.nn.parallel.DistributedDataParallel):
+            if not torch.nn.modules.module._global_forward_pre_hooks:  # not before: it shows in each traceback
+                torch.nn.modules.module.register_module_forward_pre_hook(called)
             wrapped.add(ddp.module)
         return real_reducer(*args, **kwargs)
 
@@ -380,8 +382,6 @@ def patches() -> list[tuple[object, str, object]]:
             here.inside = None
         elif module in wrapped and module.training and torch.is_grad_enabled():
             meter.book.passed_by()
-
-    torch.nn.modules.module.register_module_forward_pre_hook(called)
 
     init, destroy = dist.init_process_group, dist.destroy_process_group
 

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from .books import Book, readable
+from .trail import OUTCOME
 
 NOT_REHEARSED = (
     "not rehearsed: times, overlap, races between streams, NCCL's own scratch memory, GPUs' rounding, CUDA graphs, "
@@ -18,7 +19,7 @@ def read(book: str, gpus: int) -> dict:
     said = {int(path.suffixes[-2][1:]): json.loads(path.read_text()) for path in Path(book).parent.glob("book.*.json")}
     traffic, lines, skipped, steps = Counter(), {}, set(), 0
     digests = defaultdict(set)
-    found |= {"raised": {}, "waits": {}, "past_ddp": []}
+    found |= {"raised": {}, "waits": {}, "apart": False, "past_ddp": []}
     for pid, rank, held in sorted(Book(book, gpus).rows(), key=lambda row: row[1:2] + row[:1]):
         data, who = said.get(pid), f"rank {rank}" if rank >= 0 else f"process {pid}"
         for gpu, (_, peak) in enumerate(held):
@@ -27,8 +28,8 @@ def read(book: str, gpus: int) -> dict:
                 kinds = _apart((data or {}).get("kinds", {}).get(name, {}), peak)
                 _, file, line = (data or {}).get("peaks", {}).get(name, (0, "", 0))  # none of a process that was killed
                 user = {"who": who, "peak": peak, "file": file, "line": line, "of which": kinds}
-                if sum(most > 0 for _, most in held) > 1 and data and name in data["loads"]:  # it has another
-                    user["loaded"] = dict(zip(("file", "line"), data["loads"][name], strict=True))
+                if peak < max(most for _, most in held) and data and name in data["loads"]:  # its own is another
+                    user["loaded"] = dict(zip(("file", "line", "how"), data["loads"][name], strict=True))
                 found["gpus"][gpu]["users"].append(user)
         if data is None:
             continue
@@ -41,7 +42,9 @@ def read(book: str, gpus: int) -> dict:
         skipped |= {*data["skipped"]}
         if data["error"]:
             found["raised"][who] = data["error"]
-        found["waits"] |= data["waits"]
+        apart = len(data["waits"]) > 1  # who knows of others knows why
+        less, more = (found, data) if apart else (data, found)
+        found |= {"waits": less["waits"] | more["waits"], "apart": apart or found["apart"]}
         past = [{"file": file, "line": line} for file, line in data["past"]]
         found["past_ddp"] += [row for row in past if row not in found["past_ddp"]]
         for i, digest in enumerate(data["digests"]):
@@ -95,10 +98,12 @@ def text(found: dict) -> str:
     out = ["", f"rehearsed on {n} virtual GPU{'s' * (n > 1)} (CPU memory; no GPU has run this)"]
     for who, error in found["raised"].items():
         said, _, last = error["what"].partition("\nLast error:\n")  # NCCL's own words stand below torch's
+        if "\nOriginal Traceback" in said:  # of a DataLoader's worker, or of a replica
+            last = said.splitlines()[-1]
         out.append(f"  {who} raised {said.splitlines()[0][:160]}" + f"\n      {last}" * bool(last))
         out.append(f"      at {error['where']}")
     for who, where in found["waits"].items():
-        out.append(f"  {who} was left waiting {where}: on GPUs it hangs there")
+        out.append(f"  {who} was left waiting {where}: on GPUs it {OUTCOME if found['apart'] else 'hangs there'}")
     for gpu in found["gpus"]:
         for user in gpu["users"]:
             kinds = ", ".join(f"{kind} {readable(nbytes)}" for kind, nbytes in user["of which"].items())
@@ -110,7 +115,7 @@ def text(found: dict) -> str:
             for user in gpu["users"]:
                 if "loaded" in user:
                     at = f"{user['loaded']['file']}, line {user['loaded']['line']}"
-                    out.append(f"      {user['who']} loaded onto it at {at}: map_location says where to")
+                    out.append(f"      {user['who']} loaded onto it at {at}: {user['loaded']['how']}")
         if not gpu["users"]:
             out.append(f"  {gpu['device']}  nothing was held")
     for row in found["traffic"]:

@@ -21,6 +21,8 @@ TURNS, BYTES = 64, 1024  # that the file remembers; of one rank's cell in it
 # In these all ranks bring the same number of bytes. In others one rank may bring more.
 _ALIKE = "allreduce allreduce_coalesced broadcast reduce allgather _allgather_base _reduce_scatter_base".split()
 
+OUTCOME = "hangs there until NCCL's timeout, or goes on with wrong numbers"  # its barrier is an all_reduce
+
 
 class Trail:
     """What the ranks of one group have entered: a line for each turn, in it a cell for each rank."""
@@ -56,7 +58,8 @@ class Apart(dist.DistBackendError):
 
     def __init__(self, waits: dict[str, str]):
         self.waits = waits  # "rank 0" -> where
-        told = "ranks of one group are in different collectives. On GPUs they hang, in silence until NCCL's timeout:"
+        told = "ranks of one group are in different collectives, which NCCL matches by their order alone. On GPUs"
+        told += f" each {OUTCOME}:"
         super().__init__("\n  ".join([told, *(f"{rank} waits {where}" for rank, where in waits.items())]))
 
 
@@ -68,4 +71,5 @@ def _cells(line: bytes, turn: int) -> list[bytes]:  # of those who have come to 
 def _where(cell: bytes) -> tuple[str, str]:
     _, what, rank, inside, line, function, file = cell.decode(errors="replace").strip().split("\n", 6)
     frame = file, int(line), function
-    return f"rank {rank}", f"in {inside} ({what}) at {location(frame, {})}: {source_of(frame)}"
+    inside += f" ({what})" * (what != inside)
+    return f"rank {rank}", f"in {inside} at {location(frame, {})}: {source_of(frame)}"

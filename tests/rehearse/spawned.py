@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 def work(rank, world_size, file):
     dist.init_process_group("nccl", init_method=f"file://{file}", rank=rank, world_size=world_size)
     if rank == 0:
-        torch.save(torch.ones(1000, device="cuda:0"), f"{file}.pt")
+        torch.save(torch.ones(9, device="cuda:0"), f"{file}.pt")
     dist.barrier()
     held = torch.load(f"{file}.pt")
     model = DDP(nn.Linear(4, 1).to(rank), device_ids=[rank])

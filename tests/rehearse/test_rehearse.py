@@ -81,7 +81,8 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     ]
     line = next(i for i, text in enumerate((HERE / "spawned.py").read_text().splitlines(), 1) if "loss.item()" in text)
     first, second = found["gpus"][0]["users"]  # rank 0 is at home there
-    assert "loaded" not in first and second["loaded"] == {"file": str(HERE / "spawned.py"), "line": line - 9}
+    where = {"file": str(HERE / "spawned.py"), "line": line - 9, "how": "map_location says where to"}
+    assert "loaded" not in first and second["loaded"] == where
     assert f"rank 1 loaded onto it at {HERE / 'spawned.py'}, line {line - 9}: map_location" in done.stderr
     copies = {row["line"]: (row["times"], row["every_step"]) for row in found["copies_to_cpu"]}
     assert copies == {line: (5, True), line - 6: (9, False)}
@@ -159,6 +160,24 @@ def test_ranks_in_different_collectives_are_told_at_once_and_where(tmp_path, ext
         assert f"rank 0 waits {first}\n  rank 1 waits {second}" in done.stderr
 
 
+def test_tensors_that_others_send_are_on_the_others_gpus(tmp_path):
+    script = """
+        import torch, torch.distributed as dist
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(dist.get_rank())
+        mine, sent = torch.ones(999, device="cuda"), [None, None]
+        dist.all_gather_object(sent, mine[:2].clone())
+        dist.destroy_process_group()
+    """
+    (tmp_path / "sent.py").write_text(textwrap.dedent(script).lstrip())
+    rehearse("--json", tmp_path / "report.json", "--nproc-per-node=2", tmp_path / "sent.py")
+    found = json.loads((tmp_path / "report.json").read_text())
+    for rank, gpu in enumerate(found["gpus"]):
+        loads = {user["who"]: user.get("loaded") for user in gpu["users"]}
+        where = {"file": str(tmp_path / "sent.py"), "line": 5, "how": "send tensors.cpu()"}
+        assert loads == {f"rank {rank}": None, f"rank {1 - rank}": where}
+
+
 def test_a_module_that_is_trained_past_ddp_is_told_where_parameters_differ(tmp_path):
     script = """
         import torch, torch.distributed as dist
@@ -188,6 +207,15 @@ def test_a_report_shows_nccls_last_words_whole():
     found = {"gpus": [], "traffic": [], "skipped": [], "waits": {}, "copies_to_cpu": [], "steps": 0, "objections": []}
     found |= {"raised": {"rank 1": {"what": said, "where": "a.py"}}, "parameters": "equal"}
     assert "      Duplicate GPU\n      at a.py" in report.text(found)
+
+
+def test_a_report_shows_what_a_worker_raised():
+    said = (
+        "RuntimeError: Caught RuntimeError in replica 0.\nOriginal Traceback (most recent call last):\n  …\nError: why"
+    )
+    found = {"gpus": [], "traffic": [], "skipped": [], "waits": {}, "copies_to_cpu": [], "steps": 0, "objections": []}
+    found |= {"raised": {"rank 1": {"what": said, "where": "a.py"}}, "parameters": "equal"}
+    assert "in replica 0.\n      Error: why\n      at a.py" in report.text(found)
 
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it alone", "as a terminal does"])
