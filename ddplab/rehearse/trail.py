@@ -7,7 +7,7 @@ turn: whoever comes second finds it out. Nobody waits for anybody here.
 import fcntl
 import itertools
 import os
-import sys
+import traceback
 from uuid import uuid4
 
 import torch.distributed as dist
@@ -21,7 +21,7 @@ TURNS, BYTES = 64, 1024  # that the file remembers; of one rank's cell in it
 # In these all ranks bring the same number of bytes. In others one rank may bring more.
 _ALIKE = "allreduce allreduce_coalesced broadcast reduce allgather _allgather_base _reduce_scatter_base".split()
 
-OUTCOME = "hangs there until NCCL's timeout, or goes on with wrong numbers"  # its barrier is an all_reduce
+OUTCOME = "hangs there until NCCL's timeout, or goes on with wrong numbers"  # NCCL's barrier is an all_reduce
 
 
 class Trail:
@@ -37,10 +37,8 @@ class Trail:
 
     def enter(self, name: str, nbytes: int) -> None:
         """Note it. Raises DistBackendError where another rank has entered another collective at this turn."""
-        turn, here, frame, frames = next(self.turns), script(), sys._getframe(1), []
-        while frame is not None:
-            frames.insert(0, (frame.f_code.co_filename, 0, frame.f_code.co_name))
-            frame = frame.f_back
+        turn, here = next(self.turns), script()
+        frames = [(f.f_code.co_filename, 0, f.f_code.co_name) for f, _ in traceback.walk_stack(None)][::-1]
         what = f"{name.strip('_')} of {nbytes} bytes" if name in _ALIKE else name
         place = (here.f_lineno, here.f_code.co_name, here.f_code.co_filename) if here else (0, "", "")
         cell = "\n".join(map(str, (turn, what, dist.get_rank(), waits_in(frames) or what, *place)))
