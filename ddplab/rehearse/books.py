@@ -165,9 +165,9 @@ class Books(Book):
         """sys.excepthook. A rank that lost its peer hangs, as NCCL would have it, until torchrun stops it."""
         from ddplab.diagnosis import _VICTIM, learners, location, source_of, waits_in
 
-        from .trail import Apart
+        from .trail import DifferentCollectives
 
-        if isinstance(error, Apart):
+        if isinstance(error, DifferentCollectives):
             self.waits = error.waits
             self.close()
             if not quiet:

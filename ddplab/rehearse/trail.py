@@ -48,10 +48,10 @@ class Trail:
         line = os.pread(file, self.size * BYTES, start)
         fcntl.flock(file, fcntl.LOCK_UN)
         if any(not other.startswith(f"{turn}\n{what}\n".encode()) for other in _cells(line, turn)):
-            raise Apart(dict(_where(other) for other in _cells(line, turn)))
+            raise DifferentCollectives(dict(_where(other) for other in _cells(line, turn)))
 
 
-class Apart(dist.DistBackendError):
+class DifferentCollectives(dist.DistBackendError):
     """Ranks of one group are in different collectives."""
 
     def __init__(self, waits: dict[str, str]):
