@@ -109,7 +109,7 @@ function outcome(sentences, parts, width) {
 
 function told(found, parts, look) {
   const each = (say) => parts.map(({ gpu, from, end }, n) => say(gpu, n, end - from));
-  if (look === "words") return each((gpu, n, count) => `GPU ${gpu}: ${count} sentences, ${found.words[n]} words, ${found.padding[n]} padding`).join("; ");
+  if (look === "words") return each((gpu, n, count) => `GPU ${gpu}: ${count} sentence${count === 1 ? "" : "s"}, ${found.words[n]} words, ${found.padding[n]} padding`).join("; ");
   if (look === "unpacked") {
     const widths = each((gpu, n) => `GPU ${gpu}: ${found.widths[n]} wide`).join(", ");
     return `${widths}: ${new Set(found.widths).size === 1 ? "✓ gather joins them" : "✗ gather refuses them"}`;
