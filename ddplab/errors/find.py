@@ -139,7 +139,9 @@ def _order(events: list[Event], root: int | None) -> Callable[[Event], tuple]:
 
     def place(e: Event) -> tuple:
         error = e.level >= UNKNOWN
-        return e.hollow, not error, error and own and e.rank != root, -e.level, e.line, -e.length
+        # whom the launcher ended says less than the launcher's word on who failed
+        ended = e.entry is not None and e.entry.name == "agent-ended-others"
+        return e.hollow, not error, error and own and e.rank != root, -e.level, ended, e.line, -e.length
 
     return place
 

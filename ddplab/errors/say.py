@@ -131,7 +131,7 @@ def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
             ("title", f"{UNKNOWN} But torch's C++ says it ({found[0]}): “{_cut(found[1])}”; I have no page for it.")
         )
     else:
-        out.append(("title", f"{UNKNOWN} The installed torch has no such words."))
+        out.append(("title", f"{UNKNOWN} What torch says of ranks and GPUs has no such words."))
         if answer.event.place:
             out.append(("text", f"An error of the code itself: begin at {answer.event.place}, on that rank."))
             return [*out, ("text", COLLECT[-1])]

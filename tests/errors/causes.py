@@ -274,6 +274,10 @@ def sharded_parameter_empty():
     return torch.nn.functional.embedding(torch.tensor([0]), torch.empty(0))
 
 
+def checkpoint_of_shards():
+    torch.nn.Linear(2, 2).load_state_dict({"weight": torch.empty(0), "bias": torch.empty(0)})
+
+
 def lease_in_vain():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(DDPLAB_LEASES=folder, DDPLAB_LEASES_WAIT="0")
