@@ -278,6 +278,18 @@ def checkpoint_of_shards():
     torch.nn.Linear(2, 2).load_state_dict({"weight": torch.empty(0), "bias": torch.empty(0)})
 
 
+def list_for_each_rank():
+    dist.gather(torch.ones(1), [torch.ones(1), torch.ones(1)])
+
+
+def list_on_one_rank():
+    dist.gather(torch.ones(1), [])
+
+
+def no_such_rank():
+    dist.broadcast(torch.ones(1), src=1)
+
+
 def lease_in_vain():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(DDPLAB_LEASES=folder, DDPLAB_LEASES_WAIT="0")
