@@ -104,7 +104,8 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
         first = alike[0]
     followed = {}
     for event in ranked:
-        if event.rank in (None, first) or event.rank in alike:
+        blamed = event.entry is not None and event.entry.name == "child-failed"  # by its launcher: it did not follow
+        if event.rank in (None, first) or event.rank in alike or blamed:
             continue
         if event.level == LEVELS["follower"] or event.level == LEVELS["wait"] < best.level:
             followed.setdefault(event.rank, event.text)

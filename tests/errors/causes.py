@@ -278,6 +278,16 @@ def checkpoint_of_shards():
     torch.nn.Linear(2, 2).load_state_dict({"weight": torch.empty(0), "bias": torch.empty(0)})
 
 
+def old_launcher():
+    from torch.distributed.launch import main
+
+    with warnings.catch_warnings(record=True) as said, contextlib.suppress(SystemExit):
+        warnings.simplefilter("always")
+        with contextlib.redirect_stdout(io.StringIO()):
+            main(["--help"])  # it warns before it reads its options
+    return str(said[0].message)
+
+
 def list_for_each_rank():
     dist.gather(torch.ones(1), [torch.ones(1), torch.ones(1)])
 
