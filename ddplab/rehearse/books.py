@@ -6,6 +6,7 @@ import mmap
 import os
 import struct
 import sys
+import threading
 import time
 import traceback
 import types
@@ -23,6 +24,11 @@ from ddplab.vgpu.tensor import VTensor, raw
 from . import KINDS
 
 PROCESSES = 8192  # that a rehearsal has room for: a test run starts thousands
+TRAIL = 256  # a process's latest collectives that its row remembers
+COLLECTIVES = (
+    "allreduce allreduce_coalesced broadcast reduce allgather _allgather_base allgather_coalesced _reduce_scatter_base "
+    "reduce_scatter gather scatter alltoall_base barrier"
+).split()  # as the trail numbers them
 GRACE = 2  # seconds in which torchrun stops a rank that waits for ever
 
 
@@ -35,10 +41,14 @@ def readable(n: int) -> str:
 
 
 class Book:
-    """Rows of 64-bit integers, one a process: pid, rank, whether it goes on (0), then (held, peak) for each GPU."""
+    """Rows of 64-bit integers, one a process: pid, rank, whether it goes on (0), then (held, peak) for each GPU.
+
+    Behind them its trail: which job it is in, how many collectives it has entered there, and which the latest were.
+    """
 
     def __init__(self, path: str, gpus: int):
-        self.path, self.gpus, self.width = path, gpus, 8 * (3 + 2 * gpus)
+        self.path, self.gpus, self.trail = path, gpus, 8 * (3 + 2 * gpus)
+        self.width = self.trail + 16 + TRAIL
         if not os.path.exists(path):
             Path(path).write_bytes(bytes(PROCESSES * self.width))
         with open(path, "r+b") as file:
@@ -78,9 +88,45 @@ class Books(Book):
                 struct.pack_into("2q", self.map, self.row, self.pid, int(os.environ.get("RANK", -1)))
         return self.row
 
-    def ranked(self, rank: int) -> None:
-        """This process is that rank."""
+    def ranked(self, rank: int, job: int) -> None:
+        """This process is that rank of that job."""
         struct.pack_into("q", self.map, self._mine() + 8, rank)
+        struct.pack_into("2q", self.map, self.row + self.trail, job, 0)
+        if "DDPLAB_RUN_DIR" not in os.environ:  # launch() and %%torchrun say by themselves who waits
+            threading.Thread(target=self._watch, args=(self.pid, job), daemon=True).start()
+
+    def enters(self, name: str) -> None:
+        """This process enters a collective of all ranks."""
+        at = self._mine() + self.trail
+        job, count = struct.unpack_from("2q", self.map, at)
+        self.map[at + 16 + count % TRAIL] = COLLECTIVES.index(name)
+        struct.pack_into("2q", self.map, at, job, count + 1)
+
+    def _elsewhere(self, job: int) -> list[tuple[int, int]]:
+        """(pid, collectives entered) of this rank and of those that, at the same turn, entered another collective."""
+        (_, count, names), out = self._trail(self.row), []
+        for i, (pid, *_) in enumerate(self.rows()):
+            its_job, its_count, its_names = self._trail(i * self.width)
+            turns = range(max(0, count - TRAIL, its_count - TRAIL), min(count, its_count))  # that both remember
+            if its_job == job and any(names[turn % TRAIL] != its_names[turn % TRAIL] for turn in turns):
+                out.append((pid, its_count))
+        return out and [(self.pid, count), *out]
+
+    def _trail(self, row: int) -> tuple[int, int, bytes]:
+        return struct.unpack_from(f"2q{TRAIL}s", self.map, row + self.trail)
+
+    def _watch(self, pid: int, job: int) -> None:
+        """End this rank where ranks have met in different collectives, and none has moved since: NCCL would hang."""
+        before: list = []
+        while self._trail(self.row)[0] == job and pid == os.getpid():
+            time.sleep(1)
+            now = self._elsewhere(job)
+            if now and now == before:
+                stack = sys._current_frames()[threading.main_thread().ident]
+                frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(stack)]
+                self._left(frames, "for ranks that are in another collective")
+                os._exit(1)
+            before = now
 
     def admit(self, gpu: int, held: int, more: int) -> None:
         """Write down what this process holds from now on. Raises torch.OutOfMemoryError where the GPU is full."""
@@ -149,19 +195,23 @@ class Books(Book):
 
     def died(self, kind, error, trace, quiet=False) -> None:
         """sys.excepthook. A rank that lost its peer hangs, as NCCL would have it, until torchrun stops it."""
-        from ddplab.diagnosis import _VICTIM, learners, location, source_of, waits_in
+        from ddplab.diagnosis import _VICTIM
 
         frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
-        own = learners(frames)
-        at = f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
         nccl = torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl"  # gloo's do raise
-        if not (nccl and issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
-            self.error = {"what": f"{kind.__name__}: {error}", "where": at}
-            return None if quiet else sys.__excepthook__(kind, error, trace)
-        self.waits = f"in {waits_in(frames) or 'a collective'} at {at}"
+        if nccl and issubclass(kind, RuntimeError) and _VICTIM.search(str(error)):
+            return self._left(frames, "for a rank that is gone")
+        self.error = {"what": f"{kind.__name__}: {error}", "where": _place(frames)}
+        return None if quiet else sys.__excepthook__(kind, error, trace)
+
+    def _left(self, frames: list, why: str) -> None:
+        """This rank waits for ever: say where, and return when nobody is left who could wake it."""
+        from ddplab.diagnosis import waits_in
+
+        self.waits = f"in {waits_in(frames) or 'a collective'} at {_place(frames)}"
         self.close()
         rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else os.environ.get("RANK", "?")
-        told = f"rank {rank} waits {self.waits}\nfor a rank that is gone. On GPUs it hangs here"
+        told = f"rank {rank} waits {self.waits}\n{why}. On GPUs it hangs here"
         print(f"[rehearsal] {told}: until torchrun stops it, or NCCL's timeout.", file=sys.stderr, flush=True)
         while any(rank >= 0 and pid != self.pid and self._goes_on(pid) for pid, rank, _ in self.rows()):
             time.sleep(0.1)
@@ -214,6 +264,13 @@ class Books(Book):
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
         data["skipped"] = sorted(self.skipped)
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))
+
+
+def _place(frames: list) -> str:  # the script's innermost line
+    from ddplab.diagnosis import learners, location, source_of
+
+    own = learners(frames)
+    return f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
 
 
 def _script() -> types.FrameType | None:  # where a script is now; None in a thread that it has not begun

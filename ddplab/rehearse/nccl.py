@@ -7,6 +7,7 @@ reducer in C++. What it refuses, it refuses in the words of torch (the sources a
 
 import os
 import socket
+import time
 from datetime import timedelta
 
 import torch
@@ -71,7 +72,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
 
     def __init__(self, store, rank, size, options=None, twin_of=None):
         super().__init__(rank, size)
-        self.store, self.trusted = store, twin_of is not None
+        self.store, self.trusted, self.everybody = store, twin_of is not None, False
         if twin_of is not None:
             self.inner, self.world, self.seen = twin_of.inner, twin_of, twin_of.seen
             return
@@ -80,7 +81,10 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         self.world, self.seen = self, set()
         self.twin = ProcessGroupNCCL(store, rank, size, twin_of=self)  # for DDP's C++, whose buckets have no label
         if dist.group.WORLD is None:
-            meter.book.ranked(rank)
+            if rank == 0:
+                store.set("job", str(time.time_ns()))
+            meter.book.ranked(rank, int(store.get("job")))
+            self.everybody = True
 
     @property
     def twin_or_self(self):
@@ -186,6 +190,8 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             return getattr(self.inner, name)(*_plain(args))
 
     def _count(self, name, args):
+        if self.world.everybody and name not in ("send", "recv"):
+            meter.book.enters(name)
         meter.count(name, here.gpu, "peers", sum(t.nbytes for t in _tensors(args)))
 
     def _averaged(self, name, tensors, out, opts):  # gloo has no ReduceOp.AVG
@@ -314,6 +320,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             # ProcessGroupNCCL.cpp, barrier: the device given, else one used before, else a guess by rank
             guess = next(iter(self.seen), dist.get_rank() % torch.cuda.device_count())
             self._meet(guess if device is None or device.index is None else device.index)
+        self._count("barrier", ())
         return self.inner.barrier(dist.BarrierOptions())
 
 

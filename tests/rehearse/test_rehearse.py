@@ -92,6 +92,33 @@ def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_
     assert found["waits"]["rank 0"].startswith("in all_reduce at ") and "leaves.py, line 15" in found["waits"]["rank 0"]
 
 
+APART = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+model = DDP(torch.nn.Linear(4, 1).to(rank), device_ids=[rank])
+parts = [torch.zeros(2, 1, device="cuda") for _ in range(2)]
+dist.all_gather(parts, torch.ones(2, 1, device="cuda"))
+if rank == 0:
+    dist.all_gather(parts, torch.ones(2, 1, device="cuda"))
+model(torch.ones(2, 4, device="cuda")).sum().backward()
+torch.cuda.synchronize()
+dist.barrier()
+"""
+
+
+def test_ranks_in_different_collectives_are_said_in_seconds_and_where(tmp_path):
+    (tmp_path / "apart.py").write_text(APART.lstrip())
+    rehearse("--json", tmp_path / "report.json", "--nproc-per-node=2", tmp_path / "apart.py")  # within its timeout
+    found = json.loads((tmp_path / "report.json").read_text())
+    assert found["exit_status"] and found["raised"] == {}
+    assert "in all_gather at" in found["waits"]["rank 0"] and "apart.py, line 11" in found["waits"]["rank 0"]
+    assert "in backward at" in found["waits"]["rank 1"] and "apart.py, line 12" in found["waits"]["rank 1"]
+
+
 def test_a_report_shows_nccls_last_words_whole():
     said = "DistBackendError: " + "x" * 200 + "\nncclInvalidUsage\nLast error:\nDuplicate GPU"
     found = {"gpus": [], "traffic": [], "skipped": [], "waits": {}, "copies_to_cpu": [], "steps": 0, "objections": []}
