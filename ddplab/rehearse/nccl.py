@@ -5,6 +5,8 @@
 reducer in C++. What it refuses, it refuses in the words of torch (the sources are named) or of NCCL.
 """
 
+import functools
+import multiprocessing
 import os
 import socket
 import time
@@ -368,7 +370,17 @@ def patches() -> list[tuple[object, str, object]]:
         meter.book.watch(params)
         return real_reducer(*args, **kwargs)
 
-    destroy = dist.destroy_process_group
+    init, destroy = dist.init_process_group, dist.destroy_process_group
+
+    @functools.wraps(init)
+    def init_process_group(*args, **kwargs):
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+        if ranks > 1 and multiprocessing.parent_process() and "DDPLAB_RUN_DIR" not in os.environ:
+            raise RuntimeError(  # on GPUs they meet at one port, and fail or wait
+                f"[rehearsal] Two launchers for one job: torchrun has started this script {ranks} times, and each of "
+                "them starts ranks of its own. Start it once: python -m ddplab rehearse --gpus N --python SCRIPT"
+            )
+        return init(*args, **kwargs)
 
     def destroy_process_group(group=None):
         meter.book.compare()
@@ -393,6 +405,8 @@ def patches() -> list[tuple[object, str, object]]:
             return label(x, gpu)
 
     return [
+        (c10d, "init_process_group", init_process_group),
+        (dist, "init_process_group", init_process_group),
         (c10d, "destroy_process_group", destroy_process_group),
         (dist, "destroy_process_group", destroy_process_group),
         (dist.GradBucket, "buffer", lambda self: labelled(buffer(self), gpu_of(self))),

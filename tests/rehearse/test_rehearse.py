@@ -92,6 +92,13 @@ def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_
     assert found["waits"]["rank 0"].startswith("in all_reduce at ") and "leaves.py, line 15" in found["waits"]["rank 0"]
 
 
+def test_a_script_that_spawns_its_ranks_is_told_so_if_torchrun_starts_it_too(tmp_path):
+    started = rehearse(
+        "--nproc-per-node=2", HERE / "spawned.py", MEETING=str(tmp_path / "meeting"), TMPDIR=str(tmp_path)
+    )
+    assert started.returncode and "Start it once: python -m ddplab rehearse --gpus N --python" in started.stderr
+
+
 APART = """
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
