@@ -593,6 +593,7 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     assert panel.get_by_role("textbox", name="GPU-minutes left").input_value() == "116 of 120"
     script = panel.get_by_role("listbox")
     tab_to(lab.page, script)
+    assert script.evaluate("it => it.scrollWidth <= it.clientWidth"), "lines of the script are cut at 1280 pixels"
     press("End")
     press("ArrowUp")
     text = panel.get_by_role("textbox", name="what shall stand")
