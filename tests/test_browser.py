@@ -351,11 +351,13 @@ def test_everything_is_legible(notebook, lab, picture, theme):
 
 
 def test_predict_from_the_keyboard(notebook, lab, picture):
-    question = "guess = predict('Which is it?', 'the first', 'the second', 'the third')"
+    question = "guess = predict('Which is it?', 'the first', 'the second', '`<i>` the third')"
     it = notebook(question, "guess.choice", "settle(guess, 'the second', because='it is 2.', holds=True)")
     it.run(0)
     radios = it.output(0).get_by_role("radio")
     assert it.output(0).get_by_role("group", name="Predict: Which is it?").count() == 1
+    assert it.output(0).locator("label code").all_inner_texts() == ["<i>"]
+    assert it.output(0).get_by_role("radio", name="<i> the third").get_attribute("value") == "`<i>` the third"
     tab_to(lab.page, radios.first)
     for key in ("Space", "ArrowDown"):
         lab.page.keyboard.press(key)
