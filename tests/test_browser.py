@@ -458,6 +458,12 @@ def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, 
     panel, press = it.output(1), lab.page.keyboard.press
     panel.scroll_into_view_if_needed()
     status, height = panel.get_by_role("status"), panel.bounding_box()["height"]
+    show, gpus = (panel.get_by_role("combobox", name=name) for name in ("show", "GPUs"))
+    for look in ("loss", "unpacked", "words"):
+        show.select_option(look)
+        for count in ("4", "3", "2"):
+            gpus.select_option(count)
+            assert panel.bounding_box()["height"] == height, f"the page jumps: {status.inner_text()}"
     drawn = panel.locator("svg").first.bounding_box()
     lab.page.mouse.move(drawn["x"] + 200, drawn["y"] + drawn["height"] / 2)
     lab.page.mouse.down()

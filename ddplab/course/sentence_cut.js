@@ -11,6 +11,8 @@ function render({ model, el }) {
   const given = model.get("sentences"), signs = model.get("looks");
   const width = Math.max(...given.map((sentence) => sentence.length));
   const { bar, status, stage } = page(el);
+  const still = "line-height: 1.4; min-height: 2.8em"; // room for two lines, whatever is said: the page stays
+  status.style.cssText += `; ${still}`;
   const look = control(bar, "show", "select");
   for (const [name, words] of Object.entries(LOOKS)) look.add(new Option(words, name));
   look.value = model.get("look");
@@ -80,7 +82,7 @@ function render({ model, el }) {
       svg.append(shape("path", { d, "stroke-width": 5, style: `stroke: ${INK}` }));
       svg.append(shape("path", { d, "stroke-width": ROW / 2, style: "stroke: transparent; cursor: row-resize; touch-action: none" })); // to take hold of
     }
-    stage.replaceChildren(svg, node("div", {}, NOTES[look.value]));
+    stage.replaceChildren(svg, node("div", { style: still }, NOTES[look.value]));
   }
 
   reset();
