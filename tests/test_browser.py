@@ -590,7 +590,10 @@ def told(step) -> tuple[dict[str, str], str]:
 def test_an_incident_from_the_keyboard(notebook, lab, picture):
     """Ask a rank, name the line, patch it and run again, to the end; the page keeps its height and the focus."""
     it = notebook(PAGER)
-    it.run(0)
+    it.start(0)
+    until(lambda: re.search(r"train.py .* \d+ s so far", it.text(0)), 20)  # nobody looks at an empty page meanwhile
+    it.wait()
+    assert re.search(r" \d+ s in all", it.text(0))
     panel = it.output(0)
     log, status, press = panel.get_by_role("log"), panel.get_by_role("status"), lab.page.keyboard.press
     assert "The job stands still" in log.inner_text()

@@ -21,7 +21,7 @@ from ddplab.course.faults import RANKS, build
 from ddplab.course.incident_runs import broken, differences, ends, last_night, monitor, patched, play, screen
 from ddplab.course.pager import page_of
 from ddplab.pointer import pointing
-from ddplab.screen import show
+from ddplab.screen import counting, show
 from ddplab.sharing import share_incident
 
 BUDGET = 120  # GPU-minutes
@@ -230,4 +230,6 @@ def incident(seed: int) -> Incident:
         raise TypeError(f"an incident has a number, such as incident(7), not {seed!r}")
     if seed < 1:
         raise ValueError(f"incidents are counted from 1, not {seed}")
-    return Incident(seed)
+    with counting("Four ranks run last night's train.py and tonight's; half a minute is usual."):
+        last_night()  # once for all incidents; the page shows it too
+        return Incident(seed)
