@@ -230,6 +230,6 @@ def incident(seed: int) -> Incident:
         raise TypeError(f"an incident has a number, such as incident(7), not {seed!r}")
     if seed < 1:
         raise ValueError(f"incidents are counted from 1, not {seed}")
-    with counting("Four ranks run last night's train.py and tonight's; half a minute is usual."):
+    with counting("Four ranks run last night's train.py and tonight's, which may take half a minute:"):
         last_night()  # once for all incidents; the page shows it too
         return Incident(seed)
