@@ -191,9 +191,12 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         with raw():
             return getattr(self.inner, name)(*_plain(args))
 
-    def _count(self, name, args):
+    def _enter(self, name):
         if self.world.everybody and name not in ("send", "recv"):
             meter.book.enters(name)
+
+    def _count(self, name, args):
+        self._enter(name)
         meter.count(name, here.gpu, "peers", sum(t.nbytes for t in _tensors(args)))
 
     def _averaged(self, name, tensors, out, opts):  # gloo has no ReduceOp.AVG
@@ -322,7 +325,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             # ProcessGroupNCCL.cpp, barrier: the device given, else one used before, else a guess by rank
             guess = next(iter(self.seen), dist.get_rank() % torch.cuda.device_count())
             self._meet(guess if device is None or device.index is None else device.index)
-        self._count("barrier", ())
+        self._enter("barrier")
         return self.inner.barrier(dist.BarrierOptions())
 
 
