@@ -136,7 +136,8 @@ def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
         out.append(("title", f"{UNKNOWN} In what torch says of ranks and GPUs I find no such words."))
         if answer.event.place:
             there = ", on that rank" if answer.first is not None else ""
-            out.append(("text", f"An error of the code itself: begin at {answer.event.place}{there}."))
+            own = "of the script's own lines the last before it was raised"
+            out.append(("text", f"Begin at {answer.event.place}{there}: {own}."))
             return [*out, ("text", COLLECT[-1])]
         out.append(("text", "Your own code's, a library's, or another torch's: its traceback names the line."))
     return [*out, ("text", "What to collect next:"), *(("item", line) for line in COLLECT)]

@@ -288,6 +288,10 @@ def old_launcher():
     return str(said[0].message)
 
 
+def not_wrapped():
+    nn.Linear(1, 1).module.state_dict()
+
+
 def list_for_each_rank():
     dist.gather(torch.ones(1), [torch.ones(1), torch.ones(1)])
 
