@@ -50,6 +50,7 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
                 points = [(row["step"], row[name]) for row in metrics if row["rank"] == rank and name in row]
                 axis.plot(
                     *zip(*points, strict=True),
+                    color=COLOURS[rank % 8],
                     linestyle=DASHES[rank % 4],
                     marker=MARKERS[rank % 8] if len(points) <= 40 else None,
                     markersize=4,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
@@ -40,6 +43,34 @@ def show(words: Any, widget: Callable[[], Any], picture: Callable[[], Any] | Non
     bundle = widget()._repr_mimebundle_()
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
     display({**data, **stays}, metadata, raw=True)
+
+
+@contextmanager
+def counting(words: str) -> Iterator[None]:
+    """While the block runs, say to a person who looks at a notebook what goes on, and for how many seconds already."""
+    if not live():
+        yield
+        return
+    from IPython.display import display
+
+    begun, over = time.monotonic(), threading.Event()
+    line = display({"text/plain": words}, raw=True, display_id=True)
+
+    def tell(how: str) -> None:
+        line.update({"text/plain": f"{words} {time.monotonic() - begun:.0f} s {how}"}, raw=True)
+
+    def count() -> None:
+        while not over.wait(1):
+            tell("so far")
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    try:
+        yield
+    finally:
+        over.set()
+        counter.join()
+        tell("in all")
 
 
 def png(figure: Any) -> str:

@@ -81,7 +81,7 @@ def pytest_runtest_protocol(item):
     Under --quick, skip a test at the moment when it starts a process: no list of quick tests that goes stale.
     """
     with pytest.MonkeyPatch.context() as patch:
-        executes = item.path.suffix == ".ipynb" or item.path.name in EXECUTING
+        executes = item.path.suffix == ".ipynb" or item.path.name in EXECUTING or item.get_closest_marker("warm")
         if executes and sys.platform == "linux" and not item.config.getoption("--quick"):
             patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
             warm_kernels.server(sys.executable)  # which the test then has not left behind

@@ -10,9 +10,8 @@ from jupyter_client.manager import start_new_kernel
 
 class Kernel:
     def __init__(self, **env: str):
-        self.manager, self.client = start_new_kernel(
-            kernel_name="python3", env={**{k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}, **env}
-        )
+        env = {**{k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}, **env}
+        self.manager, self.client = start_new_kernel(kernel_name="python3", env=env, cwd=os.getcwd())
 
     @property
     def pid(self) -> int:

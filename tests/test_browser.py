@@ -351,11 +351,13 @@ def test_everything_is_legible(notebook, lab, picture, theme):
 
 
 def test_predict_from_the_keyboard(notebook, lab, picture):
-    question = "guess = predict('Which is it?', 'the first', 'the second', 'the third')"
+    question = "guess = predict('Which is it?', 'the first', 'the second', '`<i>` the third')"
     it = notebook(question, "guess.choice", "settle(guess, 'the second', because='it is 2.', holds=True)")
     it.run(0)
     radios = it.output(0).get_by_role("radio")
     assert it.output(0).get_by_role("group", name="Predict: Which is it?").count() == 1
+    assert it.output(0).locator("label code").all_inner_texts() == ["<i>"]
+    assert it.output(0).get_by_role("radio", name="<i> the third").get_attribute("value") == "`<i>` the third"
     tab_to(lab.page, radios.first)
     for key in ("Space", "ArrowDown"):
         lab.page.keyboard.press(key)
@@ -456,6 +458,12 @@ def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, 
     panel, press = it.output(1), lab.page.keyboard.press
     panel.scroll_into_view_if_needed()
     status, height = panel.get_by_role("status"), panel.bounding_box()["height"]
+    show, gpus = (panel.get_by_role("combobox", name=name) for name in ("show", "GPUs"))
+    for look in ("loss", "unpacked", "words"):
+        show.select_option(look)
+        for count in ("4", "3", "2"):
+            gpus.select_option(count)
+            assert panel.bounding_box()["height"] == height, f"the page jumps: {status.inner_text()}"
     drawn = panel.locator("svg").first.bounding_box()
     lab.page.mouse.move(drawn["x"] + 200, drawn["y"] + drawn["height"] / 2)
     lab.page.mouse.down()
@@ -582,7 +590,10 @@ def told(step) -> tuple[dict[str, str], str]:
 def test_an_incident_from_the_keyboard(notebook, lab, picture):
     """Ask a rank, name the line, patch it and run again, to the end; the page keeps its height and the focus."""
     it = notebook(PAGER)
-    it.run(0)
+    it.start(0)
+    until(lambda: re.search(r"train.py .* \d+ s so far", it.text(0)), 20)  # nobody looks at an empty page meanwhile
+    it.wait()
+    assert re.search(r" \d+ s in all", it.text(0))
     panel = it.output(0)
     log, status, press = panel.get_by_role("log"), panel.get_by_role("status"), lab.page.keyboard.press
     assert "The job stands still" in log.inner_text()
@@ -593,6 +604,7 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     assert panel.get_by_role("textbox", name="GPU-minutes left").input_value() == "116 of 120"
     script = panel.get_by_role("listbox")
     tab_to(lab.page, script)
+    assert script.evaluate("it => it.scrollWidth <= it.clientWidth"), "lines of the script are cut at 1280 pixels"
     press("End")
     press("ArrowUp")
     text = panel.get_by_role("textbox", name="what shall stand")

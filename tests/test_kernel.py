@@ -84,6 +84,7 @@ def test_a_function_of_a_cell_runs_on_ranks_and_an_error_shows_the_cells_own_lin
     assert kernel.run("import sys; print(sys.last_value.run.state)").text == "failed\n"
 
 
+@pytest.mark.warm
 def test_a_long_name_of_the_temporary_folder_is_no_obstacle(tmp_path):
     long = tmp_path / ("x" * 120)
     long.mkdir()
@@ -204,6 +205,7 @@ def test_a_run_ends_as_a_picture_and_words(kernel):
     assert outcome.text == "2 ranks on cpu (gloo): finished\n"
 
 
+@pytest.mark.warm
 def test_a_figure_of_ours_leaves_those_of_the_learner_to_be_shown(own_kernel):
     def pictures(code):
         outcome = own_kernel.run(code)
@@ -223,6 +225,7 @@ def test_the_panel_of_a_background_run_stays_when_it_has_ended(kernel):
     assert outcome.text == "Run(2 ranks on cpu (gloo): finished, results=[None, None])\n"
 
 
+@pytest.mark.warm
 def test_nbval_sees_one_stable_line_and_sorted_output_and_no_panel(nbval_kernel):
     code = "def f():\n    for i in range(3):\n        log(a=i)\n        print('line', i)\n    time.sleep(0.4)"
     nbval_kernel.run(code)
@@ -253,6 +256,7 @@ cleanup()
 """
 
 
+@pytest.mark.warm
 def test_a_cell_runs_under_the_real_torchrun_with_the_same_run(nbval_kernel, tmp_path):
     nbval_kernel.run(f"%cd -q {tmp_path}")
     outcome = nbval_kernel.run("%%torchrun --nproc-per-node 2 --save job.py --out run\n" + SCRIPT)
@@ -266,6 +270,7 @@ def test_a_cell_runs_under_the_real_torchrun_with_the_same_run(nbval_kernel, tmp
     assert (tmp_path / "job.py").read_text() == "# torchrun --nproc-per-node 2 job.py\n" + SCRIPT
 
 
+@pytest.mark.warm
 def test_an_error_in_a_torchrun_cell_has_the_cells_line(nbval_kernel):
     code = (
         "%%torchrun --nproc-per-node 2 --out run\nimport os\nif os.environ['RANK'] == '1':\n"

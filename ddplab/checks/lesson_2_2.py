@@ -390,6 +390,9 @@ def _lost(pieces: Callable[..., Any], lengths: list[int], n: int) -> list[Any]:
     if not isinstance(gathered, tuple | list) or len(gathered) != 2:
         return ["one thing" if isinstance(gathered, torch.Tensor) else _kind(gathered), "-", "-"]
     sums, counts = (it.detach().cpu().flatten().tolist() for it in gathered)
+    if len(sums) == len(counts) == len(lengths):  # of each sentence, which is as good
+        each = -(-len(lengths) // n)
+        sums, counts = ([sum(it[i : i + each]) for i in range(0, len(it), each)] for it in (sums, counts))
     mean = sum(sums) / sum(counts) if sum(counts) else 0.0
     return [" + ".join(f"{it:.3g}" for it in sums), " + ".join(f"{it:g}" for it in counts), round(mean, 4)]
 

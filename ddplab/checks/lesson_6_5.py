@@ -7,28 +7,43 @@ from typing import Any
 from ddplab.checks.turns import turn
 from ddplab.course.bare import error_lines
 from ddplab.course.faults import SOUND, build
-from ddplab.course.incident_runs import differences, ends, last_night, patched, play
+from ddplab.course.incident_runs import COLON, INDENT, broken, differences, ends, last_night, patched, play
 
-HEADS = ("rank", "names the line", "the job then")
-PATCH = "Rank, and a dictionary: line → what shall stand there. `page.script()` has the numbers."
+HEADS = ("rank", "the place", "the job then")
+WELL = "ends as it should"
+PATCH = (
+    'Return a rank (or `None`) and a dictionary: line → the text that shall stand there, as in `2, {33: ""}`. '
+    "`page.script()` has the numbers."
+)
+HINTS = dict.fromkeys(("cannot unpack", "not enough values", "not iterable", "not a "), PATCH)
+HINTS |= {"indent": INDENT, "of train.py:": COLON}
 
 
 @cache
-def _job(text: str) -> str:
+def _job(text: str, another_order: bool) -> str:
     """What becomes of a script: nothing but good, or how it differs from last night's."""
     outcome = last_night() if text == SOUND else play(text)
     own = [line for line in error_lines(outcome.terminal) if "by peer" not in line]
     if outcome.state != "ended":
         return ends(outcome) + (f": {own[0].partition('] ')[2] or own[0]}"[:60] if own else "")
-    return "; ".join(differences(outcome)) or "ends as last night"
+    return "; ".join(differences(outcome, another_order)) or WELL
 
 
 def _look(seed: int, answer: Any) -> list[Any]:
     rank, patches = answer
     built = build(seed)
-    named = bool(set(patches) & set(built.lines))
+    known = range(1, len(built.text.splitlines()) + 1)
+    if not (rank is None or isinstance(rank, int)) or not hasattr(patches, "items"):
+        raise TypeError(f"not a rank and its patches: {answer!r}")
+    for line, text in patches.items():
+        if line not in known or not isinstance(text, str):
+            raise TypeError(f"not a line and its patch: {line!r}: {text!r}")
+    if found := broken(built.text, patches):
+        raise found[0](found[1])
+    job = _job(patched(built.text, patches), built.fault.probe == "rows")
+    there = set(patches) & set(built.lines) or job == WELL  # what mends it may stand elsewhere than the fault
     who = "right" if built.is_culprit(rank) else "not all" if rank is None else f"not {rank}"
-    return [who, "yes" if named else "no", _job(patched(built.text, patches))]
+    return [who, "right" if there else "another", job]
 
 
 def _answer(rank: int | None, patches: dict[int, str]) -> tuple[int | None, dict[int, str]]:
@@ -45,7 +60,7 @@ def _turn(id: str, seed: int, mistakes: list[tuple[Callable[..., Any], str, str]
         look=partial(_look, seed),
         heads=HEADS,
         mistakes=mistakes,
-        hints={"cannot unpack": PATCH, "not enough values": PATCH, "not iterable": PATCH},
+        hints=HINTS,
         otherwise=otherwise,
     )
 
@@ -57,8 +72,8 @@ _turn(
     [
         (partial(_answer, 0, MEND), "rank 0 waits where two others wait too", "Which rank is elsewhere?"),
         (partial(_answer, None, MEND), "not all ranks go that way", "What is the condition of the line above?"),
-        (partial(_answer, 2, {33: ""}), "what stood under the `if` is still there, and still indented",
-         "Two lines belong together: patch both."),
+        (partial(_answer, 2, {34: "        return None"}), "some rank still leaves before the all-reduce",
+         "The others wait there for all ranks. Let none return above it."),
         (partial(_answer, 1, MEND), "rank 1 waits in the evaluation, as it should", "Which rank is elsewhere?"),
         (partial(_answer, 2, {38: "", 39: ""}), "now nobody adds up: each rank has the hits of its own share",
          "The all-reduce is right. Who leaves before it?"),

@@ -14,6 +14,7 @@ import functools
 import inspect
 import math
 import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what 
 class Left:
     """What a function left: the name of each row (a rank, or a case), its numbers or words, and what became of it.
 
-    fate: row → "raised KeyError: …" or "waits in all_reduce, line 4", for rows that came to no end.
+    fate: row → "raised KeyError: …", whole, or "waits in all_reduce, line 4", for rows that came to no end.
     reason: what the learner's code raised, in full. film: its frames, of a tensor that was `filmed`.
     silent: the function returned nothing whenever it was called in this process.
     """
@@ -85,7 +86,7 @@ class Beside:
             widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
             lines.append(f"  {name}")
             lines += ["    " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows if any(row)]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(textwrap.fill(said, 100, subsequent_indent="    ") for said in self._said())])
 
     def _repr_html_(self) -> str:
         boxes = ""
@@ -93,7 +94,17 @@ class Beside:
             table = html_table(heads, [[_sign(row), *map(_cell, cells)] for row, *cells in rows], name, row_heads=True)
             boxes += f'<div style="margin:4px 24px 4px 0"><b>{name}</b>{table}</div>'
         film = f"<b>your film</b>{strip(self.yours.film)}" if self.yours and self.yours.film else ""
-        return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{boxes}</div>{film}'
+        look = "white-space:pre-wrap;overflow-wrap:anywhere;max-width:60em;max-height:16em;overflow:auto"
+        look += ";border-left:4px solid #d84343;padding-left:8px;margin:4px 0"
+        said = "".join(f'<div style="{look}">{marked(it)}</div>' for it in self._said())
+        return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{boxes}</div>{said}{film}'
+
+    def _said(self) -> list[str]:
+        """Return what was raised, whole, once for the rows that raised it: their cells say only its kind."""
+        rows: dict[str, list[str]] = {}
+        for row, fate in (self.yours.fate if self.yours else {}).items():
+            rows.setdefault(fate, []).append(row)
+        return [f"{', '.join(those)} {fate}" for fate, those in rows.items() if ": " in fate]
 
     def _tables(self) -> list[tuple[str, list[list[str]]]]:
         """Return the name of each table and its lines: heads, then a row's name, its cells, and what became of it."""
@@ -114,7 +125,7 @@ class Beside:
                 held[off[1] : off[1] + 1] = [f"{WRONG} {cell}" for cell in held[off[1] : off[1] + 1]]
             lines.append([row, *held])
         width = max(map(len, lines))
-        fates = ["", *(left.fate.get(row, "") for row in self.wanted.rows)]
+        fates = ["", *(left.fate.get(row, "").partition(": ")[0] for row in self.wanted.rows)]
         signs = [f"{WAITS if fate.startswith('waits') else WRONG} {fate}" if fate else "" for fate in fates]
         padded = [line + [""] * (width - len(line)) for line in lines]
         return [[*line, sign] for line, sign in zip(padded, signs, strict=True)] if any(signs) else padded
@@ -205,7 +216,7 @@ def turn(
             if wanted.fate:
                 known.cache_clear()  # it may be the moment: a machine that is very busy, say
                 row, fate = next(iter(wanted.fate.items()))
-                raise CannotCheck(f"our own way does not work on this machine either: {row} {fate}")
+                raise CannotCheck(f"our own way does not work on this machine either: {row} {_first_line(fate)}")
             left = left_on(size)
             picture = Beside(wanted, left, heads)
             if left.fate or left.first_off(wanted):
@@ -222,7 +233,7 @@ def turn(
         hint = "Is there a `return`?" if left.silent and not wanted.silent else otherwise
         if left.fate:
             row, fate = next(iter(left.fate.items()))
-            return f"{row} {fate}", hint_for(left.reason, {**TWICE, **(hints or {})}) or hint
+            return f"{row} {_first_line(fate)}", hint_for(left.reason, {**TWICE, **(hints or {})}) or hint
         row, place = left.first_off(wanted)
         mine, asked = ([*map(brief, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
         column = heads[place] if place < len(heads) else f"number {place + 1}"
@@ -283,7 +294,7 @@ def what_is_left(
             if "ellipsis" in str(error):  # `...` still stands where a value is to be
                 raise NotFilledIn from error
             rows[case], reason = [], str(error)
-            fate[case] = f"raised {type(error).__name__}: {_first_line(reason)}"
+            fate[case] = f"raised {type(error).__name__}: {reason.strip()}"
     return Left(rows, fate, reason)
 
 
@@ -311,9 +322,7 @@ def _left_by_ranks(
             fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
             fate |= {name: "never came" for name in names if name not in fate and not rows[name]}
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
-        said = (
-            f"raised {error.type_name}: {_first_line(error.reason)}" if error.type_name else _without_rank(str(error))
-        )
+        said = f"raised {error.type_name}: {error.reason.strip()}" if error.type_name else _without_rank(str(error))
         failed = names if error.rank is None else [f"rank {error.rank}"]
         stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
         return Left(rows, dict.fromkeys(failed, said) | stopped, error.reason or str(error))
@@ -349,4 +358,5 @@ def _without_rank(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0][:100]
+    line = (text.strip().splitlines() or [""])[0]
+    return line if len(line) <= 140 else line[:139] + "…"

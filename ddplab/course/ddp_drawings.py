@@ -20,7 +20,7 @@ def beside(
     what: str = "loss of each step",
     names: tuple[str, str] = ("one device", "{} ranks, the mean"),
 ) -> Figure:
-    """Draw one device's curve, broad, under the mean of the ranks' curves, thin; and each rank's own, broken.
+    """Draw one device's curve, broad, under the mean of the ranks' curves, thin; and each rank's own.
 
     one: a number a step. ranks: for each rank as many; of a single one only the thin curve is drawn. names: of the
     broad curve and the thin one. Returns the matplotlib figure.
@@ -28,10 +28,10 @@ def beside(
     mean = [sum(step) / len(ranks) for step in zip(*ranks, strict=True)]
     with drawing(8, 4.2) as figure:
         axis = figure.subplots()
-        axis.plot(one, linewidth=8, label=names[0])
+        axis.plot(one, linewidth=8, color=INK, label=names[0])  # the colours are the ranks' (LEGEND.md)
         axis.plot(mean, **rimmed(1), label=names[1].format(len(ranks)))
         for rank, values in enumerate(ranks if len(ranks) > 1 else []):
-            look = {"linestyle": DASHES[1 + rank % 3], "linewidth": 1.4, "color": COLOURS[1 + rank % 7]}
+            look = {"linestyle": DASHES[rank % 4], "linewidth": 1.4, "color": COLOURS[rank % 8]}
             axis.plot(values, label=f"rank {rank} alone", **look)
         axis.set(xlabel="step", title=what)
         axis.legend()

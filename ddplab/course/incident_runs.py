@@ -23,6 +23,11 @@ from ddplab.diagnosis import Frame, parse_stacks
 from ddplab.launcher import launch
 
 STILL = 40  # looks at a rank that has not moved, one each 25 ms: then it counts as standing still
+INDENT = (
+    "A patch brings its own indentation: begin it with as many spaces as the line that it replaces. "
+    "Who takes out an `if` or a `for` patches the lines below it too. Python may notice it a line later."
+)
+COLON = "Look at that line and the one above it: is a bracket, a quote or a colon missing?"
 LIMIT = 60.0  # seconds that a run may take, on a busy machine
 
 
@@ -59,6 +64,20 @@ def patched(text: str, patches: Mapping[int, str]) -> str:
     """Return a script with other texts in some lines' places; "" leaves one empty: the others keep their numbers."""
     lines = [patches.get(n, line) for n, line in enumerate(text.splitlines(), 1)]
     return "\n".join(lines) + "\n"
+
+
+def broken(text: str, patches: Mapping[int, str]) -> tuple[type[SyntaxError], str, str] | None:
+    """Return what keeps a patched script from compiling: its kind, where it is, what to do. None where it compiles."""
+    try:
+        compile(patched(text, patches), "train.py", "exec")
+    except SyntaxError as error:
+        ours = [n for n, line in enumerate(text.splitlines(), 1) for _ in patches.get(n, line).split("\n")]
+        n = ours[min(error.lineno or 1, len(ours)) - 1]  # a patch of several lines moves those below it
+        what = f"line {n} of train.py: {error.msg}"
+        if not isinstance(error, IndentationError):
+            return SyntaxError, what, COLON
+        return IndentationError, what, INDENT
+    return None
 
 
 def play(text: str, detail: bool = False) -> Outcome:
@@ -135,16 +154,23 @@ def _read(folder: str, name: str) -> str:
         return ""
 
 
-def differences(outcome: Outcome) -> list[str]:
-    """Say what keeps a run from being as good as the sound script's; nothing where it is."""
+def differences(outcome: Outcome, another_order: bool = False) -> list[str]:
+    """Say what keeps a run from being as good as the sound script's; nothing where it is.
+
+    another_order: the fault was in the order of the rows. Any that shuffles anew each epoch and deals out all rows is
+    as good, and whatever it leads to, if it is the same on all ranks.
+    """
     sound = last_night()
+    other = another_order and outcome.state == "ended" and _well_dealt(outcome, sound)
     if outcome.state != "ended":
         return [f"it {ends(outcome)}"]
     found = []
     for name, same in (("trained on other rows", _same_rows), ("ends with other weights", _same_weights)):
+        if other:
+            break
         ranks = [n for n, boxes in enumerate(zip(outcome.boxes, sound.boxes, strict=True)) if not same(*boxes)]
         found += [f"rank {', '.join(map(str, ranks))} {name} than last night"] if ranks else []
-    if outcome.printed != sound.printed:
+    if outcome.printed != sound.printed and not other:
         found.append(f"it reports {outcome.printed[-1:] or 'nothing'}, and last night {sound.printed[-1:]}")
     if any(a > 1.3 * b for a, b in zip(outcome.peaks, sound.peaks, strict=True)):
         found.append("a GPU holds more than last night")
@@ -157,6 +183,31 @@ def differences(outcome: Outcome) -> list[str]:
 
 def by_epoch(box: dict[str, Any]) -> dict[str, list[int]]:
     return {epoch: [row for batch in batches for row in batch] for epoch, batches in box.get("rows", {}).items()}
+
+
+def _well_dealt(now: Outcome, before: Outcome) -> bool:
+    """Tell whether each epoch has all rows, as many a rank as before, in an order of its own, and the ranks one model.
+
+    Also, whether what is left of the training is about as far, and as good: it was no more than another order.
+    """
+    mine, theirs = ([by_epoch(box) for box in it.boxes] for it in (now, before))
+    for epoch in theirs[0]:
+        dealt, asked = ([it.get(epoch, []) for it in ranks] for ranks in (mine, theirs))
+        if [*map(len, dealt)] != [*map(len, asked)] or set().union(*dealt) != set().union(*asked):
+            return False
+    ends = [box["weights"][-1][0] for box in now.boxes if box.get("weights")]
+    return (
+        all(len({*map(tuple, rank.values())}) == len(rank) == len(theirs[0]) for rank in mine)
+        and len(ends) == RANKS
+        and all(isclose(end, ends[0], rel_tol=1e-3) for end in ends)
+        and isclose(ends[0], before.boxes[0]["weights"][-1][0], rel_tol=0.05)
+        and len(now.printed) == len(before.printed)
+        and abs(_accuracy(now) - _accuracy(before)) < 15
+    )
+
+
+def _accuracy(outcome: Outcome) -> float:
+    return float(outcome.printed[-1].rsplit(" ", 1)[1].rstrip("%"))
 
 
 def _same_rows(a: dict[str, Any], b: dict[str, Any]) -> bool:

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 
 from ddplab.course import probes
 from ddplab.course.faults import RANKS, build
-from ddplab.course.incident_runs import differences, ends, last_night, monitor, patched, play, screen
+from ddplab.course.incident_runs import broken, differences, ends, last_night, monitor, patched, play, screen
 from ddplab.course.pager import page_of
 from ddplab.pointer import pointing
-from ddplab.screen import show
+from ddplab.screen import counting, show
 from ddplab.sharing import share_incident
 
 BUDGET = 120  # GPU-minutes
@@ -158,7 +158,8 @@ class Incident:
     def patch(self, line: int | Mapping[int, str], text: str = "") -> Said:
         """Put a text in a line's place, or several: `patch({33: "", 34: "…"})`. "" leaves the line out.
 
-        The others keep their numbers. Raises KeyError for a line that is not there.
+        The text brings its own indentation: the spaces that the line begins with. The others keep their
+        numbers. Raises KeyError for a line that is not there.
         """
         patches = dict(line) if isinstance(line, Mapping) else {line: text}
         if unknown := [n for n in patches if n not in self._lines]:
@@ -175,10 +176,10 @@ class Incident:
 
         A script that does not compile is not run, and costs nothing.
         """
-        if broken := self._broken():
-            return self._say("run()", "", [*broken, "So it was not run."])
+        if why := self._broken():
+            return self._say("run()", "", [*why, "So it was not run."])
         over, outcome = self.closed, play(patched(self._built.text, self._patches))
-        off = differences(outcome)
+        off = differences(outcome, self._built.fault.probe == "rows")
         self.mended = not off
         said = (
             [f"the job {ends(outcome)}:", screen(outcome)] if off else ["the job ends as last night:", *outcome.printed]
@@ -189,10 +190,10 @@ class Incident:
 
     def _broken(self) -> list[str]:
         """Say why the patched script does not compile; nothing where it does."""
-        try:
-            compile(patched(self._built.text, self._patches), "train.py", "exec")
-        except SyntaxError as error:
-            return textwrap.wrap(f"It does not compile: {type(error).__name__}, line {error.lineno}: {error.msg}", WIDE)
+        if found := broken(self._built.text, self._patches):
+            kind, where, do = found
+            said = f"It does not compile: {kind.__name__}, {where}."
+            return [*textwrap.wrap(said, WIDE), *textwrap.wrap(do, WIDE)]
         return []
 
     @pointing
@@ -229,4 +230,6 @@ def incident(seed: int) -> Incident:
         raise TypeError(f"an incident has a number, such as incident(7), not {seed!r}")
     if seed < 1:
         raise ValueError(f"incidents are counted from 1, not {seed}")
-    return Incident(seed)
+    with counting("Four ranks run last night's train.py and tonight's, which may take half a minute:"):
+        last_night()  # once for all incidents; the page shows it too
+        return Incident(seed)

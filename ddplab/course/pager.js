@@ -1,6 +1,7 @@
 // The pager: what torchrun shows, the script, a button for each probe, and what has been said so far.
 const MONO = "font: 12px/1.35 var(--jp-code-font-family, monospace); white-space: pre";
-const HIGH = 420; // pixels of the script and of the log
+const HIGH = 360; // pixels of the script and of the log
+const WIDE = 720; // pixels that each wants for its longest lines; where the page has not twice as many, one stands below the other
 
 function render({ model, el }) {
   const { bar, status, stage } = page(el);
@@ -24,11 +25,11 @@ function render({ model, el }) {
   button(below, `run again −${prices.run}`, () => ask("run"));
   button(below, "a text to share", () => ask("share"));
   const log = node("div", { tabindex: 0, role: "log", "aria-label": "what has been said, the latest first" });
-  log.style.cssText = `${LOOK}; ${MONO}; height: ${HIGH}px; overflow: auto; padding: 4px; box-sizing: border-box`;
+  log.style.cssText = `${LOOK}; ${MONO}-wrap; overflow-wrap: anywhere; height: ${HIGH}px; overflow: auto; padding: 4px; box-sizing: border-box`;
   log.setAttribute("data-lm-suppress-shortcuts", "true");
-  const half = "flex: 1 1 420px; min-width: 0";
+  const half = `flex: 1 1 ${WIDE}px; min-width: 0`;
   stage.append(node("div", { style: "display: flex; flex-wrap: wrap; gap: 8px" },
-    node("div", { style: half }, script, text, below), node("div", { style: half }, log)));
+    node("div", { style: half }, log), node("div", { style: half }, script, text, below)));
 
   const line = () => script.selectedIndex + 1;
   const who = () => (rank.value === "all" ? null : Number(rank.value));

@@ -11,7 +11,9 @@ function render({ model, el }) {
       model.set("choice", option);
       model.save_changes();
     });
-    group.append(node("label", { style: "display: block; padding: 2px 0; cursor: pointer" }, radio, " " + option));
+    // what stands between backticks is code, as in the question; all of it is text, and never HTML
+    const words = option.split(/`([^`]+)`/).map((words, n) => (n % 2 ? node("code", {}, words) : words));
+    group.append(node("label", { style: "display: block; padding: 2px 0; cursor: pointer" }, radio, " ", ...words));
   }
   el.replaceChildren(group);
 }

@@ -11,6 +11,8 @@ function render({ model, el }) {
   const given = model.get("sentences"), signs = model.get("looks");
   const width = Math.max(...given.map((sentence) => sentence.length));
   const { bar, status, stage } = page(el);
+  const still = "line-height: 1.4; min-height: 2.8em"; // room for two lines, whatever is said: the page stays
+  status.style.cssText += `; ${still}`;
   const look = control(bar, "show", "select");
   for (const [name, words] of Object.entries(LOOKS)) look.add(new Option(words, name));
   look.value = model.get("look");
@@ -80,7 +82,7 @@ function render({ model, el }) {
       svg.append(shape("path", { d, "stroke-width": 5, style: `stroke: ${INK}` }));
       svg.append(shape("path", { d, "stroke-width": ROW / 2, style: "stroke: transparent; cursor: row-resize; touch-action: none" })); // to take hold of
     }
-    stage.replaceChildren(svg, node("div", {}, NOTES[look.value]));
+    stage.replaceChildren(svg, node("div", { style: still }, NOTES[look.value]));
   }
 
   reset();
@@ -109,7 +111,7 @@ function outcome(sentences, parts, width) {
 
 function told(found, parts, look) {
   const each = (say) => parts.map(({ gpu, from, end }, n) => say(gpu, n, end - from));
-  if (look === "words") return each((gpu, n, count) => `GPU ${gpu}: ${count} sentences, ${found.words[n]} words, ${found.padding[n]} padding`).join("; ");
+  if (look === "words") return each((gpu, n, count) => `GPU ${gpu}: ${count} sentence${count === 1 ? "" : "s"}, ${found.words[n]} words, ${found.padding[n]} padding`).join("; ");
   if (look === "unpacked") {
     const widths = each((gpu, n) => `GPU ${gpu}: ${found.widths[n]} wide`).join(", ");
     return `${widths}: ${new Set(found.widths).size === 1 ? "✓ gather joins them" : "✗ gather refuses them"}`;

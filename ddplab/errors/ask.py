@@ -12,6 +12,7 @@ LONGEST = 120  # characters of a question; what is longer is a log, or a text ab
 ENOUGH = 0.6  # of what the question's words weigh, an entry has to have
 
 _COMMAND = re.compile(r"\s*(?:[$%#>] |(?:sudo|pip3?|conda|mamba|uv|apt|apt-get|docker|git|make|npm|cd|ls|export) )")
+_LOGGED = re.compile(r"(?:ERROR|FATAL|PANIC|BUG|DETAIL|[Ff]atal error|\berror): ")  # a line of some log: no question
 _SMALL = set("a an the it i at in on of my with to for and than is error".split())
 _HOLLOW = {"doe", "not", "do", "no", "work"}  # they count beside another word, and not alone
 _ALIKE = {"oom": ("out", "memory"), "segfault": ("segmentation", "fault"), "deadlock": ("hang",), "freeze": ("hang",)}
@@ -20,7 +21,7 @@ _ALIKE = {"oom": ("out", "memory"), "segfault": ("segmentation", "fault"), "dead
 def symptom(text: str) -> Symptom | None:
     """Return the symptom that shares the most words with the question; None where it shares too few."""
     asked = _words(text)
-    if _COMMAND.match(text):
+    if _COMMAND.match(text) or _LOGGED.search(text):
         return None
     scored = []
     for it in symptoms():
@@ -38,7 +39,7 @@ def page(text: str) -> Entry | None:
     """
     asked = _words(text) - _HOLLOW
     last = (re.findall(r"[a-z0-9]+", text.lower()) or [""])[-1]
-    if _COMMAND.match(text) or len(asked) < 2:
+    if _COMMAND.match(text) or _LOGGED.search(text) or len(asked) < 2:
         return None
     whole = sum(map(_weight, asked))
     scored = []

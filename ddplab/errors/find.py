@@ -104,7 +104,8 @@ def _answer(reader: Reader, small: str, binary: bool) -> Answer:
         first = alike[0]
     followed = {}
     for event in ranked:
-        if event.rank in (None, first) or event.rank in alike:
+        blamed = event.entry is not None and event.entry.name == "child-failed"  # by its launcher: it did not follow
+        if event.rank in (None, first) or event.rank in alike or blamed:
             continue
         if event.level == LEVELS["follower"] or event.level == LEVELS["wait"] < best.level:
             followed.setdefault(event.rank, event.text)
@@ -139,7 +140,9 @@ def _order(events: list[Event], root: int | None) -> Callable[[Event], tuple]:
 
     def place(e: Event) -> tuple:
         error = e.level >= UNKNOWN
-        return e.hollow, not error, error and own and e.rank != root, -e.level, e.line, -e.length
+        # whom the launcher ended says less than the launcher's word on who failed
+        ended = e.entry is not None and e.entry.name == "agent-ended-others"
+        return e.hollow, not error, error and own and e.rank != root, -e.level, ended, e.line, -e.length
 
     return place
 

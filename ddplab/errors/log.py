@@ -23,6 +23,8 @@ _PREFIXES = tuple(
             r"(\d{1,4}): (?=\S|$|  )",  # srun --label
             r"\((?:\w+ )?pid=\d+(?:, ip=[\d.]+)?\) ?",  # ray
             r"(?:>| *\|) | *\+ (?=Exception Group)",  # quoted; docker compose, a group of exceptions
+            r"E(?: {3,}|$)|\*\*(?=\w+(?:Error|Exception): )",  # pytest; bold in a forum
+            r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?\w+\.py:\d+\] ?",  # vLLM
             r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d[^ \]]*\]?:? ?",
             r"(?!\S*(?:Error|Exception))[a-z][\w.-]*: (?=Traceback|  File|\S+Error|\[)",  # pdsh: the host's name
         ),

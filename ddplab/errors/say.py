@@ -24,6 +24,7 @@ COLLECT = (
     "Does it fail on one rank too (--nproc-per-node 1)? Then it has nothing to do with several.",
 )
 UNKNOWN = "I do not know this one."
+NOTHING = "I see no error in these"
 
 
 @cache
@@ -70,7 +71,7 @@ def blocks(answer: Answer) -> list[tuple[str, str]]:
         what = "This is no text, and no message that I know is in it." if answer.binary else UNKNOWN
         what = "There was nothing to read." if answer.lines == 0 else what
         if answer.lines > 1 and not answer.binary:
-            what += f" In {answer.lines:,} lines there is no exception and no message that I have a page for."
+            what = f"{NOTHING} {answer.lines:,} lines: no exception, and no message that I have a page for."
         out += [("title", what), ("text", "What to collect next:"), *(("item", line) for line in COLLECT)]
     for also in answer.also:
         known = f"{also.entry.title} ({also.entry.name})" if also.entry else _cut(also.text)
@@ -88,7 +89,8 @@ def _who(answer: Answer) -> str:
     if len(answer.alike) > 1:
         return f"{_ranks(answer.alike)} say the same. {said}"
     if answer.first is not None:
-        verb = "only followed" if event.entry and event.entry.level == "follower" else "failed first"
+        verbs = {"follower": "only followed", "wait": "spoke first"}
+        verb = verbs.get(event.entry.level if event.entry else "", "failed first")
         if event.entry and event.entry.name == "child-failed":
             verb = "failed first, as its launcher saw it"
         return f"rank {answer.first} {verb}. {said}"
@@ -131,9 +133,11 @@ def _raised_by_nobody_we_know(answer: Answer) -> list[tuple[str, str]]:
             ("title", f"{UNKNOWN} But torch's C++ says it ({found[0]}): “{_cut(found[1])}”; I have no page for it.")
         )
     else:
-        out.append(("title", f"{UNKNOWN} The installed torch has no such words."))
+        out.append(("title", f"{UNKNOWN} In what torch says of ranks and GPUs I find no such words."))
         if answer.event.place:
-            out.append(("text", f"An error of the code itself: begin at {answer.event.place}, on that rank."))
+            there = ", on that rank" if answer.first is not None else ""
+            own = "of the script's own lines the last before it was raised"
+            out.append(("text", f"Begin at {answer.event.place}{there}: {own}."))
             return [*out, ("text", COLLECT[-1])]
         out.append(("text", "Your own code's, a library's, or another torch's: its traceback names the line."))
     return [*out, ("text", "What to collect next:"), *(("item", line) for line in COLLECT)]

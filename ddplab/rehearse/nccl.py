@@ -387,12 +387,13 @@ def patches() -> list[tuple[object, str, object]]:
 
     @functools.wraps(init)
     def init_process_group(*args, **kwargs):
-        if multiprocessing.parent_process() and "TORCHELASTIC_ERROR_FILE" in os.environ:  # of a rank of torchrun's
-            if (ranks := int(os.environ["LOCAL_WORLD_SIZE"])) > 1:
-                instead = f"python -m ddplab rehearse --gpus {ranks} --python {os.path.basename(sys.argv[0])}"
-                raise RuntimeError(
-                    f"torchrun has started {ranks} of a script that starts its ranks itself; use {instead}"
-                )
+        ranks = int(os.environ.get("LOCAL_WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+        if ranks > 1 and multiprocessing.parent_process() and "DDPLAB_RUN_DIR" not in os.environ:
+            instead = f"python -m ddplab rehearse --gpus {ranks} --python {os.path.basename(sys.argv[0])}"
+            raise RuntimeError(  # on GPUs they meet at one port, and fail or wait
+                f"[rehearsal] Two launchers for one job: torchrun has started this script {ranks} times, and each of "
+                f"them starts ranks of its own. Start it once: {instead}"
+            )
         init(*args, **kwargs)
 
     def destroy_process_group(group=None):

@@ -157,6 +157,16 @@ def test_what_was_raised_is_drawn_and_its_hint_is_found(made):
     assert verdict.message == "rank 0 raised KeyError: 'weight'" and verdict.hint == "There is no such name."
 
 
+def test_what_was_raised_stands_whole_below_the_table_and_its_row_says_the_kind(made):
+    def long_winded(x):
+        raise ValueError("a & b, " + 30 * "and so on " + "to the end\nof the <second> line")
+
+    picture = made()(long_winded).picture
+    assert "✗ raised ValueError" in str(picture) and "to the end" in " ".join(str(picture).split())
+    page = picture._repr_html_()
+    assert "✗ raised ValueError</b>" in page and page.count("to the end\nof the &lt;second&gt; line</div>") == 1
+
+
 def test_the_number_of_ranks_is_said_where_there_are_several(made):
     def halved(x):
         total(x)

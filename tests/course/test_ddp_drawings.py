@@ -5,17 +5,19 @@ import pytest
 import torch
 
 from ddplab.course.ddp_drawings import beside, buckets_in_time, differences, masks
+from ddplab.plots import COLOURS, DASHES
 
 matplotlib.use("Agg")
 
 
-def test_beside_draws_the_mean_of_the_ranks_over_one_device_and_each_rank_in_another_stroke():
+def test_beside_draws_the_mean_of_the_ranks_over_one_device_and_each_rank_in_its_own_stroke():
     (axis,) = beside([2.0, 1.0], [[1.0, 0.0], [3.0, 2.0]]).axes
     one, mean, *ranks = axis.lines
     assert one.get_ydata().tolist() == mean.get_ydata().tolist() == [2, 1]
     assert one.get_linewidth() > 3 * mean.get_linewidth()
     assert [line.get_ydata().tolist() for line in ranks] == [[1, 0], [3, 2]]
-    assert len({line.get_linestyle() for line in [mean, *ranks]}) == 3
+    assert [(line.get_color(), line.get_linestyle()) for line in ranks] == list(zip(COLOURS, DASHES, strict=False))[:2]
+    assert one.get_color() not in COLOURS and mean.get_color() not in COLOURS
     labels = [text.get_text() for text in axis.get_legend().get_texts()]
     assert labels == ["one device", "2 ranks, the mean", "rank 0 alone", "rank 1 alone"]
 

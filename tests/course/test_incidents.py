@@ -74,8 +74,13 @@ def test_an_incident_from_the_page_to_its_close():
     assert page.accuse(0, 33).startswith("The line is right, the rank is not.")
     assert page.accuse(2, 37).startswith("The rank is right, the line is not.")
     assert page.accuse(None, 37).startswith("Neither") and not page.named
-    assert "It does not compile: SyntaxError, line 38: '(' was" in page.patch(38, "print(")
+    assert "It does not compile: SyntaxError, line 38 of train.py: '('" in page.patch(38, "print(")
     assert "So it was not run." in page.run(), "a typo costs nothing"
+    page.patch(38, "    for total in totals:")
+    said = page.patch({32: "    guesses = net(x.to(device)).argmax(1)\n    guesses = guesses.cpu()", 33: ""})
+    assert "IndentationError, line 34 of train.py:\nunexpected indent." in said and "its own indentation" in said, said
+    page.patch({32: "    guesses = net(x.to(device)).argmax(1).cpu()", 33: "    if rank == 2:"})
+    assert "✎" not in page.script()
     page.patch({38: "", 39: ""})
     assert "not mended: it reports" in page.run() and not page.mended
     page.patch({38: "    for total in totals:", 39: "        dist.all_reduce(total)"})
@@ -90,6 +95,26 @@ def test_an_incident_from_the_page_to_its_close():
         page.stack(4)
     with pytest.raises(KeyError, match="no line 99"):
         page.patch(99)
+
+
+@pytest.mark.parametrize(
+    ("call", "mended"),
+    [("epoch + 1", True), ("SEED - epoch", True), ("epoch // 2", False), ("epoch * size + rank", False)],
+)
+def test_any_order_that_is_new_each_epoch_mends_a_frozen_shuffle(call, mended):
+    page = incident(4)
+    page.patch(56, f"    sampler.set_epoch({call})")
+    said = page.run()
+    assert page.mended == mended, said
+
+
+def test_another_order_excuses_nothing_else():
+    page = incident(4)
+    page.patch(56, "    sampler.set_epoch(epoch + 1)")
+    page.patch(58, "        loss = cross_entropy(net(x.to(device)), y.to(device))")
+    assert "ends with other weights" in page.run() and not page.mended
+    page.patch({58: "        loss = cross_entropy(model(x.to(device)), y.to(device)) / 100"})
+    assert "ends with other weights" in page.run() and not page.mended
 
 
 @pytest.mark.parametrize(("seed", "error"), [("7", TypeError), (0, ValueError), (True, TypeError)])

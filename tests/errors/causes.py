@@ -274,6 +274,36 @@ def sharded_parameter_empty():
     return torch.nn.functional.embedding(torch.tensor([0]), torch.empty(0))
 
 
+def checkpoint_of_shards():
+    torch.nn.Linear(2, 2).load_state_dict({"weight": torch.empty(0), "bias": torch.empty(0)})
+
+
+def old_launcher():
+    from torch.distributed.launch import main
+
+    with warnings.catch_warnings(record=True) as said, contextlib.suppress(SystemExit):
+        warnings.simplefilter("always")
+        with contextlib.redirect_stdout(io.StringIO()):
+            main(["--help"])  # it warns before it reads its options
+    return str(said[0].message)
+
+
+def not_wrapped():
+    nn.Linear(1, 1).module.state_dict()
+
+
+def list_for_each_rank():
+    dist.gather(torch.ones(1), [torch.ones(1), torch.ones(1)])
+
+
+def list_on_one_rank():
+    dist.gather(torch.ones(1), [])
+
+
+def no_such_rank():
+    dist.broadcast(torch.ones(1), src=1)
+
+
 def lease_in_vain():
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(DDPLAB_LEASES=folder, DDPLAB_LEASES_WAIT="0")

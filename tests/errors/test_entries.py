@@ -156,6 +156,7 @@ RANKS = {
     "shapes_differ": (shapes_differ,),
     "segfault": (die, 11),
     "bus_error": (die, 7),
+    "arithmetic": (die, 8),
     "aborted": (die, 6),
 }
 

@@ -226,11 +226,11 @@ def test_a_vain_wait_gives_way_to_the_error_that_made_it_wait():
 def test_bad_input_gets_a_sentence(data):
     answer = find.answer(io.BytesIO(data))
     assert answer.entry is None and answer.symptom is None
-    assert say.text(answer).startswith(("There was nothing", "This is no text", say.UNKNOWN))
+    assert say.text(answer).startswith(("There was nothing", "This is no text", say.UNKNOWN, say.NOTHING))
 
 
 def test_a_log_in_another_language_gets_a_sentence():
-    assert say.UNKNOWN in say.text(asked("训练失败:无法连接\nFehler: Verbindung verloren\n" * 50))
+    assert say.NOTHING in say.text(asked("训练失败:无法连接\nFehler: Verbindung verloren\n" * 50))
 
 
 class Endless(io.RawIOBase):
@@ -351,3 +351,34 @@ def test_every_error_of_ours_ends_with_the_pointer(tmp_path):
     with pytest.raises(ZeroDivisionError) as caught:  # the learner's own
         [].sort(key=1 / 0)
     assert not hasattr(caught.value, "__notes__")
+
+
+OLD_LAUNCHER = """/env/torch/distributed/launch.py:183: FutureWarning: The module torch.distributed.launch is deprecated
+change it to read from `os.environ['LOCAL_RANK']` instead. See
+"""
+OWN = """Traceback (most recent call last):
+  File "train.py", line 31, in main
+    rate = options["lr"]
+KeyError: 'lr'
+"""
+
+
+@pytest.mark.parametrize(
+    "log",
+    [OLD_LAUNCHER + OWN, OWN + "slurmstepd: error: *** JOB 77 ON n1 CANCELLED AT 2024-05-05T10:00:00 ***\n"],
+    ids=["after the old launcher's warning", "before Slurm's word"],
+)
+def test_what_comes_with_every_run_or_after_the_end_is_not_the_reason(log):
+    found = asked(log)
+    assert found.event.text == "KeyError: 'lr'" and found.entry is None
+    assert not [event for event in found.also if event.entry.name == "env-not-set"]
+
+
+def test_the_old_launchers_warning_alone_is_a_note():
+    assert asked(OLD_LAUNCHER + "epoch 1 loss 0.5\n").entry.level == "note"
+
+
+def test_whom_the_launcher_names_did_not_follow():
+    log = "[rank0]: " + OWN.strip().replace("\n", "\n[rank0]: ")
+    launcher = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 1 (pid: 5)"
+    assert not asked(f"{log}\n{launcher}").followed

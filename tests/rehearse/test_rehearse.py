@@ -94,7 +94,7 @@ def test_a_script_that_spawns_its_ranks_is_not_for_torchrun(tmp_path):
     found = json.loads((tmp_path / "report.json").read_text())
     assert done.returncode != 0 and found["waits"] == {} and set() < {*found["raised"]} <= {"rank 0", "rank 1"}
     for error in found["raised"].values():
-        assert error["what"].endswith("use python -m ddplab rehearse --gpus 2 --python spawned.py")
+        assert error["what"].endswith("Start it once: python -m ddplab rehearse --gpus 2 --python spawned.py")
         assert error["where"].startswith("spawned.py, line 13")
 
 

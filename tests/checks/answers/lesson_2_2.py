@@ -160,6 +160,11 @@ def by_each_word(scores, targets):
     return losses.sum().reshape(1), targets.count_nonzero().reshape(1)
 
 
+def by_sentence(scores, targets):
+    losses = nn.functional.cross_entropy(scores.mT, targets, ignore_index=0, reduction="none")
+    return losses.sum(1), (targets != 0).sum(1)
+
+
 def by_a_mask(scores, targets):
     words = targets != 0
     losses = nn.CrossEntropyLoss(reduction="sum")(scores[words], targets[words])
@@ -257,7 +262,7 @@ ANSWERS = {
         ],
     },
     "2.2.c": {
-        "accepted": [by_each_word, by_a_mask],
+        "accepted": [by_each_word, by_a_mask, by_sentence],
         "wrong": [
             (lambda scores, targets: None, ["nothing as sums"]),
             (

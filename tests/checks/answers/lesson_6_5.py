@@ -26,14 +26,68 @@ def with_the_line_after():
     return None, {58: line, 59: "        optimizer.zero_grad()"}
 
 
+def another_condition():
+    return 2, {33: "    if rank == size:"}
+
+
+def a_comment():
+    return 2, {33: "    # if rank == 2:", 34: "    #     return 0.0"}
+
+
+def only_the_return():
+    return 2, {34: "        pass"}
+
+
+def the_next_epoch():
+    return None, {56: "    sampler.set_epoch(epoch + 1)"}
+
+
+def seeded():
+    return None, {56: "    sampler.set_epoch(SEED + epoch)"}
+
+
+def through_the_loader():
+    return None, {56: "    loader.sampler.set_epoch(epoch)"}
+
+
+def a_line_below():
+    return None, {57: "    sampler.set_epoch(epoch)\n    for x, y in loader:"}
+
+
+def wrapped_net():
+    return None, {50: "net = model = DDP(net)"}
+
+
+def wrapped_at_once():
+    return None, {49: "net = DDP(Net().to(device))", 50: "model = net"}
+
+
+def by_hand():
+    mean = "        for p in net.parameters():\n            dist.all_reduce(p.grad)\n            p.grad /= size"
+    return None, {60: f"        loss.backward()\n{mean}"}
+
+
+BLOCK = ["raised IndentationError: line"]
 ANSWERS = {
     "6.5.a": {
-        "accepted": [leaves_nobody, as_a_list],
+        "accepted": [leaves_nobody, as_a_list, another_condition, a_comment, only_the_return],
         "wrong": [
             (lambda: 2, ["raised TypeError"]),
             (lambda: (3, {33: "", 34: ""}), ["incident 16 has not 3 as rank"]),
+            (lambda: (2, {33: ""}), ["line 34 of train.py: unexpected indent", *BLOCK]),
+            (lambda: (2, {33: "if False:"}), BLOCK),
+            (lambda: (2, {33: "    if (:", 34: ""}), ["raised SyntaxError: line 33 of train.py"]),
+            (lambda: ("2", {33: "", 34: ""}), ["not a rank and its patches: ('2', "]),
+            (lambda: (2, {33: None, 34: None}), ["not a line and its patch: 33: None"]),
         ],
     },
-    "6.5.b": {"accepted": [as_an_int, with_the_line_before]},
-    "6.5.c": {"accepted": [in_two_steps, with_the_line_after]},
+    "6.5.b": {
+        "accepted": [as_an_int, with_the_line_before, the_next_epoch, seeded, through_the_loader, a_line_below],
+        "wrong": [
+            (lambda: (None, {56: "sampler.set_epoch(epoch)"}), BLOCK),
+            (lambda: (None, {56: "    sampler.set_epoch(epoch % 2)"}), ["trained on other rows"]),
+            (lambda: (None, {56: "    sampler.set_epoch(epoch + rank)"}), ["trained on other rows"]),
+        ],
+    },
+    "6.5.c": {"accepted": [in_two_steps, with_the_line_after, wrapped_net, wrapped_at_once, by_hand]},
 }
