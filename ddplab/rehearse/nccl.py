@@ -6,6 +6,7 @@ reducer in C++. What it refuses, it refuses in the words of torch (the sources a
 """
 
 import functools
+import itertools
 import multiprocessing
 import os
 import socket
@@ -20,6 +21,7 @@ from torch.distributed import distributed_c10d as c10d
 from ddplab.vgpu import meter
 from ddplab.vgpu.tensor import VTensor, here, label, place, place_of, raw
 
+_jobs = itertools.count()  # of this process
 _KINDS = "int8 uint8 bool int32 int64 float16 bfloat16 float32 float64 complex64 complex128 float8_e5m2 float8_e4m3fn"
 _DTYPES = {getattr(torch, name) for name in _KINDS.split()}  # ncclDataType, torch/csrc/distributed/c10d/NCCLUtils.cpp
 
@@ -83,9 +85,10 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         self.world, self.seen = self, set()
         self.twin = ProcessGroupNCCL(store, rank, size, twin_of=self)  # for DDP's C++, whose buckets have no label
         if dist.group.WORLD is None:
+            job = f"job {next(_jobs)}"  # a store that is used for a second group still has the first one's
             if rank == 0:
-                store.set("job", str(time.time_ns()))
-            meter.book.ranked(rank, int(store.get("job")))
+                store.set(job, str(time.time_ns()))
+            meter.book.ranked(rank, int(store.get(job)))
             self.everybody = True
 
     @property
