@@ -125,10 +125,11 @@ def _found(got: Any, *_: Any) -> Any:
     return "nothing" if got is None else got
 
 
-def _from_last(x: Any, src: int | None = None, only: Callable[[bool], bool] | None = None) -> None:
+def _from_last(x: Any, src: int | None = None, only: Callable[[bool], bool] | None = None) -> Any:
     last = dist.get_world_size() - 1
     if only is None or only(dist.get_rank() == last):
         dist.broadcast(x, src=last if src is None else src)
+    return x
 
 
 turn(
@@ -137,12 +138,14 @@ turn(
     _from_last,
     _digits,
     ranks=(3, 2),
+    look=_found,
     heads=("x", ""),
     mistakes=[
         (lambda x: x, "every rank holds its own numbers still", "`dist.broadcast(x, src=…)`, on all ranks."),
         (partial(_from_last, src=0), "all hold rank 0's numbers", "Whose number is `src`? The last rank's."),
         (partial(_from_last, src=1), "all hold rank 1's numbers", "With N ranks, which number has the last?"),
-        (dist.all_reduce, "the numbers are added up", "`all_reduce` adds. `dist.broadcast` copies."),
+        (lambda x: dist.all_reduce(x) or x, "the numbers are added up", "`all_reduce` adds. `dist.broadcast` copies."),
+        (lambda x: None, "nothing is returned", "`dist.broadcast` returns nothing; it fills `x`. Return that."),
         (partial(_from_last, only=bool), "only the last rank calls `broadcast`, and waits for the others",
          "Those who get something call it too: no `if` around a collective."),
         (partial(_from_last, only=lambda last: not last), "the last rank does not call `broadcast`",
@@ -164,7 +167,11 @@ def _everyones(x: Any, same: bool = False, join: Callable[..., Any] = torch.cat)
 def _gathered_on_0(x: Any) -> Any:
     places = [torch.empty_like(x) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
     dist.gather(x, places, dst=0)
-    return places
+    return torch.cat(places) if places else None
+
+
+def _one_tensor(got: Any, *_: Any) -> Any:
+    return "a list" if isinstance(got, list | tuple) else _found(got)
 
 
 turn(
@@ -173,7 +180,7 @@ turn(
     _everyones,
     _digits,
     ranks=(3, 2),
-    look=_found,
+    look=_one_tensor,
     heads=("rank 0's", "", "rank 1's", "", "rank 2's", ""),
     mistakes=[
         (lambda x: x.repeat(dist.get_world_size()), "each rank has its own numbers, again and again",
@@ -183,6 +190,8 @@ turn(
         (_gathered_on_0, "only rank 0 has them", "That is `gather`. Which collective does it for all?"),
         (partial(_everyones, join=lambda places: None), "nothing is returned",
          "`all_gather` returns nothing; it fills the places. Return those."),
+        (partial(_everyones, join=list), "the numbers are in a list, and not in one tensor",
+         "What makes one tensor of several? `torch.cat(…)`."),
         (partial(_everyones, join=lambda places: torch.stack(places, 1)), "the ranks' numbers are shuffled together",
          "One rank after the other: `torch.cat(…)`."),
         (lambda x: dist.all_reduce(x) or x, "the numbers are added up", "To gather is to keep them apart."),

@@ -112,7 +112,8 @@ turn(
     heads=("x", ""),
     device="cpu",
     mistakes=[
-        (lambda x, *_: x, "nothing has moved", "`send` on the giver, `recv` on the taker, and into `x`: it fills it."),
+        (lambda x, *_: x, "the taker's `x` is as it was",
+         "`send` on the giver, `recv` on the taker, and into `x` itself. (`irecv` has filled it after `wait()`.)"),
         (lambda x, giver, taker: _hand(x, taker, giver), "the taker gives, and the giver takes",
          "`send(x, to)` names who gets it, `recv(x, sender)` whose it was."),
         (lambda x, *_: _hand(x, 0, 1), "rank 0 gives, and rank 1 takes", "Who they are, `giver` and `taker` say."),
@@ -164,7 +165,8 @@ turn(
     heads=("x",),
     device="cpu",
     mistakes=[
-        (lambda x: x, "nobody has passed anything on", "Receive from the left, add, send to the right."),
+        (lambda x: x, "every `x` is as it was",
+         "Receive from the left, add that to `x` itself, `x += …`, send to the right."),
         (partial(_pass_along, came="replaces"), "what comes overwrites the rank's own number",
          "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
         (partial(_pass_along, own="before"), "each hands its own number on, before it has added what came",

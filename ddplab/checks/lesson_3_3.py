@@ -63,6 +63,13 @@ def _hands_out_first(x: Any) -> None:
     _plain(x, back="never")
 
 
+def _keeps_its_own(x: Any) -> None:
+    own = x.clone()
+    _plain(x)
+    if dist.get_rank() == 0:
+        x.copy_(own)
+
+
 turn(
     "3.3.a",
     "All-reduce, the plain way",
@@ -80,6 +87,8 @@ turn(
         (partial(_plain, into="x"), "what comes overwrites what rank 0 held",
          "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
         (partial(_plain, own=False), "rank 0's own numbers are missing", "It adds what comes to its own `x`."),
+        (_keeps_its_own, "rank 0 hands the sum out, and its own `x` is as it was",
+         "`x = x + part` makes another tensor. `x += part` adds to the one that is there."),
         (partial(_plain, over=3), "it is the mean, and the sum is asked for", "An all-reduce adds up, no more."),
         (lambda x: dist.all_reduce(x), "torch's `all_reduce` does it", "Here you build it: `send` and `dist.recv`."),
         (_nobody_takes_it, "rank 0 sends the sum, and nobody receives it", "All but rank 0 send, and then receive."),

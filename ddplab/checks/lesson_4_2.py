@@ -294,6 +294,16 @@ def _culprits(net: Any, loss: Any, backward: bool = True, guilty: Any = lambda p
     return [name for name, p in net.named_parameters() if guilty(p)]
 
 
+def _as_what(net: Any, loss: Any, what: Any) -> list[Any]:
+    names = _culprits(net, loss)
+    return [what(at, p) for at, (name, p) in enumerate(net.named_parameters()) if name in names]
+
+
+def _accused(names: Any, *_: Any) -> str:
+    said = ("a parameter" if torch.is_tensor(name) else str(name) for name in names)
+    return ", ".join(sorted(said)) or "nobody"
+
+
 def _net(use: str, frozen: str = "", zeros: str = "") -> tuple[Any, Any]:
     net = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("body", "cats", "dogs")})
     if frozen:
@@ -313,7 +323,7 @@ turn(
         "cats, and 0 times the dogs": partial(_net, "cats", zeros="dogs"),
         "dogs, and the cats are frozen": partial(_net, "dogs", frozen="cats"),
     },
-    look=lambda names, *_: ", ".join(sorted(map(str, names))) or "nobody",
+    look=_accused,
     heads=("keep DDP waiting",),
     mistakes=[
         (partial(_culprits, guilty=lambda p: p.grad is None), "frozen parameters are accused",
@@ -326,8 +336,9 @@ turn(
          "A parameter that takes no part has `None` in `.grad`."),
         (lambda net, loss: [name for name in _culprits(net, loss) if "weight" in name], "biases get away",
          "All of `net.named_parameters()`."),
-        (lambda net, loss: [at for at, (name, _) in enumerate(net.named_parameters()) if name in _culprits(net, loss)],
-         "those are numbers", "`net.named_parameters()` gives names, too."),
+        (partial(_as_what, what=lambda at, p: p), "those are the parameters themselves",
+         "`net.named_parameters()` gives names, too."),
+        (partial(_as_what, what=lambda at, p: at), "those are numbers", "`net.named_parameters()` gives names, too."),
     ],
     hints={"'NoneType' object is not iterable": "`return` the list of names."},
 )  # fmt: skip

@@ -154,18 +154,18 @@ def _seeds(seed: int, noise: Any = lambda rank: rank, order: Any = lambda rank: 
     return generator.manual_seed(seed + order(dist.get_rank())) if seeded else generator
 
 
-def _seeded_twice(seed_ranks: Any, seed: int) -> tuple[list[list[float]], Any]:
-    """Return the noise that a rank draws with seed 0 and with another, and what was returned at last."""
-    noises = []
+def _seeded_twice(seed_ranks: Any, seed: int) -> tuple[list[list[float]], Any, bool]:
+    """Return the noise that a rank draws with seed 0 and with another, what was returned at last, and whether alike."""
+    noises, seeds = [], set()
     for number in (0, seed):
         order = seed_ranks(number)
+        seeds.add(order.initial_seed())
         noises.append(F.dropout(torch.ones(100, device=device())).tolist())
-    return noises, order
+    return noises, order, len(seeds) == 1
 
 
-def _order_and_noise(left: tuple[list[list[float]], Any], *_: Any) -> list[str]:
-    noise, order = left
-    unseeded = order.initial_seed() == torch.Generator().initial_seed()
+def _order_and_noise(left: tuple[list[list[float]], Any, bool], *_: Any) -> list[str]:
+    noise, order, unseeded = left
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (noise, torch.randperm(100, generator=order).tolist()))
     both, orders = zip(*everyone, strict=True)
@@ -312,6 +312,8 @@ turn(
         (lambda losses: losses.mean(), "each rank's own mean", "Divide the sum by something that all ranks share."),
         (lambda losses: losses.sum(), "sums, divided by ranks and not by words", "How many words have all ranks?"),
         (partial(_over_words, ranks=lambda: 1), "divided by the number of ranks, too", "DDP divides by it. Undo that."),
+        (partial(_over_words, ranks=lambda: 1 / dist.get_world_size()), "divided by the number of ranks twice",
+         "DDP divides by it once. Undo that: multiply."),
         (partial(_over_words, ranks=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
         (partial(_over_words, count=lambda words: None), "divided by the rank's own words",
          "`dist.all_reduce` makes of each rank's number of words that of all."),

@@ -328,7 +328,11 @@ def _read(command: Callable[..., str], processes: int, epochs: int) -> list[str]
             read = get_args_parser().parse_args(words[1:])
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
-    return [str(read.nproc_per_node), read.training_script, " ".join(read.training_script_args).replace("=", " ")]
+    return [
+        str(read.nproc_per_node),
+        os.path.normpath(read.training_script),
+        " ".join(read.training_script_args).replace("=", " "),
+    ]
 
 
 turn(
@@ -347,6 +351,11 @@ turn(
          "The script's own options come behind its name."),
         (lambda processes, epochs: f"python train.py --epochs {epochs}", "nobody starts more than one process",
          "The program is called `torchrun`."),
+        (lambda processes, epochs: f"torchrun train.py --nproc-per-node {processes} --epochs {epochs}",
+         "torchrun starts one process, and the script is told how many you wanted",
+         "What stands behind the script's name is the script's."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} python train.py --epochs {epochs}",
+         "torchrun takes `python` for the script", "It starts Python itself: name the script alone."),
         (lambda processes, epochs: f"torchrun --nproc-per-node 2 train.py --epochs {epochs}",
          "the number of processes is right for the first case only", "It is given: `processes`."),
         (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py", "the script is not told how long",

@@ -26,9 +26,10 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
 
     line = command(restarts)
     words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
-    if "torchrun" not in words:
+    names = [name for name in ("torchrun", "torch.distributed.run") if name in words]
+    if not names:
         return ["starts no torchrun"]
-    at, seen, real = words.index("torchrun"), [], run.elastic_launch
+    at, seen, real = words.index(names[0]), [], run.elastic_launch
     refusal, before, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
     logging.disable()
     try:
@@ -104,6 +105,11 @@ def _go_on(path: str, start: int, upto: int = 0, check: bool = True, end: str = 
     Path(path).write_text("".join(line + end for line in kept))
 
 
+def _without_last_end(path: str) -> None:
+    if os.path.exists(path):
+        Path(path).write_text(Path(path).read_text().removesuffix("\n"))
+
+
 turn(
     "5.5.b",
     "Each step once",
@@ -124,6 +130,8 @@ turn(
         (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
         (partial(_go_on, upto=-1), "one line too few is kept", "All steps before `start` were saved."),
         (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
+        (lambda path, start: _go_on(path, start) or _without_last_end(path),
+         "the last line has lost its end, and the next is written into it", "Each line ends with `\\n`, the last too."),
         (partial(_go_on, end=""), "the lines run into each other", "Each line ends with `\\n`."),
         (lambda path, start: os.path.exists(path) and Path(path).write_text(
             "".join(line + "\n" for line in Path(path).read_text().splitlines() if line.split()[0] < str(start))),
@@ -143,7 +151,12 @@ def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
     every = [number for share in mine for number in share]
     same = set(every) == set(numbers_of(5, 0, 1))
     other = set(every) != {number for rank in range(size) for number in numbers_of(6, rank, size)}
-    return [len(every), len(every) - len(set(every)), "yes" if same else "no", "others" if other else "the same"]
+    late = max(number for rank in range(size) for number in numbers_of(99, rank, size))
+    return [
+        *(len(every), len(every) - len(set(every))),
+        *("yes" if same else "no", "others" if other else "the same"),
+        "yes" if late < 1000 else "no",
+    ]
 
 
 def _my_images(step: int, n: int, rank: int, size: int, seed: Any = None, batch: int = 64, rest: bool = True) -> Any:
@@ -158,7 +171,7 @@ turn(
     _my_images,
     {f"{size} rank{'s' * (size > 1)}": lambda size=size: (size,) for size in (1, 2, 3)},
     call=_dealt,
-    heads=("images", "twice", "as one rank alone", "the next step's"),
+    heads=("images", "twice", "as one rank alone", "the next step's", "step 99 below n"),
     mistakes=[
         (partial(_my_images, seed=lambda step, rank, size: 100 * step + rank), "each rank draws a batch of its own",
          "All draw the same 64, and then share."),
@@ -171,6 +184,8 @@ turn(
          "Every `size`-th, from `rank` on."),
         (lambda step, n, rank, size: _my_images(step, n, rank, size, batch=64 * size), "the batch grows with the ranks",
          "64 of all ranks together."),
+        (lambda step, n, rank, size: [*range(64 * step + rank, 64 * step + 64, size)],
+         "a late step's numbers are past the last image", "Begin again at image 0 when you are through: `% n`."),
         (partial(_my_images, rest=False), "of 64 among three, one is left out", "`images[rank::size]` leaves none."),
         (lambda step, n, rank, size: _my_images(step, n, 0, size), "all ranks take rank 0's share", "From `rank` on."),
     ],

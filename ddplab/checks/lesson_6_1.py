@@ -13,7 +13,7 @@ BARRIER = "    barrier (torch/distributed/distributed_c10d.py:5082)\n    <module
 GATHER = "    all_gather_object (torch/distributed/distributed_c10d.py:3481)\n    evaluate (train.py:48)\n"
 LOADS = "    _try_get_data (torch/utils/data/dataloader.py:1310)\n    <module> (train.py:27)\n"
 SAVES = "    _save (torch/serialization.py:1230)\n    save (train.py:55)\n"
-OWN_SUM = "    all_reduce_by_hand (metrics.py:12)\n    step (train.py:30)\n"
+OWN_SUM = "    all_reduce_by_hand (distributed_metrics.py:12)\n    step (train.py:30)\n"
 JOBS = {
     "the job above": [ALL_REDUCE, "    <module> (stuck.py:12)\n"],
     "rank 0 saves": [SAVES, BARRIER, BARRIER],
@@ -49,6 +49,8 @@ turn(
          "What do all collectives have in common in these stacks? Look behind the name of the function."),
         (partial(_never_came, words="torch/"), "not all of torch is a collective", "In which folder of torch's?"),
         (partial(_never_came, words="torch"), "not all of torch is a collective", "In which folder of torch's?"),
+        (partial(_never_came, words="distributed"), "a file of somebody's own has that word in its name, too",
+         "In which folder do torch's collectives lie?"),
         (partial(_never_came, words="distributed_c10d", of=1), "one of several is left out", "All who never came."),
         (lambda stacks: [max(stacks)], "that is the last rank, always", "What do the texts say?"),
         (partial(_never_came, words="idle"), "with gloo a rank that waits is idle, and one that sleeps as well",
@@ -70,6 +72,10 @@ def _mean_and_stop(loss: Any, target: Any, parts: int = 0, decided: str = "mean"
     if src is not None:
         dist.broadcast(stop, src=src)
     return mean, bool(stop)
+
+
+def _only_below(loss: Any, target: Any) -> Any:
+    return _mean_and_stop(loss, None if target is None else target - 0.01)
 
 
 def _crosswise(loss: Any, target: Any) -> Any:
@@ -95,7 +101,7 @@ turn(
     "Two calls in step",
     _mean_and_stop,
     _loss_and_target,
-    ranks=(4, 2),
+    ranks=(4, 2, 3),
     device="cpu",
     look=lambda held, *_: [float(held[0]), "stop" if held[1] else "go on"],
     heads=("mean loss", ""),
@@ -103,7 +109,9 @@ turn(
         (partial(_mean_and_stop, src=None, decided="loss"), "rank 0 stops, and nobody else hears of it",
          "Who knows the target tells the others: which of the two calls does that?"),
         (_each_for_itself, "a rank asks for a target that it does not have", "Only rank 0 compares, and tells."),
-        (partial(_mean_and_stop, decided="loss"), "rank 0 has compared its own loss", "Compare the mean."),
+        (partial(_mean_and_stop, decided="loss"), "it stops, though the mean is above the target",
+         "Rank 0 compares the mean, and not its own loss: is it `<=` the target?"),
+        (_only_below, "it goes on, though the mean has come down to the target", "At the target counts: `<=`."),
         (partial(_mean_and_stop, parts=1), "that is the sum of the losses", "Divide by `dist.get_world_size()`."),
         (lambda loss, target: (loss, _mean_and_stop(loss, target)[1]), "each rank returns its own loss",
          "What `all_reduce` has filled is the sum of all."),

@@ -57,16 +57,26 @@ def by_adding(x):
     if dist.get_rank() < dist.get_world_size() - 1:
         x.zero_()
     dist.all_reduce(x)
+    return x
 
 
 def always_from_rank_2(x):
     dist.broadcast(x, src=2)
+    return x
+
+
+def what_broadcast_returns(x):
+    return dist.broadcast(x, src=dist.get_world_size() - 1)
 
 
 def as_objects(x):
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, x.tolist())
-    return everyone
+    return torch.tensor(everyone).flatten()
+
+
+def a_list(x):
+    return list(into_rows(x))
 
 
 def into_rows(x):
@@ -84,7 +94,7 @@ def tensor_first(x):
 def always_three_places(x):
     places = [torch.empty_like(x) for _ in range(3)]
     dist.all_gather(places, x)
-    return places
+    return torch.cat(places)
 
 
 def from_everybodys(x):
@@ -151,12 +161,16 @@ ANSWERS = {
     },
     "3.1.a": {
         "accepted": [by_keyword, by_adding],
-        "wrong": [(always_from_rank_2, ["on 2 ranks", "raised"])],
+        "wrong": [
+            (always_from_rank_2, ["on 2 ranks", "raised"]),
+            (what_broadcast_returns, ["nothing is returned"]),
+        ],
     },
     "3.1.b": {
         "accepted": [as_objects, into_rows],
         "wrong": [
             (tensor_first, ["on 3 ranks", "raised TypeError"]),
+            (a_list, ["in a list, and not in one tensor"]),
             (always_three_places, ["on 2 ranks", "raised"]),
         ],
     },

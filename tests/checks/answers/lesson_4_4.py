@@ -83,6 +83,11 @@ def imported_by_name(logits, labels):
 # your turn
 
 
+def order_of_seed_0(seed):
+    torch.manual_seed(seed + dist.get_rank())
+    return torch.Generator().manual_seed(0)
+
+
 def far_apart(seed):
     order = torch.Generator()
     order.manual_seed(seed + 10**6)
@@ -178,6 +183,7 @@ ANSWERS = {
         "wrong": [
             (lambda seed: torch.manual_seed(seed + dist.get_rank()), ["each rank shuffles in an order"]),
             (times_the_rank, ["rank 0 always draws the same"]),
+            (order_of_seed_0, ["the order does not depend on the seed"]),
         ],
     },
     "4.4.b": {"accepted": [by_hand, by_zero_grad_of_the_model]},

@@ -115,6 +115,7 @@ ANSWERS = {
     "5.1.b": {
         "accepted": [
             lambda n, epochs: f"python -m torch.distributed.run --nproc_per_node={n} train.py --epochs={epochs}",
+            lambda n, epochs: f"torchrun --nproc-per-node {n} ./train.py --epochs {epochs}",
             lambda n, epochs: f"!torchrun --standalone --nproc-per-node {n} train.py --epochs {epochs}",
         ],
         "wrong": [(lambda n, epochs: print(n), ["starts nothing"])],
