@@ -98,7 +98,8 @@ def fold(notebook: NotebookNode) -> None:
     """Fold in place what would give an answer away, so that nobody reads it by chance; a cell that is run unfolds.
 
     A cell that settles a prediction or holds a claim box is folded whole. Of a cell between a question and its answer
-    the outputs are folded, but not what a turn asks for; and of a cell tagged `hide-input` or `one-way` the source.
+    the outputs are folded, but not what a turn asks for; of a cell tagged `hide-input` or `one-way` the source; and of
+    one tagged `hide-output`, which answers a question in the text above it, the outputs.
     """
     waiting: set[str] = set()  # the names of predictions that no cell has settled yet
     for cell in code_cells(notebook):
@@ -107,7 +108,9 @@ def fold(notebook: NotebookNode) -> None:
         verdict = bool(answered) or SETTLES.search(cell.source) is not None
         folds = {
             "source_hidden": verdict or bool({"hide-input", "one-way"} & set(tags(cell))),
-            "outputs_hidden": verdict or (bool(waiting) and not asked and "your-turn" not in tags(cell)),
+            "outputs_hidden": verdict
+            or "hide-output" in tags(cell)
+            or (bool(waiting) and not asked and "your-turn" not in tags(cell)),
         }
         if any(folds.values()):
             cell.metadata["jupyter"] = {name: True for name, folded in folds.items() if folded}

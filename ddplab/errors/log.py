@@ -22,7 +22,8 @@ _PREFIXES = tuple(
             r"\[\d+,(\d+)\]<std(?:err|out)>: ?",  # mpirun --tag-output
             r"(\d{1,4}): (?=\S|$|  )",  # srun --label
             r"\((?:\w+ )?pid=\d+(?:, ip=[\d.]+)?\) ?",  # ray
-            r"(?:>| *\|) | *\+ (?=Exception Group)",  # quoted; docker compose, a group of exceptions
+            r"(?:>| *\|) | *\+ (?=Exception Group)",  # quoted; a group of exceptions
+            r"[a-z0-9][\w.-]*[-_]\d+ +\| ?",  # docker compose: a service and its number
             r"E(?: {3,}|$)|\*\*(?=\w+(?:Error|Exception): )",  # pytest; bold in a forum
             r"(?:DEBUG|INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d \[?\w+\.py:\d+\] ?",  # vLLM
             r"\[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d[^ \]]*\]?:? ?",

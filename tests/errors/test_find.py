@@ -382,3 +382,17 @@ def test_whom_the_launcher_names_did_not_follow():
     log = "[rank0]: " + OWN.strip().replace("\n", "\n[rank0]: ")
     launcher = "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 1 (pid: 5)"
     assert not asked(f"{log}\n{launcher}").followed
+
+
+def test_the_launcher_that_stops_the_others_first_still_names_who_failed():
+    api = "torch.distributed.elastic.multiprocessing.api:"
+    stopping = "".join(f"WARNING:{api}Sending process {pid} closing signal SIGTERM\n" for pid in (11, 12))
+    answer = asked(f"{stopping}ERROR:{api}failed (exitcode: 1) local_rank: 7 (pid: 18) of binary: /env/bin/python\n")
+    assert (answer.entry.name, answer.first) == ("child-failed", 7)
+
+
+@pytest.mark.parametrize("margin", ["E   {}", "**{}**", "ERROR 05-05 10:00:00 [engine.py:31] {}", "trainer-1  | {}"])
+def test_the_margins_that_tools_and_forums_put_before_a_line_are_taken_off(margin):
+    assert asked(margin.format(UNUSED) + "\n").entry.name == "ddp-unused-parameters"
+    own = asked("".join(margin.format(line) + "\n" for line in OWN.splitlines()))
+    assert own.event.text.rstrip("*") == "KeyError: 'lr'"
