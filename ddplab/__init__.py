@@ -28,8 +28,8 @@ if _forks:  # what the forkserver finds when it imports torch by itself (see `pr
 _collects = gc.isenabled()
 gc.disable()
 
-# `python -m ddplab why` answers in a blink: it needs none of what follows, and above all no torch.
-if sys.argv[:2] != ["-m", "why"] or "ddplab" not in sys.orig_argv:
+# `python -m ddplab why` answers in a blink, and `rehearse` starts others: no need of what follows, and of torch least.
+if sys.argv[:2] not in (["-m", "why"], ["-m", "rehearse"]) or "ddplab" not in sys.orig_argv:
     if _forks:
         importlib.import_module("torch._dynamo")  # what the first optimizer or DDP(...) of a process imports
     from ddplab.agents import load_ipython_extension, torchrun

@@ -3,9 +3,11 @@
 import sys
 
 from ddplab.errors import command as errors
+from ddplab.rehearse import command as rehearsal
 
-if __name__ == "__main__" and sys.argv[1:2] == ["why"]:  # before anything imports torch
-    sys.exit(errors.main(sys.argv[2:]))
+LIGHT = {"why": errors.main, "rehearse": rehearsal.main}
+if __name__ == "__main__" and len(sys.argv) > 1 and sys.argv[1] in LIGHT:  # before anything imports torch
+    sys.exit(LIGHT[sys.argv[1]](sys.argv[2:]))
 
 import argparse
 from pathlib import Path
@@ -14,7 +16,6 @@ from ddplab import lease, room, sharing
 from ddplab.checkup import doctor
 from ddplab.grading import command as grading
 from ddplab.preflight import workshop
-from ddplab.rehearse import command as rehearsal
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,9 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("why", help="what an error or a log means, and how to mend it", add_help=False)
     given = sys.argv[1:] if arguments is None else arguments
     # what follows is theirs to read
-    own = {"grade": grading, "check": grading, "leases": lease, "rehearse": rehearsal, "why": errors}
+    own = {"grade": grading.main, "check": grading.main, "leases": lease.main, **LIGHT}
     if given and given[0] in own:
-        return own[given[0]].main(given[1:])
+        return own[given[0]](given[1:])
     asked = parser.parse_args(given)
     if asked.command == "room":
         return room.serve(asked.folder, asked.page)

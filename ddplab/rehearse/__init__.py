@@ -55,7 +55,7 @@ def environment(book: str, gpus: int, memory: int = 0, kind: str = "H100") -> di
     book: path of a file that is made here, in which all processes of the rehearsal note what they hold.
     kind: one of KINDS, for what a script asks of a GPU; its memory is a limit only where `memory` says so.
     """
-    from .books import Book
+    from .report import Book
 
     Book(book, gpus)
     here = Path(__file__).resolve().parent

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import mmap
 import os
 import struct
 import sys
@@ -21,38 +20,9 @@ from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, raw
 
 from . import KINDS
+from .report import Book, readable
 
-PROCESSES = 8192  # that a rehearsal has room for: a test run starts thousands
 GRACE = 2  # seconds in which torchrun stops a rank that waits for ever
-
-
-def readable(n: int) -> str:
-    """A number of bytes as torch's own messages write it."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n >= size:
-            return f"{n / size:.2f} {unit}"
-    return f"{n} bytes"
-
-
-class Book:
-    """Rows of 64-bit integers, one a process: pid, rank, whether it goes on (0), then (held, peak) for each GPU."""
-
-    def __init__(self, path: str, gpus: int):
-        self.path, self.gpus, self.width = path, gpus, 8 * (3 + 2 * gpus)
-        if not os.path.exists(path):
-            Path(path).write_bytes(bytes(PROCESSES * self.width))
-        with open(path, "r+b") as file:
-            self.map = mmap.mmap(file.fileno(), PROCESSES * self.width)
-
-    def rows(self) -> list[tuple[int, int, list[tuple[int, int]]]]:
-        """(pid, rank, [(held, peak) for each GPU]) of every process that has held something."""
-        out = []
-        for at in range(0, PROCESSES * self.width, self.width):
-            pid, rank, _, *values = struct.unpack_from(f"{3 + 2 * self.gpus}q", self.map, at)
-            if pid == 0:
-                break
-            out.append((pid, rank, [*zip(values[::2], values[1::2], strict=True)]))
-        return out
 
 
 class Books(Book):

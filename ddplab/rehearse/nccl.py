@@ -84,7 +84,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         self.options = options or _Options()
         self.inner = dist.ProcessGroupGloo(store, rank, size, timeout=self.options._timeout)
         self.world, self.seen = self, set()
-        self.trail = Trail(store, rank, size, default=dist.group.WORLD is None)
+        self.trail = Trail(store, rank, size)
         self.twin = ProcessGroupNCCL(store, rank, size, twin_of=self)  # for DDP's C++, whose buckets have no label
         if dist.group.WORLD is None:
             meter.book.ranked(rank)

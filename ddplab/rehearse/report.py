@@ -1,16 +1,47 @@
 """The report at the end of a rehearsal: from what each process wrote down to a dictionary, and from that to lines."""
 
 import json
+import mmap
+import os
+import struct
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from .books import Book, readable
-from .trail import OUTCOME
-
+PROCESSES = 8192  # that a rehearsal has room for: a test run starts thousands
+OUTCOME = "hangs there until NCCL's timeout, or goes on with wrong numbers"  # of ranks that do not match
 NOT_REHEARSED = (
     "not rehearsed: times, overlap, races between streams, NCCL's own scratch memory, GPUs' rounding, CUDA graphs, "
     "your own kernels, waits for the GPU other than copies to the CPU"
 )
+
+
+def readable(n: int) -> str:
+    """A number of bytes as torch's own messages write it."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n >= size:
+            return f"{n / size:.2f} {unit}"
+    return f"{n} bytes"
+
+
+class Book:
+    """Rows of 64-bit integers, one a process: pid, rank, whether it goes on (0), then (held, peak) for each GPU."""
+
+    def __init__(self, path: str, gpus: int):
+        self.path, self.gpus, self.width = path, gpus, 8 * (3 + 2 * gpus)
+        if not os.path.exists(path):
+            Path(path).write_bytes(bytes(PROCESSES * self.width))
+        with open(path, "r+b") as file:
+            self.map = mmap.mmap(file.fileno(), PROCESSES * self.width)
+
+    def rows(self) -> list[tuple[int, int, list[tuple[int, int]]]]:
+        """(pid, rank, [(held, peak) for each GPU]) of every process that has held something."""
+        out = []
+        for at in range(0, PROCESSES * self.width, self.width):
+            pid, rank, _, *values = struct.unpack_from(f"{3 + 2 * self.gpus}q", self.map, at)
+            if pid == 0:
+                break
+            out.append((pid, rank, [*zip(values[::2], values[1::2], strict=True)]))
+        return out
 
 
 def read(book: str, gpus: int) -> dict:

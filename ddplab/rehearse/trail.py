@@ -16,22 +16,18 @@ from ddplab.diagnosis import location, source_of, waits_in
 from ddplab.vgpu import meter
 
 from .books import script
+from .report import OUTCOME
 
 TURNS, BYTES = 64, 1024  # that the file remembers; of one rank's cell in it
 # In these all ranks bring the same number of bytes. In others one rank may bring more.
 _ALIKE = "allreduce allreduce_coalesced broadcast reduce allgather _allgather_base _reduce_scatter_base".split()
 
-OUTCOME = "hangs there until NCCL's timeout, or goes on with wrong numbers"  # NCCL's barrier is an all_reduce
-
 
 class Trail:
     """What the ranks of one group have entered: a line for each turn, in it a cell for each rank."""
 
-    jobs = 0  # default groups that this process has made: their store may be one, and remembers names
-
-    def __init__(self, store, rank: int, size: int, default: bool):
-        Trail.jobs += default
-        name = store.compare_set(f"trail/{Trail.jobs}", "", uuid4().hex).decode()  # that of who came first
+    def __init__(self, store, rank: int, size: int):
+        name = store.compare_set("trail", "", uuid4().hex).decode()  # that of who came first
         self.file = os.fdopen(os.open(f"{meter.book.path}.{name}", os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
         self.rank, self.size, self.turns = rank, size, itertools.count(1)
 
