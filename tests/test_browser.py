@@ -174,6 +174,8 @@ def test_a_stored_lesson_keeps_its_boxes_untrusted_and_is_saved_as_it_was(notebo
     it.save()
     less_version = re.sub(r',\n   "version": "3\.\d+\.\w+"', "", it.file.read_text())
     assert less_version == (ROOT / path).read_text()
+    dots = it.page.locator(".jp-Notebook:visible .jp-OutputPlaceholder").all_inner_texts()
+    assert dots and not "".join(dots).strip(), "JupyterLab shows the first line of what is folded"
     it.page.evaluate("() => window.panel.content.widgets.forEach(cell => { cell.outputHidden = false; })")
     box = it.page.locator('.jp-Notebook:visible .jp-RenderedHTML div[style*="border"]').first
     box.wait_for()

@@ -132,9 +132,11 @@ def test_what_settles_something_is_stored_folded(path):
     stored, folded = notebook(path), read(path)
     for cell in folded.cells:
         cell.metadata.pop("jupyter", None), cell.metadata.pop("collapsed", None)
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("data") != {}]
     fold(folded)
     for is_, should in zip(stored.cells, folded.cells, strict=True):
-        assert is_.metadata == should.metadata, is_.source[:200]
+        assert is_.metadata == should.metadata and is_.get("outputs") == should.get("outputs"), is_.source[:200]
 
 
 def predictions(path: Path) -> list[tuple[int, int, str, str, list[str]]]:

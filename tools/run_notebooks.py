@@ -81,7 +81,6 @@ def normalise(notebook: NotebookNode) -> None:
         cell.source = cell.source.rstrip()
         kept = sorted(tags(cell))
         cell.metadata = nbformat.from_dict({"tags": kept} if kept else {})
-    fold(notebook)
     for cell in code_cells(notebook):
         for output in cell.outputs:
             if output.output_type == "error":
@@ -92,6 +91,7 @@ def normalise(notebook: NotebookNode) -> None:
             if "metadata" in output:
                 output.metadata.pop(WIDGET_VIEW, None)
         cell.outputs = join_streams([output for output in cell.outputs if output.get("data") != {}])
+    fold(notebook)
 
 
 def fold(notebook: NotebookNode) -> None:
@@ -99,7 +99,8 @@ def fold(notebook: NotebookNode) -> None:
 
     A cell that settles a prediction or holds a claim box is folded whole. Of a cell between a question and its answer
     the outputs are folded, but not what a turn asks for; of a cell tagged `hide-input` or `one-way` the source; and of
-    one tagged `hide-output`, which answers a question in the text above it, the outputs.
+    one tagged `hide-output`, which answers a question in the text above it, the outputs. JupyterLab shows the first
+    line of folded outputs beside the dots: so they begin with an empty one.
     """
     waiting: set[str] = set()  # the names of predictions that no cell has settled yet
     for cell in code_cells(notebook):
@@ -116,6 +117,8 @@ def fold(notebook: NotebookNode) -> None:
             cell.metadata["jupyter"] = {name: True for name, folded in folds.items() if folded}
         if folds["outputs_hidden"]:
             cell.metadata["collapsed"] = True  # the older name, which JupyterLab writes as well
+            if cell.outputs and cell.outputs[0].get("data") != {}:
+                cell.outputs.insert(0, nbformat.v4.new_output("display_data"))
         waiting = (waiting - answered) | asked
 
 
