@@ -219,6 +219,8 @@ turn(
     hints={
         "'NoneType' object has no attribute 'backward'": "Return the loss: `shared` calls its `backward()`.",
         "scalar outputs": "A loss is one number: a mean or a sum over the images.",
+        "tuple index out of range": "`chunk` may make fewer pieces than you ask for: 4 images by 3 make 2. "
+        "Deal as `own_loss` does: `x[rank::ranks]`.",
     },
     otherwise="A mean over the ranks' own images, times what makes it count as it should.",
 )  # fmt: skip

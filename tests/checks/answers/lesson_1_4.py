@@ -85,6 +85,12 @@ def in_blocks(model, x, y):
     return ranks * (len(mine) / len(x)) * F.cross_entropy(model(mine), labels)
 
 
+def in_chunks(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine, labels = x.chunk(ranks)[rank], y.chunk(ranks)[rank]
+    return ranks * (len(mine) / len(x)) * F.cross_entropy(model(mine), labels)
+
+
 def goes_backward_itself(model, x, y):
     from_a_sum(model, x, y).backward()
 
@@ -140,7 +146,10 @@ ANSWERS = {
     },
     "1.4.b": {
         "accepted": [from_a_sum, in_blocks],
-        "wrong": [(goes_backward_itself, ["on 3 ranks", "raised AttributeError"])],
+        "wrong": [
+            (goes_backward_itself, ["on 3 ranks", "raised AttributeError"]),
+            (in_chunks, ["4 images by 3 make 2"]),
+        ],
     },
     "1.4.c": {
         "accepted": [two_messages, by_shares],
