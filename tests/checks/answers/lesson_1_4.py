@@ -148,7 +148,7 @@ ANSWERS = {
         "accepted": [from_a_sum, in_blocks],
         "wrong": [
             (goes_backward_itself, ["on 3 ranks", "raised AttributeError"]),
-            (in_chunks, ["4 images by 3 make 2"]),
+            (in_chunks, ["rank 2 raised IndexError"]),
         ],
     },
     "1.4.c": {
