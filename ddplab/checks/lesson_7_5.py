@@ -134,6 +134,8 @@ turn(
         (partial(_step, turns=lambda n: n - 1, share=lambda n: (n - 1) / n), "that is half of the ring",
          "Adding up, and handing round: 2(N - 1) turns."),
         (partial(_step, turns=lambda n: 1), "alpha is there once", "Each turn of the ring costs one."),
+        (partial(_step, share=lambda n: 2 * (n - 1)), "in each turn of the ring goes a whole bucket", "1/N of it."),
+        (partial(_step, turns=lambda n: 2 * n, share=lambda n: 2), "there are two turns too many", "2(N - 1) turns."),
         (partial(_step, share=lambda n: 1), "the bytes of a bucket are those of its vector", "2(N - 1)/N of them."),
         (partial(_step, late=lambda n: sqrt(2 * log2(n))), "the logarithm is that to base 2",
          "`plan.late` has the natural one."),
@@ -145,7 +147,9 @@ turn(
 
 
 def _knows(returned: Any, *_: Any) -> str:
-    return "speaks" if returned is None else "does not know"
+    if returned is None:
+        return "speaks"
+    return "does not know" if isinstance(returned, str) and returned.strip() else repr(returned)
 
 
 def _doubt(compute: float, exposed: float, images: float, short: float = 0.02, most: float = 5000,
@@ -182,7 +186,7 @@ turn(
         (lambda compute, exposed, images: "no" if compute < 0.02 and images > 5000 and exposed > compute else None,
          "it speaks as long as not all three reasons hold", "One is enough."),
     ],
-    otherwise="Three questions, one after the other; None at the end.",
+    otherwise="Three questions, one after the other, each with a reason in words; None at the end.",
 )  # fmt: skip
 
 KEPT = {"sgd": 0, "momentum": 4, "adam": 8}
@@ -220,6 +224,8 @@ turn(
         (partial(_largest, each=lambda kept: 12 + kept), "buckets are counted as well",
          "Here the gradients lie in them."),
         (partial(_largest, each=lambda kept: (8 + kept) / 2), "that is half precision", "float32: 4 bytes a number."),
+        (partial(_largest, each=lambda kept: 2 + kept / 4), "that is how many numbers fit", "4 bytes for each."),
+        (lambda *it: 1.073741824 * _largest(*it), "those are GiB", "Here a GB is a billion bytes."),
         (lambda *it: 1e9 * _largest(*it), "that is the number of parameters itself", "In billions."),
     ],
     hints={"KeyError": 'The optimisers are called "sgd", "momentum" and "adam".'},
