@@ -65,10 +65,12 @@ turn(
 
 def _work(rank: int, size: int) -> tuple[Callable[[], int]]:
     def work() -> int:
+        work.calls += 1
         if size == 3 and rank == 1:
             raise ValueError("a bad row")
         return 10 * rank
 
+    work.calls = 0
     return (work,)
 
 
@@ -114,10 +116,12 @@ turn(
     _work,
     ranks=(3, 2),
     device="cpu",
-    look=lambda returned, _: str(returned),
-    heads=("returns",),
+    look=lambda returned, work: [str(returned), work.calls],
+    heads=("returns", "calls of work"),
     mistakes=[
-        (_for_itself, "each rank knows of itself alone", "How does a rank learn how it went on the others?"),
+        (_for_itself, "who did well returns its number, though another failed",
+         "How does a rank learn whether it failed anywhere?"),
+        (lambda work: (_everybody(work), _for_itself(work))[0], "`work` is called twice", "Keep what it returned."),
         (partial(_everybody, flag=True), "you return whether it went well", "The number, where it did."),
         (partial(_everybody, went=bool), "all went well, and nobody gets a number", "Is 0 a failure?"),
         (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
@@ -166,10 +170,12 @@ turn(
         (partial(_load_weights, into=False), "what was loaded is not in the model", "`load_state_dict`."),
         (partial(_load_weights, to="cpu", into=False), "what was loaded is on the CPU, and not in the model",
          "`load_state_dict`."),
-        (partial(_load_weights, to="cpu", assign=True), "the model is on the CPU now", "Without `assign`."),
+        (partial(_load_weights, to="cpu", assign=True), "the model is on the CPU now",
+         "It stays where it is: no `assign`, no `model.cpu()`."),
         (lambda model, file: _load_weights(model, file) if dist.get_rank() == 0 else None, "only rank 0 loads",
          "Every rank has a model of its own."),
     ],
+    hints={"has no attribute 'device'": "Its parameters have one: `next(model.parameters()).device`."},
     otherwise="`map_location` says where `torch.load` puts what it reads; then `load_state_dict`.",
 )  # fmt: skip
 
@@ -223,6 +229,8 @@ turn(
         (lambda model, x: [n for n, p in enumerate(model.parameters()) if p.requires_grad and p.grad is None]
          if model(x).sum().backward() is None else None, "those are numbers", "`model.named_parameters()`."),
     ],
-    hints={"Boolean value of Tensor": "Ask whether there is a gradient: `is None`."},
+    hints={"Boolean value of Tensor": "Ask whether there is a gradient: `is None`.",
+           "does not require grad": "Without `no_grad`: gradients come along the graph.",
+           "only for scalar outputs": "`model(x).sum()`, one number."},
     otherwise="After `backward`, who wants a gradient (`requires_grad`) and has none (`is None`)?",
 )  # fmt: skip
