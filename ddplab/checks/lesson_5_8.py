@@ -54,6 +54,7 @@ turn(
     ],
     hints={"not str": "What stands in `os.environ` is text: `int(…)`.",
            "has not been initialized": "There is no group yet. torchrun tells it in `os.environ`."},
+    otherwise="Which variable counts the ranks of one node?",
 )  # fmt: skip
 
 
@@ -92,7 +93,7 @@ turn(
     ranks=(2,),
     device="virtual",
     call=_refused,
-    look=lambda returned, *_: "a tensor" if isinstance(returned, torch.Tensor) else returned,
+    look=lambda returned, *_: "no number" if isinstance(returned, torch.Tensor | list | tuple) else returned,
     heads=("of both",),
     mistakes=[
         (partial(_total, to="cpu"), "NCCL refuses what lies on the CPU", "Make the tensor on `here`."),
@@ -100,7 +101,7 @@ turn(
          "`dist.all_reduce` adds up in place. Is it the tensor whose number you return?"),
         (partial(_total, of=2), "that is the mean", "The sum is asked for."),
         (partial(_total, how=dist.ReduceOp.MAX), "that is the larger of the two", "The sum is asked for."),
-        (_total_there, "that is a tensor, and no number", "`.item()`"),
+        (_total_there, "that is no number yet", "`.item()` makes one of a tensor."),
         (_to_rank_0, "rank 0 alone knows", "`dist.all_reduce` tells all."),
     ],
     hints={"must be Tensor": "`torch.as_tensor(noted, device=here)` makes a tensor of a number."},
@@ -148,7 +149,7 @@ turn(
         (partial(_load, map_location={"cuda:0": "cuda:1"}), "that sends rank 0's to GPU 1 as well", "`here`"),
         (lambda path, here: _load(path, here) if here.index == 0 else None, "rank 1 has loaded nothing",
          "Every rank loads."),
-        (lambda path, here: None, "nothing came back", "`return` what the file holds."),
+        (lambda path, here: None, "no weights came back", "`return` what the file holds."),
         (partial(_load, map_location="meta"), "on meta there are shapes, and no numbers", "`here`, or the CPU"),
     ],
     otherwise="`torch.load(path, …)`: `map_location` says where the tensors go.",
@@ -187,4 +188,5 @@ turn(
         (lambda noted, loss: noted + 1, "that counts the steps", "Add the loss."),
     ],
     hints={"NoneType": "Return the new sum."},
+    otherwise="`noted` and this loss without its graph, in one tensor.",
 )  # fmt: skip
