@@ -82,7 +82,7 @@ def _lists(*ranks: str, first: int = 1) -> list[list[dict[str, Any]]]:
 RECORDS = {
     "call": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "call"),
     "line, in the same job": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "line"),
-    "call, on three ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 r7", "r5 g8 b6 r7"), "call"),
+    "call, on four ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 r7", "r5 g8 b6 r7", "r5 b6 b6 r7"), "call"),
     "line, from 2001 on": (_lists("r5 b6 r5 b7", "r5 b6 r9 b8", first=2001), "line"),
     "call, and one ends sooner": (_lists("r5 b6 r5", "r5 b6"), "call"),
     "call, and the older ones are dropped": (
