@@ -150,7 +150,7 @@ turn(
     "A stopwatch for a step",
     _quickest,
     {
-        "5 steps, now and then busy": lambda: _Device(99, 49, 49, 29, 9, 11, 9, 14).given(5),
+        "5 steps, now and then busy": lambda: _Device(99, 49, 49, 9, 29, 11, 19, 14).given(5),
         "4 steps, the first does nothing": lambda: _Device(1, 99, 59, 24, 19, 19, 29).given(4),
     },
     look=lambda returned, step, *_: [returned, step.__self__.calls],
