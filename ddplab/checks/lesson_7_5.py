@@ -179,8 +179,10 @@ turn(
         (partial(_doubt, short=0.0), "short steps are no reason", "0.02 s, in seconds."),
         (partial(_doubt, most=1e9), "the images are no reason", "More than 5,000 a second."),
         (partial(_doubt, part=1e9), "the network is no reason", "Where more is exposed than computed."),
-        (partial(_doubt, part=0.0), "anything exposed is a reason", "Only where it is more than what is computed."),
-        (partial(_doubt, part=0.5), "half of the compute is enough for you", "More than all of it."),
+        (partial(_doubt, part=0.0), "what is exposed is a reason, and it is less than the compute",
+         "Only where it is more."),
+        (partial(_doubt, part=0.5), "three quarters of the compute are enough for you",
+         "More than all of it."),
         (lambda compute, exposed, images: None if _doubt(compute, exposed, images) else "no", "the wrong way round",
          "None where the plan may speak."),
         (lambda compute, exposed, images: "no" if compute < 0.02 and images > 5000 and exposed > compute else None,
@@ -203,7 +205,7 @@ turn(
     {
         f"{card} GB, {used} of activations, {optimizer}": partial(tuple, (card, used, optimizer))
         for card, used, optimizer in (
-            (80, 0, "adam"), (80, 16, "adam"), (24, 8, "adam"), (24, 0, "sgd"), (80, 20, "momentum")
+            (80, 0, "adam"), (80, 16, "adam"), (24, 8, "adam"), (24, 0, "sgd"), (80, 14, "momentum")
         )
     },
     look=_returned,
