@@ -7,6 +7,7 @@ from functools import partial
 from statistics import mean, median
 from typing import Any
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
@@ -22,7 +23,7 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
         time.sleep(0.8)
         c10d._get_default_store().set("prepared", str(time.monotonic()))
 
-    prepare.calls = 0
+    prepare.calls, prepare.groups = 0, set(c10d._world.pg_map)
     return prepare, 2.4
 
 
@@ -30,6 +31,9 @@ def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
     store, when = c10d._get_default_store(), "no"
     if store.check(["prepared"]):
         when = "yes" if time.monotonic() - float(store.get("prepared")) < 1.5 else "long before"
+    made = [group._get_backend(torch.device("cpu")) for group in c10d._world.pg_map if group not in prepare.groups]
+    if any(group.options._timeout > datetime.timedelta(days=1) for group in made):
+        when = "yes, or days later"
     return ["yes" if prepare.calls else "no", when]
 
 
@@ -82,6 +86,8 @@ turn(
          "A barrier is for all ranks: it stands outside of the `if`."),
         (_a_group_for_one, "rank 1 makes a group, and rank 0 does not",
          GROUPS),
+        (lambda prepare, seconds: _wait_for_rank_0(prepare, 86400 * seconds), "those are days",
+         "`timedelta(seconds=…)`: what comes first in it, without a name, is days."),
         (_asleep, "rank 1 goes on long after it was done", "Who sleeps does not hear of it: wait in a call of both."),
     ],
     hints={"type datetime.timedelta": "`datetime.timedelta(seconds=seconds)`", "wait timeout after": GROUPS},
