@@ -166,6 +166,8 @@ turn(
         (partial(_quickest, of=lambda times: sum(times) / len(times)), "that is the mean",
          "What disturbs a step can only add: the quickest."),
         (partial(_quickest, of=sum), "that is all of them together", "The quickest one."),
+        (partial(_quickest, leave=4), "the first step that counts is not in it, or pays for those before",
+         "Leave out 3, and `wait()` for them before you first look at the clock."),
         (partial(_quickest, of=list), "those are all the times", "The quickest of them."),
         (partial(_quickest, of=lambda times: sorted(times)[len(times) // 2]), "that is the median",
          "What disturbs a step can only add: the quickest."),
