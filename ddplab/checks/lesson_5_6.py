@@ -21,13 +21,14 @@ CASES = {
 def _understood(asked: Callable[..., Any], words: list[str], size: int) -> list[Any]:
     """Epochs, and images of one rank in a step; or that the answer refuses, which it may do with any error."""
     try:
-        return list(asked(list(words), size))
+        held = asked(list(words), size)
     except SystemExit:
         return ["refused"]
     except Exception:
         if words == ["--batch", "100"]:
             return ["refused"]
         raise
+    return ["nothing"] if held is None else [repr(it) if isinstance(it, str) else it for it in held]
 
 
 def _asked(
@@ -57,6 +58,10 @@ turn(
          "Raise an error where there is a rest: `%`."),
         (partial(_asked, kind=str), "what is typed is text, until somebody makes numbers of it",
          "`add_argument` has an argument `type`."),
+        (lambda words, size: (words[3] if len(words) > 2 else 10, _asked(words, size)[1]),
+         "the epochs that are typed are text, until somebody makes a number of them", "`type=int`"),
+        (lambda words, size: None if "100" in words else _asked(words, size),
+         "where it cannot be shared out, nothing comes back, and nobody hears of it", "`raise ValueError(…)`"),
         (partial(_asked, epochs=1), "without a word on it there are 10 epochs", "`default=`"),
         (lambda words, size: _asked(sys.argv[1:], size), "that reads the command line of this notebook",
          "The words are given: `parser.parse_args(words)`."),
@@ -64,21 +69,25 @@ turn(
     hints={"unsupported operand": "`add_argument` has an argument `type`.",
            "not all arguments converted": "`add_argument` has an argument `type`.",
            "'NoneType'": "Return two numbers."},
+    otherwise="The epochs first, then the images of one rank; and an error where `%` leaves a rest.",
 )  # fmt: skip
 
 
 def _drawn(seed: Callable[[int, int, int], int]) -> list[Any]:
     """Whether torch takes the seeds, and who draws alike: two ranks, two epochs, a rank and another's other epoch."""
-    numbers = [[int(seed(0, epoch, rank)) for rank in range(64)] for epoch in range(200)]
+    numbers, others = ([[int(seed(run, epoch, rank)) for rank in range(64)] for epoch in range(200)] for run in (0, 1))
     for number in (numbers[0][0], numbers[-1][-1], int(seed(9, 999, 63))):
         torch.manual_seed(number)
-    again = seed(0, 7, 1) == seed(0, 7, 1)
+    if seed(0, 7, 1) != seed(0, 7, 1):
+        return ["no"]
     ranks = any(len(set(row)) < 64 for row in numbers)
     epochs = any(len(set(column)) < 200 for column in zip(*numbers, strict=True))
-    crossed = len({number for row in numbers for number in row}) < 200 * 64
-    runs = seed(0, 7, 1) == seed(1, 7, 1)
-    return ["yes" if it else "no" for it in (again, ranks, epochs, crossed, runs)]
+    drawn, next_run = set().union(*numbers), set().union(*others)
+    runs = "yes" if numbers == others else "in part" if drawn & next_run else "no"
+    return ["yes", *("yes" if it else "no" for it in (ranks, epochs, len(drawn) < 200 * 64)), runs]
 
+
+ROOM = "1 and 11 must not become what 11 and 1 become. Leave room for each."
 
 turn(
     "5.6.b",
@@ -92,7 +101,11 @@ turn(
         (lambda run, epoch, rank: run * 1000 + epoch, "all ranks draw the same", "The rank plays a part too."),
         (lambda run, epoch, rank: run * 1000 + epoch + rank,
          "one rank draws in one epoch what another draws in another",
-         "A sum forgets what it was made of. Leave room for each."),
+         ROOM),
+        (lambda run, epoch, rank: run + epoch + rank, "one rank draws in one epoch what another draws in another",
+         ROOM),
+        (lambda run, epoch, rank: run + epoch * 64 + rank, "one run draws on one rank what the next draws on another",
+         "Leave room for each: for the run too."),
         (lambda run, epoch, rank: epoch * 10000 + rank, "the run's own number plays no part",
          "Which of the three is missing?"),
         (lambda run, epoch, rank: int(torch.randint(2**40, ())), "an epoch that is begun again draws other numbers",
@@ -100,6 +113,7 @@ turn(
         (lambda run, epoch, rank: run, "all ranks draw the same in all epochs", "Epoch and rank play a part too."),
     ],
     hints={"'NoneType'": "Return a whole number.", "out of range": "Torch takes seeds below 2 to the 64."},
+    otherwise="One whole number, with room in it for each of the three.",
 )  # fmt: skip
 
 
@@ -110,8 +124,8 @@ def _tried(agreed: Callable[[int], int], found: int) -> str:
         return "refused"
 
 
-def _both(agreed: Callable[[int], int], rank: int) -> list[str]:
-    return [_tried(agreed, 3), _tried(agreed, 3 if rank < 2 else 0)]
+def _thrice(agreed: Callable[[int], int], rank: int) -> list[str]:
+    return [_tried(agreed, 3), _tried(agreed, 3 if rank < 2 else 0), _tried(agreed, 2 + rank)]
 
 
 def _all(found: int) -> list[int]:
@@ -135,8 +149,8 @@ turn(
     _agreed,
     lambda rank, size: (rank,),
     ranks=(3,),
-    call=_both,
-    heads=("all found epoch 3", "rank 2 found none"),
+    call=_thrice,
+    heads=("all found epoch 3", "rank 2 found none", "2, 3 and 4"),
     mistakes=[
         (lambda found: found, "each rank goes on where it likes, and the ranks wait for each other for ever",
          "Ask the others: `dist.all_gather_object`."),
@@ -149,8 +163,11 @@ turn(
         (partial(_agreed, who=lambda everyone, found: found != everyone[0]),
          "only the rank that differs refuses, and the others go on without it",
          "Is there any difference in the whole list?"),
+        (partial(_agreed, who=lambda everyone, found: found != max(everyone)),
+         "who has found most goes on, and the others refuse", "Is there any difference in the whole list?"),
         (lambda found: _all(found), "that is a list, and not an epoch",
          "Return `found`, if all found the same."),
     ],
     hints={"'NoneType'": "Return the epoch."},
+    otherwise="All ask all, outside of any `if`; any difference is an error on every rank; else return the epoch.",
 )  # fmt: skip

@@ -16,11 +16,16 @@ def _lands(place: Callable[[], Any]) -> str:
     """Where a tensor lands that is made there, as on the second of two nodes, where RANK is 2 or 3."""
     os.environ["RANK"] = str(dist.get_rank() + 2)
     torch.cuda.set_device(0)  # as it is in a script that has not chosen
+    group, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None  # nor made a group
     try:
         where = place()
-        return "nothing came back" if where is None else str(torch.ones(1, device=where).device)
+        if not isinstance(where, torch.device):
+            return "nothing came back" if where is None else f"a device as {type(where).__name__}"
+        return str(torch.ones(1, device=where).device)
     except torch.AcceleratorError:
         return "no such GPU"
+    finally:
+        dist.GroupMember.WORLD = group
 
 
 def _place(name: str = "LOCAL_RANK", add: int = 0) -> torch.device:
@@ -44,8 +49,12 @@ turn(
         (lambda: torch.device("cpu"), "that is the CPU", "`torch.device(\"cuda\", number)`"),
         (partial(_place, add=1), "the first GPU is number 0", "LOCAL_RANK begins at 0 as well."),
         (lambda: torch.cuda.set_device(_place()), "nothing came back", "Return the device as well."),
+        (lambda: _place().index, "that is a number alone", "`torch.device(\"cuda\", number)`"),
+        (lambda: str(_place()), "that is text, which has no `index`", "`torch.device(…)`"),
     ],
-    hints={"must be Device, not str": "What stands in `os.environ` is text: `int(…)`."},
+    hints={"not str": "What stands in `os.environ` is text: `int(…)`.",
+           "has not been initialized": "There is no group yet. torchrun tells it in `os.environ`."},
+    otherwise="Which variable counts the ranks of one node?",
 )  # fmt: skip
 
 
@@ -59,10 +68,15 @@ def _refused(total: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _total(noted: Any, here: torch.device, how: Any = dist.ReduceOp.SUM, to: Any = None, of: int = 1) -> float:
+    seen = _total_there(noted, here, how, to)
+    return seen.item() / of
+
+
+def _total_there(noted: Any, here: torch.device, how: Any = dist.ReduceOp.SUM, to: Any = None) -> torch.Tensor:
     seen = torch.as_tensor(noted, device=to or here)
     if how is not None:
         dist.all_reduce(seen, how)
-    return seen.item() / of
+    return seen
 
 
 def _to_rank_0(noted: Any, here: torch.device) -> float:
@@ -79,16 +93,19 @@ turn(
     ranks=(2,),
     device="virtual",
     call=_refused,
-    look=lambda returned, *_: returned,
+    look=lambda returned, *_: "no number" if isinstance(returned, torch.Tensor | list | tuple) else returned,
     heads=("of both",),
     mistakes=[
         (partial(_total, to="cpu"), "NCCL refuses what lies on the CPU", "Make the tensor on `here`."),
-        (partial(_total, how=None), "each rank returns its own", "`dist.all_reduce`"),
+        (partial(_total, how=None), "each rank returns its own",
+         "`dist.all_reduce` adds up in place. Is it the tensor whose number you return?"),
         (partial(_total, of=2), "that is the mean", "The sum is asked for."),
         (partial(_total, how=dist.ReduceOp.MAX), "that is the larger of the two", "The sum is asked for."),
+        (_total_there, "that is no number yet", "`.item()` makes one of a tensor."),
         (_to_rank_0, "rank 0 alone knows", "`dist.all_reduce` tells all."),
     ],
     hints={"must be Tensor": "`torch.as_tensor(noted, device=here)` makes a tensor of a number."},
+    otherwise="A tensor on `here`; `dist.all_reduce`, which returns nothing itself; then the tensor's number.",
 )  # fmt: skip
 
 
@@ -103,7 +120,7 @@ def _loaded(load: Callable[..., Any], here: torch.device) -> list[str]:
         before = torch.cuda.max_memory_allocated(other)
         state = load(path, here)
     if not isinstance(state, dict):
-        return ["nothing came back", "…"]
+        return ["nowhere", "…"]
     touched = torch.cuda.max_memory_allocated(other) > before
     lies = state["weight"].device
     return ["its GPU, or the CPU" if lies in (here, torch.device("cpu")) else str(lies), "yes" if touched else "no"]
@@ -125,15 +142,17 @@ turn(
     look=lambda returned, *_: returned,
     heads=("arrives on", "the other's GPU was touched"),
     mistakes=[
-        (partial(_load, map_location=None), "a tensor goes back to where it was saved: GPU 0, on every rank",
-         "`torch.load` has an argument that says where tensors go."),
+        (partial(_load, map_location=None), "every rank puts it on GPU 0, where it was saved",
+         "`torch.load` has an argument that says where tensors go: on which GPU is this rank?"),
         (partial(_load, map_location=None, move=True), "it arrives, but through GPU 0, which was full before",
          "Say it to `torch.load`, not after it."),
         (partial(_load, map_location={"cuda:0": "cuda:1"}), "that sends rank 0's to GPU 1 as well", "`here`"),
         (lambda path, here: _load(path, here) if here.index == 0 else None, "rank 1 has loaded nothing",
          "Every rank loads."),
+        (lambda path, here: None, "no weights came back", "`return` what the file holds."),
         (partial(_load, map_location="meta"), "on meta there are shapes, and no numbers", "`here`, or the CPU"),
     ],
+    otherwise="`torch.load(path, …)`: `map_location` says where the tensors go.",
 )  # fmt: skip
 
 
@@ -169,4 +188,5 @@ turn(
         (lambda noted, loss: noted + 1, "that counts the steps", "Add the loss."),
     ],
     hints={"NoneType": "Return the new sum."},
+    otherwise="`noted` and this loss without its graph, in one tensor.",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from functools import partial
 from statistics import mean, median
 from typing import Any
 
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
@@ -20,15 +21,20 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
     def prepare() -> None:
         prepare.calls += 1
         time.sleep(0.8)
-        c10d._get_default_store().set("prepared", "yes")
+        c10d._get_default_store().set("prepared", str(time.monotonic()))
 
-    prepare.calls = 0
-    return prepare, 1.6
+    prepare.calls, prepare.groups = 0, set(c10d._world.pg_map)
+    return prepare, 2.4
 
 
 def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
-    there = c10d._get_default_store().check(["prepared"])
-    return ["yes" if prepare.calls else "no", "yes" if there else "no"]
+    store, when = c10d._get_default_store(), "no"
+    if store.check(["prepared"]):
+        when = "yes" if time.monotonic() - float(store.get("prepared")) < 1.5 else "long before"
+    made = [group._get_backend(torch.device("cpu")) for group in c10d._world.pg_map if group not in prepare.groups]
+    if any(group.options._timeout > datetime.timedelta(days=1) for group in made):
+        when = "yes, or days later"
+    return ["yes" if prepare.calls else "no", when]
 
 
 def _wait_for_rank_0(
@@ -47,12 +53,18 @@ def _impatient(prepare: Any, seconds: float) -> None:
     dist.barrier()
 
 
+def _asleep(prepare: Any, seconds: float) -> None:
+    prepare() if dist.get_rank() == 0 else time.sleep(seconds)
+
+
 def _a_group_for_one(prepare: Any, seconds: float) -> None:
     if dist.get_rank() == 0:
         prepare()
     else:
         _wait_for_rank_0(prepare, seconds)
 
+
+GROUPS = "All ranks call `new_group`, outside of the `if`, with a limit in seconds."
 
 turn(
     "6.2.a",
@@ -73,8 +85,12 @@ turn(
         (partial(_wait_for_rank_0, waits=(1,)), "rank 0 does not come to the barrier",
          "A barrier is for all ranks: it stands outside of the `if`."),
         (_a_group_for_one, "rank 1 makes a group, and rank 0 does not",
-         "All ranks call `new_group`: it stands outside of the `if`."),
+         GROUPS),
+        (lambda prepare, seconds: _wait_for_rank_0(prepare, 86400 * seconds), "those are days",
+         "`timedelta(seconds=…)`: what comes first in it, without a name, is days."),
+        (_asleep, "rank 1 goes on long after it was done", "Who sleeps does not hear of it: wait in a call of both."),
     ],
+    hints={"type datetime.timedelta": "`datetime.timedelta(seconds=seconds)`", "wait timeout after": GROUPS},
     otherwise="A group with a limit of its own; rank 0 prepares; then all ranks meet in that group's barrier.",
 )  # fmt: skip
 
@@ -116,8 +132,10 @@ turn(
         (partial(_straggler, of=sum), "a single long step decides", "In most steps: count steps, or take a median."),
         (partial(_straggler, of=mean), "a single long step decides", "In most steps: count steps, or take a median."),
         (partial(_straggler, of=min), "one short wait decides", "In most steps: count steps, or take a median."),
-        (partial(_straggler, of=lambda waits: waits[-1]), "that is the last step alone", "Look at all steps."),
-        (partial(_straggler, of=lambda waits: waits[0]), "that is the first step alone", "Look at all steps."),
+        (partial(_straggler, of=lambda waits: waits[-1]), "in the last step it was that one, in most steps another",
+         "Count the steps, or take a median."),
+        (partial(_straggler, of=lambda waits: waits[0]), "in the first step it was that one, in most steps another",
+         "Count the steps, or take a median."),
     ],
     hints={"must be a string, a bytes-like object or a real number": "Return the number of a rank."},
     otherwise="Who comes last to the all-reduce: how long does that rank wait?",

@@ -16,7 +16,7 @@ PEER = "RuntimeError: Connection closed by peer [10.0.0.7]:33698"
 RESET = "RuntimeError: Connection reset by peer [10.0.0.7]:33698"
 WRECKS = {  # rank, at, exit, said
     "a bad row": [(2, 8.2, 1, PEER), (1, 8.1, 1, "ValueError: could not convert string"), (0, 8.3, 1, RESET)],
-    "a clock behind": [(3, 7.9, 1, RESET), (0, 8.4, 1, "KeyError: 'label'"), (2, 8.5, 1, PEER)],
+    "a clock behind": [(2, 8.5, 1, PEER), (3, 7.9, 1, RESET), (0, 8.4, 1, "KeyError: 'label'")],
     "without a word": [(0, 5.1, 1, PEER), (2, 5.0, -9, ""), (1, 5.2, 1, PEER)],
     "torchrun ends the rest": [(0, 5.9, -15, ""), (3, 6.0, 1, "RuntimeError: no memory"), (1, 6.2, 1, PEER)],
     "three of their own": [
@@ -48,7 +48,7 @@ turn(
     heads=("rank",),
     mistakes=[
         (partial(_first_cause, peers=True), "a victim's clock was behind, and it seems to have died first",
-         "What do victims say?"),
+         "What do victims say? Is every one of them left out?"),
         (partial(_first_cause, ended=True), "torchrun has ended that one: it died of nothing of its own",
          "With which exit code do those end that torchrun has ended?"),
         (partial(_first_cause, peers=True, ended=True), "the earliest death may be a victim's", "What do victims say?"),
@@ -65,10 +65,12 @@ turn(
 
 def _work(rank: int, size: int) -> tuple[Callable[[], int]]:
     def work() -> int:
+        work.calls += 1
         if size == 3 and rank == 1:
             raise ValueError("a bad row")
         return 10 * rank
 
+    work.calls = 0
     return (work,)
 
 
@@ -114,12 +116,16 @@ turn(
     _work,
     ranks=(3, 2),
     device="cpu",
-    look=lambda returned, _: str(returned),
-    heads=("returns",),
+    look=lambda returned, work: [str(returned), work.calls],
+    heads=("returns", "calls of work"),
     mistakes=[
-        (_for_itself, "each rank knows of itself alone", "How does a rank learn how it went on the others?"),
-        (partial(_everybody, flag=True), "you return whether it went well", "The number, where it did."),
-        (partial(_everybody, went=bool), "all went well, and nobody gets a number", "Is 0 a failure?"),
+        (_for_itself, "who did well returns its number, though another failed",
+         "How does a rank learn whether it failed anywhere?"),
+        (lambda work: (_everybody(work), _for_itself(work))[0], "`work` is called twice", "Keep what it returned."),
+        (partial(_everybody, flag=True), "False comes back where None is wanted",
+         "Where it went well on all, the number; else None."),
+        (partial(_everybody, went=bool), "all went well, and nobody gets a number",
+         "Is 0 a failure? And is there a `return`?"),
         (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
         (_raised_again, "rank 0 raised RuntimeError: somebody failed", "Raise nowhere: return None on all ranks."),
         (_told_in_try, "rank 0 waits in all_reduce, and rank 1 is past it",
@@ -166,10 +172,12 @@ turn(
         (partial(_load_weights, into=False), "what was loaded is not in the model", "`load_state_dict`."),
         (partial(_load_weights, to="cpu", into=False), "what was loaded is on the CPU, and not in the model",
          "`load_state_dict`."),
-        (partial(_load_weights, to="cpu", assign=True), "the model is on the CPU now", "Without `assign`."),
+        (partial(_load_weights, to="cpu", assign=True), "the model is on the CPU now",
+         "It stays where it is: no `assign`, no `model.cpu()`."),
         (lambda model, file: _load_weights(model, file) if dist.get_rank() == 0 else None, "only rank 0 loads",
          "Every rank has a model of its own."),
     ],
+    hints={"has no attribute 'device'": "Its parameters have one: `next(model.parameters()).device`."},
     otherwise="`map_location` says where `torch.load` puts what it reads; then `load_state_dict`.",
 )  # fmt: skip
 
@@ -223,6 +231,8 @@ turn(
         (lambda model, x: [n for n, p in enumerate(model.parameters()) if p.requires_grad and p.grad is None]
          if model(x).sum().backward() is None else None, "those are numbers", "`model.named_parameters()`."),
     ],
-    hints={"Boolean value of Tensor": "Ask whether there is a gradient: `is None`."},
+    hints={"Boolean value of Tensor": "Ask whether there is a gradient: `is None`.",
+           "does not require grad": "Without `no_grad`: gradients come along the graph.",
+           "only for scalar outputs": "`model(x).sum()`, one number."},
     otherwise="After `backward`, who wants a gradient (`requires_grad`) and has none (`is None`)?",
 )  # fmt: skip

@@ -82,7 +82,7 @@ def _lists(*ranks: str, first: int = 1) -> list[list[dict[str, Any]]]:
 RECORDS = {
     "call": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "call"),
     "line, in the same job": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "line"),
-    "call, on three ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 r7", "r5 g8 b6 r7"), "call"),
+    "call, on four ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 r7", "r5 g8 b6 r7", "r5 b6 b6 r7"), "call"),
     "line, from 2001 on": (_lists("r5 b6 r5 b7", "r5 b6 r9 b8", first=2001), "line"),
     "call, and one ends sooner": (_lists("r5 b6 r5", "r5 b6"), "call"),
     "call, and the older ones are dropped": (
@@ -129,7 +129,8 @@ turn(
         (partial(_first_apart, of=2), "only two ranks are compared", "How many different ones have all ranks?"),
         (partial(_first_apart, way=-1), "that is the last difference", "The first: from the beginning on."),
         (lambda lists, what: _first_apart(lists, "call"), "you always compare the calls", "`it[what]`."),
-        (lambda lists, what: _first_apart(lists, "line"), "you always compare the lines", "`it[what]`."),
+        (lambda lists, what: _first_apart(lists, "line"), "the lines count, whatever is asked for",
+         "`it[what]`, no more."),
     ],
     otherwise="Go through the numbers that all ranks have, and stop where not all have the same.",
 )  # fmt: skip
@@ -146,14 +147,17 @@ def _model_and_x(rank: int, size: int) -> tuple[Any, Any]:
         model.calls += 1
 
     model.register_forward_pre_hook(count)
+    model.before = dist.group.WORLD._get_sequence_number_for_group()
     return model, torch.tensor([[11.0], [13.0]])
 
 
 def _after(predictions: Any, model: Any, _: Any) -> list[Any]:
     held = ["nothing", "nothing"] if predictions is None else torch.as_tensor(predictions).flatten().tolist()
     mode = "training" if model.training and model.module.training else "evaluation"
+    mode += ", frozen" * (not all(p.requires_grad for p in model.parameters()))
+    made = dist.group.WORLD._get_sequence_number_for_group() - model.before
     graph = "yes" if getattr(predictions, "requires_grad", False) else "no"
-    return [*(round(it, 2) if isinstance(it, float) else it for it in held), graph, model.calls, mode]
+    return [*(round(it, 2) if isinstance(it, float) else it for it in held), graph, max(model.calls, made), mode]
 
 
 def _evaluate(
@@ -183,7 +187,7 @@ turn(
     ranks=(2,),
     device="cpu",
     look=_after,
-    heads=("predictions", "", "a graph", "calls of DDP", "the model is in"),
+    heads=("predictions", "", "a graph", "collective calls", "the model is in"),
     mistakes=[
         (partial(_evaluate, inside=False), "the call goes through DDP, and is a collective", "What is inside DDP?"),
         (partial(_evaluate, inside=False, grad=True), "the call goes through DDP, and is a collective",
@@ -191,6 +195,10 @@ turn(
         (partial(_evaluate, eval=False), "the model was in training mode", "`eval()` before, `train()` after."),
         (partial(_evaluate, back=False), "rank 0 goes on in evaluation mode", "Back to `train()` afterwards."),
         (partial(_evaluate, grad=True), "a graph is kept", "`torch.no_grad()`."),
+        (lambda model, x: _evaluate(model.requires_grad_(dist.get_rank() > 0), x, grad=True),
+         "rank 0's parameters are frozen, and stay so", "Under `torch.no_grad()` nothing has to be frozen."),
+        (lambda model, x: (_evaluate(model, x), dist.barrier())[0], "all ranks meet in a collective",
+         "Nobody has to wait for rank 0 here."),
         (partial(_evaluate, alone=False), "all ranks evaluate", "Rank 0 alone: `dist.get_rank()`."),
         (partial(_evaluate, eval=False, grad=True), "the model was in training mode, and a graph is kept",
          "`eval()`, and `torch.no_grad()`."),

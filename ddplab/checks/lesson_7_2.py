@@ -68,7 +68,9 @@ def _three_runs(kind: Callable[..., torch.optim.Optimizer]) -> tuple:
     weights = [torch.full((3, 1, 1), 10.0, requires_grad=True) for _ in range(2)]
     for weight, gradient in zip(weights, ([1.0, 2.0, 1.0], [1.0, 1.0, 2.0]), strict=True):
         weight.grad = torch.tensor(gradient).view(3, 1, 1)
-    return kind(weights, lr=1.0), weights, torch.tensor([0.1, 1.0, 5.0]).view(3, 1, 1)
+    optimizer = kind(weights, lr=1.0)
+    optimizer.held = tuple(weights)  # another tensor in the list's place is no longer the optimiser's
+    return optimizer, weights, torch.tensor([0.1, 1.0, 5.0]).view(3, 1, 1)
 
 
 def _one_by_one(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
@@ -101,7 +103,7 @@ turn(
     "Each run steps with a rate of its own",
     _one_by_one,
     {"SGD": lambda: _three_runs(torch.optim.SGD), "Adam": lambda: _three_runs(torch.optim.Adam)},
-    look=lambda returned, optimizer, weights, rate: weights,
+    look=lambda returned, optimizer, *_: optimizer.held,
     heads=("weight: 0.1", "1", "5", "bias: 0.1", "1", "5"),
     mistakes=[
         (lambda optimizer, weights, rate: optimizer.step(), "every run went the whole step, as with a rate of 1",
@@ -169,6 +171,8 @@ turn(
         (lambda rates, losses: _best(rates, -losses), "that one has the highest loss", "The lowest is wanted."),
         (lambda rates, losses: _best(rates, losses) if losses.isfinite().all() else NAN,
          "one failed run hides the others", "Leave it out, or take it as infinite; the others are still a sweep."),
+        (lambda rates, losses: _best(rates, losses.nan_to_num(NAN)), "where all have failed, one is still the best",
+         "Did you use `nan_to_num`? It makes a finite number of inf, unless it is told `posinf=math.inf`."),
     ],
     otherwise="Take what is not finite as infinite, find the lowest, and look whether it stands at an end.",
 )  # fmt: skip
@@ -196,6 +200,8 @@ turn(
          "While the batch doubles *once*: it doubles more often."),
         (lambda batches, rates: math.log2(rates) / 4, "right for 16 times the batch only",
          "How often does the batch double?"),
+        (lambda batches, rates: abs(math.log(rates) / math.log(batches)), "a rate that falls has a power below 0",
+         "Without `abs`."),
         (lambda batches, rates: math.log(rates), "the batch is not in it", "The quotient of two logarithms."),
     ],
     otherwise="The logarithm of the one, divided by that of the other.",

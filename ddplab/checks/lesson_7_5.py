@@ -134,6 +134,8 @@ turn(
         (partial(_step, turns=lambda n: n - 1, share=lambda n: (n - 1) / n), "that is half of the ring",
          "Adding up, and handing round: 2(N - 1) turns."),
         (partial(_step, turns=lambda n: 1), "alpha is there once", "Each turn of the ring costs one."),
+        (partial(_step, share=lambda n: 2 * (n - 1)), "in each turn of the ring goes a whole bucket", "1/N of it."),
+        (partial(_step, turns=lambda n: 2 * n, share=lambda n: 2), "there are two turns too many", "2(N - 1) turns."),
         (partial(_step, share=lambda n: 1), "the bytes of a bucket are those of its vector", "2(N - 1)/N of them."),
         (partial(_step, late=lambda n: sqrt(2 * log2(n))), "the logarithm is that to base 2",
          "`plan.late` has the natural one."),
@@ -145,7 +147,9 @@ turn(
 
 
 def _knows(returned: Any, *_: Any) -> str:
-    return "speaks" if returned is None else "does not know"
+    if returned is None:
+        return "speaks"
+    return "does not know" if isinstance(returned, str) and returned.strip() else repr(returned)
 
 
 def _doubt(compute: float, exposed: float, images: float, short: float = 0.02, most: float = 5000,
@@ -175,14 +179,16 @@ turn(
         (partial(_doubt, short=0.0), "short steps are no reason", "0.02 s, in seconds."),
         (partial(_doubt, most=1e9), "the images are no reason", "More than 5,000 a second."),
         (partial(_doubt, part=1e9), "the network is no reason", "Where more is exposed than computed."),
-        (partial(_doubt, part=0.0), "anything exposed is a reason", "Only where it is more than what is computed."),
-        (partial(_doubt, part=0.5), "half of the compute is enough for you", "More than all of it."),
+        (partial(_doubt, part=0.0), "what is exposed is a reason, and it is less than the compute",
+         "Only where it is more."),
+        (partial(_doubt, part=0.5), "three quarters of the compute are enough for you",
+         "More than all of it."),
         (lambda compute, exposed, images: None if _doubt(compute, exposed, images) else "no", "the wrong way round",
          "None where the plan may speak."),
         (lambda compute, exposed, images: "no" if compute < 0.02 and images > 5000 and exposed > compute else None,
          "it speaks as long as not all three reasons hold", "One is enough."),
     ],
-    otherwise="Three questions, one after the other; None at the end.",
+    otherwise="Three questions, one after the other, each with a reason in words; None at the end.",
 )  # fmt: skip
 
 KEPT = {"sgd": 0, "momentum": 4, "adam": 8}
@@ -199,7 +205,7 @@ turn(
     {
         f"{card} GB, {used} of activations, {optimizer}": partial(tuple, (card, used, optimizer))
         for card, used, optimizer in (
-            (80, 0, "adam"), (80, 16, "adam"), (24, 8, "adam"), (24, 0, "sgd"), (80, 20, "momentum")
+            (80, 0, "adam"), (80, 16, "adam"), (24, 8, "adam"), (24, 0, "sgd"), (80, 14, "momentum")
         )
     },
     look=_returned,
@@ -220,6 +226,8 @@ turn(
         (partial(_largest, each=lambda kept: 12 + kept), "buckets are counted as well",
          "Here the gradients lie in them."),
         (partial(_largest, each=lambda kept: (8 + kept) / 2), "that is half precision", "float32: 4 bytes a number."),
+        (partial(_largest, each=lambda kept: 2 + kept / 4), "that is how many numbers fit", "4 bytes for each."),
+        (lambda *it: 1.073741824 * _largest(*it), "those are GiB", "Here a GB is a billion bytes."),
         (lambda *it: 1e9 * _largest(*it), "that is the number of parameters itself", "In billions."),
     ],
     hints={"KeyError": 'The optimisers are called "sgd", "momentum" and "adam".'},

@@ -1,5 +1,6 @@
 """Checks of lesson 8.1, Beyond DDP."""
 
+import copy
 import math
 import operator
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 from ddplab.checks import NotYet, exercise
@@ -135,12 +136,14 @@ def _owned_and_held(adam: Any, parameters: list[torch.Tensor]) -> list[Any]:
 
 
 def _shared_step(
-    parameters: list[torch.Tensor], own: slice | None = None, send: str = "broadcast", source: int | None = None
-) -> torch.optim.Optimizer:
+    parameters: list[torch.Tensor], own: slice | None = None, send: str = "broadcast", source: int | None = None,
+    lr: float = 1.0, kind: Callable = torch.optim.Adam, steps: bool = True,
+) -> torch.optim.Optimizer:  # fmt: skip
     """own: this rank's tensors. send: how new weights travel. source: from whom, where it is not the owner."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    adam = torch.optim.Adam(parameters[slice(rank, None, size) if own is None else own], lr=1.0)
-    adam.step()
+    adam = kind(parameters[slice(rank, None, size) if own is None else own], lr=lr)
+    if steps:
+        adam.step()
     for n, tensor in enumerate(parameters):
         if send == "broadcast":
             dist.broadcast(tensor.data, src=n % size if source is None else source)
@@ -180,12 +183,16 @@ turn(
         (_first_rank_only, "rank 0 owns everything", "Each rank owns its share."),
         (_one_each, "each rank owns one tensor, and the others have no owner",
          "Every `size`-th, from number `rank` on."),
+        (partial(_shared_step, lr=1e-3), "that is Adam's own rate", "A rate of 1: `lr=1.0`."),
+        (partial(_shared_step, kind=torch.optim.SGD), "that is no Adam: it keeps nothing", "`torch.optim.Adam`."),
+        (partial(_shared_step, steps=False), "nobody steps", "`adam.step()`, before the weights are sent."),
     ],
     hints={
         "empty parameter list": "With as many ranks as that, somebody owns nothing: share the tensors evenly.",
         "has no attribute 'state'": "Return the Adam: the check looks at what it keeps.",
         "leaf Variable": "Send `parameter.data`: the weight itself, without its history.",
     },
+    otherwise="Every tensor has one owner: its Adam steps it, and all broadcast it from there.",
 )  # fmt: skip
 
 
@@ -193,8 +200,14 @@ def _small_net(rank: int, size: int) -> tuple[nn.Module]:
     return (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).to(device()),)
 
 
-def _after_a_step(returned: Any, net: nn.Module) -> list[int]:
-    """The numbers of weights and of Adam's that this rank holds, the gathers of a step, and the numbers that moved."""
+def _with_and_without(with_fsdp: Callable[..., tuple], net: nn.Module) -> list[Any]:
+    """What a network does, and the gathers of its copy with an option, as the end of the lesson passes it."""
+    copied = copy.deepcopy(net)
+    return [*_after_a_step(with_fsdp(net)), _after_a_step(with_fsdp(copied, reshard_after_forward=False))[2]]
+
+
+def _after_a_step(returned: tuple[nn.Module, Any]) -> list[Any]:
+    """The numbers of weights and of Adam's that this rank holds, the gathers of a step, and how weights moved."""
     net, adam = returned
     before = [_local(p).clone() for p in net.parameters()]
     with CommDebugMode() as counter:
@@ -203,7 +216,9 @@ def _after_a_step(returned: Any, net: nn.Module) -> list[int]:
     gathers = sum(n for operation, n in counter.get_comm_counts().items() if "allgather" in str(operation))
     moved = sum(not torch.equal(_local(p), old) for p, old in zip(net.parameters(), before, strict=True))
     state = sum(_local(t).numel() for kept in adam.state.values() for t in kept.values() if t.dim())
-    return [sum(_local(p).numel() for p in net.parameters()), state, gathers, "yes" if moved else "no"]
+    learns = f"at {adam.param_groups[0]['lr']:g}" if moved else "no"
+    tied = "yes" if isinstance(net, FSDPModule) else "no"
+    return [sum(_local(p).numel() for p in net.parameters()), state, gathers, learns, tied]
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -228,8 +243,9 @@ turn(
     _sharded,
     _small_net,
     ranks=(2,),
-    look=_after_a_step,
-    heads=("weights held", "Adam's numbers", "gathers in a step", "learns"),
+    call=_with_and_without,
+    look=lambda left, _: left,
+    heads=("weights held", "Adam's numbers", "gathers in a step", "learns", "net itself", "gathers, not resharded"),
     mistakes=[
         (partial(_sharded, early=True), "Adam has parameters that are no longer the network's",
          "What does `fully_shard` do to the parameters? And who has to come last?"),
@@ -240,9 +256,18 @@ turn(
         (partial(_sharded, layers=False, root=False), "nothing is sharded",
          "`fully_shard`, for each `nn.Linear` and for `net`."),
         (partial(_sharded, first=True), "one layer only is sharded by itself", "Every `nn.Linear` of `net`."),
+        (lambda net, **options: _sharded(net), "the options get lost",
+         "`fully_shard(part, mesh=mesh, **options)`, each time."),
+        (lambda net, **options: _sharded(net, reshard_after_forward=False),
+         "the weights stay whole until the backward pass, without being asked to", "Pass on `**options`, no more."),
+        (partial(_sharded, kind=lambda parameters, lr: torch.optim.Adam(parameters)), "that is Adam's own rate",
+         "`lr=0.01`"),
+        (lambda net, **options: _sharded(net, **options)[::-1], "the two are swapped", "`net` first."),
         (partial(_sharded, kind=torch.optim.SGD), "the optimiser is not Adam", "`torch.optim.Adam`."),
     ],
-    hints={"cannot unpack": "Return both: `net`, and the optimiser."},
+    hints={"Invariant encountered": "First each layer, and `net` last.",
+           "unpack": "Return both: `net`, and the optimiser."},
+    otherwise="Each `nn.Linear`, then `net`, with mesh=mesh and **options; then the Adam; return both.",
 )  # fmt: skip
 
 

@@ -134,13 +134,13 @@ def _out_and_work(returned: Any, x: torch.Tensor, first: nn.Linear, second: nn.L
 
 def _layers_cut(
     x: torch.Tensor, first: nn.Linear, second: nn.Linear, whole: bool = False, reduce: str = "sum", bias: str = "after",
-    between: Callable = F.relu, first_bias: float = 1, every: bool = False,
+    between: Callable = F.relu, first_bias: float = 1, every: bool = False, narrow: bool = True,
 ) -> torch.Tensor:  # fmt: skip
     """Tensor parallel, with one thing done otherwise: `every` cuts the columns by every size-th one."""
     rank, size = (0, 1) if whole else (dist.get_rank(), dist.get_world_size())
     rows, mine = first.weight.chunk(size)[rank], first_bias * first.bias.chunk(size)[rank]
     columns = second.weight[:, rank::size] if every else second.weight.chunk(size, dim=1)[rank]
-    out = between(x @ rows.T + mine) @ columns.T
+    out = (between(x @ rows.T + mine) if narrow else F.relu(first(x)).chunk(size, dim=1)[rank]) @ columns.T
     if bias == "before":
         out = out + second.bias
     if reduce:
@@ -164,7 +164,10 @@ turn(
          "Once, after the parts have been added up."),
         (partial(_layers_cut, bias=""), "the second bias is missing", "After the parts have been added up."),
         (partial(_layers_cut, first_bias=0), "the first bias is missing", "A rank's own part of it."),
-        (partial(_layers_cut, between=lambda it: it), "there is no ReLU", "Between the layers, on this rank's part."),
+        (partial(_layers_cut, between=lambda it: it), "there is no ReLU between the layers",
+         "On this rank's part of what the first puts out."),
+        (partial(_layers_cut, narrow=False), "one of the layers is whole on every rank",
+         "Multiply by this rank's rows of the first alone, and by its columns of the second."),
         (partial(_layers_cut, reduce="mean"), "the parts are averaged", "They are parts of a sum: do not divide."),
         (partial(_layers_cut, whole=True, reduce=""), "every rank does all of it: right numbers, and nothing is cut",
          "`first.weight.chunk(size)[rank]` has this rank's rows."),
@@ -176,9 +179,10 @@ turn(
          "there is no output", "`all_reduce` adds up in place and returns nothing: return the tensor."),
     ],
     hints={
-        "shapes cannot be multiplied": "Of the second weight the columns, `dim=1`: as many as the first has rows here.",
+        "shapes cannot be multiplied": "Rows of the first weight, columns (`dim=1`) of the second; and `.T` of each.",
         "must match the size": "The first bias has to be cut as its weight is.",
     },
+    otherwise="All ranks add up their parts with `dist.all_reduce`, in place; then comes the second bias.",
 )  # fmt: skip
 
 
@@ -238,10 +242,15 @@ turn(
          "Nothing is averaged here: each rank has a part of its own."),
         (partial(_pipeline, up=lambda it: it.detach()), "what came down is sent back up", "`middle.grad`."),
         (partial(_pipeline, lower=lambda loss, out: loss(out) / 2), "the loss is halved", "`loss` as it is."),
-        (_no_gradient_wanted, "nothing says that the gradient at the cut is wanted, and there is none to send",
-         "`middle.requires_grad_()`, before it goes through `part`."),
+        (_no_gradient_wanted, "there is no gradient at the cut to send",
+         "`middle.requires_grad_()`, before it goes through `part`; after `backward` its gradient is there."),
+        (partial(_pipeline, lower=lambda loss, out: 2 * loss(out)), "all gradients are doubled",
+         "They add up: one `backward` on each rank."),
         (partial(_pipeline, meets=False), "rank 0 waits for a gradient that nobody sends", "`dist.send`, to rank 0."),
     ],
+    hints={"only for scalar outputs": "`out.backward(…)` wants the gradient at the cut, which came up.",
+           "does not have a grad_fn": "Rank 0 goes backward from `out`, as it came out of `part`, with the gradient."},
+    otherwise="Rank 1: the loss of `part(middle)`, backward, `middle.grad` up. Rank 0: receive it, `out.backward(…)`.",
 )  # fmt: skip
 
 turn(

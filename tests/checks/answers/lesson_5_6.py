@@ -45,11 +45,25 @@ def compared_with_a_list(found):
     return found
 
 
+def compared_with_the_mean(found):
+    total = torch.tensor(float(found), device=device())
+    dist.all_reduce(total)
+    if total.item() / dist.get_world_size() != found:
+        raise RuntimeError("not the same")
+    return found
+
+
 ANSWERS = {
-    "5.6.a": {"accepted": [asserted, by_hand], "wrong": [(lambda words, size: None, ["TypeError"])]},
+    "5.6.a": {"accepted": [asserted, by_hand], "wrong": [(lambda words, size: None, ["nothing"])]},
     "5.6.b": {
         "accepted": [by_text, lambda run, epoch, rank: rank + 1000 * epoch + 10**8 * run],
-        "wrong": [(lambda run, epoch, rank: None, ["TypeError"])],
+        "wrong": [
+            (lambda run, epoch, rank: None, ["TypeError"]),
+            (lambda run, epoch, rank: int(f"{run}{epoch}{rank}"), ["what another draws in another"]),
+        ],
     },
-    "5.6.c": {"accepted": [by_two_reductions, compared_with_a_list]},
+    "5.6.c": {
+        "accepted": [by_two_reductions, compared_with_a_list],
+        "wrong": [(compared_with_the_mean, ["rank 1", "refused is wanted"])],
+    },
 }

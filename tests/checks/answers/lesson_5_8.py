@@ -37,8 +37,17 @@ def without_a_graph(noted, loss):
 
 
 ANSWERS = {
-    "5.8.a": {"accepted": [chosen, device], "wrong": [(lambda: torch.device("cuda"), ["both ranks are on GPU 0"])]},
-    "5.8.b": {"accepted": [total_of_a_list, gathered]},
+    "5.8.a": {
+        "accepted": [chosen, device],
+        "wrong": [
+            (lambda: torch.device("cuda"), ["both ranks are on GPU 0"]),
+            (lambda: torch.device("cuda", dist.get_rank()), ["has not been initialized"]),
+        ],
+    },
+    "5.8.b": {
+        "accepted": [total_of_a_list, gathered],
+        "wrong": [(lambda noted, here: dist.all_reduce(torch.tensor(noted, device=here)), ["rank 0 has None"])],
+    },
     "5.8.c": {
         "accepted": [
             lambda path, here: torch.load(path, map_location="cpu"),

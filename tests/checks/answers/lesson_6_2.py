@@ -2,6 +2,7 @@
 
 import datetime
 import statistics
+import time
 from collections import Counter, defaultdict
 
 import torch
@@ -43,6 +44,13 @@ def by_what_they_compute(rows):
     return max(computed, key=lambda rank: statistics.median(computed[rank]))
 
 
+def without_the_first(rows):
+    total = defaultdict(float)
+    for row in rows:
+        total[row["rank"]] += row["computed"] * (row["step"] > 0)
+    return max(total, key=total.get)
+
+
 def as_a_set(store, size):
     return set(range(size)) - {rank for rank in range(size) if store.check([f"here/{rank}"])}
 
@@ -60,11 +68,17 @@ def by_waiting(store, size):
 ANSWERS = {
     "6.2.a": {
         "accepted": [a_monitored_barrier, a_group_after_the_work],
-        "wrong": [(a_group_that_nobody_uses, ["the limit of all other calls"])],
+        "wrong": [
+            (a_group_that_nobody_uses, ["the limit of all other calls"]),
+            (lambda prepare, seconds: time.sleep(seconds) if dist.get_rank() else prepare(), ["long after"]),
+        ],
     },
     "6.2.b": {
         "accepted": [counts_the_steps, by_what_they_compute],
-        "wrong": [(lambda rows: min(rows, key=lambda row: row["waited"]), ["raised TypeError"])],
+        "wrong": [
+            (lambda rows: min(rows, key=lambda row: row["waited"]), ["raised TypeError"]),
+            (without_the_first, ["in most steps another"]),
+        ],
     },
     "6.2.c": {
         "accepted": [as_a_set, by_waiting],

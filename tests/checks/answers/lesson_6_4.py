@@ -47,11 +47,26 @@ def detached(model, x):
     return answer
 
 
+def first_and_last(lists, what):
+    return by_number([lists[0], lists[-1]], what)
+
+
+def all_of_a_call(lists, what):
+    calls = [{it["number"]: it for it in rank} for rank in lists]
+    for number in range(max(map(min, calls)), max(map(max, calls)) + 1):
+        if any(rank.get(number) != calls[0].get(number) for rank in calls):
+            return number
+    return None
+
+
 ANSWERS = {
     "6.4.a": {
         "accepted": [in_a_loop, from_a_list],
         "wrong": [(lambda frames: in_a_loop(frames)["line"], ["raised TypeError"])],
     },
-    "6.4.b": {"accepted": [by_number, of_sets]},
+    "6.4.b": {
+        "accepted": [by_number, of_sets],
+        "wrong": [(all_of_a_call, ["the lines count"]), (first_and_last, ["only two ranks are compared"])],
+    },
     "6.4.c": {"accepted": [under_a_decorator, detached]},
 }

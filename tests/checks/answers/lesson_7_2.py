@@ -74,6 +74,12 @@ def only_those_that_ran(rates, losses):
     return math.nan if rate in (rates[0], rates[-1]) else rate
 
 
+def new_ones_in_the_list(optimizer, weights, rate):
+    before = [weight.detach().clone() for weight in weights]
+    optimizer.step()
+    weights[:] = [torch.lerp(old, new.detach(), rate) for old, new in zip(before, weights, strict=True)]
+
+
 ANSWERS = {
     "7.2.1": {
         "correct": exponent,
@@ -91,7 +97,7 @@ ANSWERS = {
     },
     "7.2.a": {
         "accepted": [by_hand, with_the_rate_in_the_optimiser],
-        "wrong": [(in_place, ["SGD raised RuntimeError"])],
+        "wrong": [(in_place, ["SGD raised RuntimeError"]), (new_ones_in_the_list, ["the whole step"])],
     },
     "7.2.b": {"accepted": [in_lists, only_those_that_ran]},
     "7.2.c": {

@@ -146,6 +146,17 @@ def by_torch(ranks):
     return torch.tensor([parts["exposed"] for parts in ranks]).argmin()
 
 
+def never_waits_for_the_first(step, wait, clock, steps):
+    for _ in range(3):
+        step()
+    times = []
+    for _ in range(steps):
+        start = clock()
+        step(), wait()
+        times.append(clock() - start)
+    return min(times)
+
+
 ANSWERS = {
     "7.3.1": {
         "correct": share,
@@ -192,7 +203,10 @@ ANSWERS = {
             (lambda *args: None, ["gives nothing"]),
         ],
     },
-    "7.3.a": {"accepted": [warms_up_apart, by_sorting]},
+    "7.3.a": {
+        "accepted": [warms_up_apart, by_sorting],
+        "wrong": [(never_waits_for_the_first, ["pays for those before"])],
+    },
     "7.3.b": {"accepted": [by_the_best, by_images]},
     "7.3.c": {
         "accepted": [

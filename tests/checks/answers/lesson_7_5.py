@@ -121,6 +121,12 @@ ANSWERS = {
         ],
     },
     "7.5.a": {"accepted": [by_the_planner, in_one_go]},
-    "7.5.b": {"accepted": [one_condition, by_a_list]},
-    "7.5.c": {"accepted": [by_memory, by_numbers]},
+    "7.5.b": {
+        "accepted": [one_condition, by_a_list],
+        "wrong": [(lambda *given: one_condition(*given) and True, ["has True as the plan"])],
+    },
+    "7.5.c": {
+        "accepted": [by_memory, by_numbers],
+        "wrong": [(lambda *given: by_numbers(*given) // 1, ["5.5 is wanted"])],
+    },
 }

@@ -114,6 +114,13 @@ def only_the_net(net, **options):
     return linears(net, **options)[0]
 
 
+def the_net_first(net, **options):
+    mesh = init_device_mesh(device().type, (dist.get_world_size(),))
+    for part in (net, net[0], net[2]):
+        fully_shard(part, mesh=mesh, **options)
+    return net, torch.optim.Adam(net.parameters(), lr=0.01)
+
+
 def in_parts(tool, ranks):
     return sum(4 / ranks if shared else 4 for shared in (tool == "fsdp", tool == "fsdp", tool != "ddp", tool != "ddp"))
 
@@ -159,7 +166,10 @@ ANSWERS = {
         "accepted": [torchs_own, in_turns],
         "wrong": [(returns_nothing, ["AttributeError", "state"])],
     },
-    "8.1.b": {"accepted": [linears, by_index], "wrong": [(only_the_net, ["raised"])]},
+    "8.1.b": {
+        "accepted": [linears, by_index],
+        "wrong": [(only_the_net, ["raised"]), (the_net_first, ["Invariant encountered"])],
+    },
     "8.1.c": {
         "accepted": [in_parts, by_cases],
         "wrong": [(in_whole_bytes, ["`//` drops what is left over"])],

@@ -136,6 +136,14 @@ def by_drawing(stages, portions):
     return "".join(rows).count(".") / len("".join(rows))
 
 
+def sent_too_early(part, x, loss, middle):
+    if dist.get_rank() == 0:
+        return a_product(part, x, loss, middle)
+    dist.recv(middle, 0)
+    dist.send(middle.requires_grad_().grad, 0)
+    return loss(part(middle)).backward()
+
+
 ANSWERS = {
     "8.2.1": {
         "correct": RIGHT,
@@ -172,6 +180,6 @@ ANSWERS = {
         ],
     },
     "8.2.a": {"accepted": [by_slices, every_nth], "wrong": [(rows_of_both, ["raised RuntimeError"])]},
-    "8.2.b": {"accepted": [a_product, a_new_leaf]},
+    "8.2.b": {"accepted": [a_product, a_new_leaf], "wrong": [(sent_too_early, ["no gradient at the cut"])]},
     "8.2.c": {"accepted": [by_counting, by_drawing]},
 }
