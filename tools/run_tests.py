@@ -24,9 +24,9 @@ ENV.pop("PYTHONDONTWRITEBYTECODE", None)
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-sanitize-with=tests/sanitize.cfg"]
 NOTEBOOKS = ["lessons", "solutions", "exercises"]
 COPIES = "folder with copies of the notebooks"  # one word: of files that three words name alike, pytest-xdist runs one
-# Four workers for two cores: much of the time tests wait, for a night to pass or a hang to be told. The order is
-# that of tests/conftest.py, the longest files first.
-PYTEST = ["-m", "pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
+# Three workers for two cores: often tests wait, for a night to pass or a hang to be told; and each worker collects all
+# tests and warms a kernel: twelve seconds of a core. The order is that of tests/conftest.py, the longest first.
+PYTEST = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
