@@ -150,9 +150,24 @@ class ByYield(IterableDataset):
 class InBlocks(ByYield):
     def __iter__(self):
         info = get_worker_info()
+        mine, all = self.rank * info.num_workers + info.id, self.ranks * info.num_workers
+        return iter(range(self.size * mine // all, self.size * (mine + 1) // all))
+
+
+class StepsOf(ByYield):
+    steps = 4
+
+    def __iter__(self):
+        info = get_worker_info()
+        return iter(range(self.rank * info.num_workers + info.id, self.size, self.steps))
+
+
+class OnlyWholeBlocks(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
         each = self.size // (self.ranks * info.num_workers)
         first = (self.rank * info.num_workers + info.id) * each
-        return iter(range(first, first + each))
+        yield from range(first, first + each)
 
 
 class Unwritten(ByYield):
@@ -191,7 +206,11 @@ ANSWERS = {
     "4.7.b": {
         "accepted": [ByYield, InBlocks],
         "also blank": [Unwritten],
-        "wrong": [(ReturnsAList, ["raised TypeError"])],
+        "wrong": [
+            (ReturnsAList, ["raised TypeError"]),
+            (OnlyWholeBlocks, ["what does not come out even is served to nobody"]),
+            (StepsOf, ["right on two ranks only"]),
+        ],
     },
     "4.7.c": {
         "accepted": [partial(make_loader, seed=5), on_top_of_torchs_seed],
