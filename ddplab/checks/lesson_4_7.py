@@ -163,6 +163,8 @@ def _served(stream: Any, size: int, *_: Any) -> list[int]:
     shares, twice, missed = [], 0, 0
     for stream.size in (size, size + 1):
         shares.append([int(it) for it in DataLoader(stream, batch_size=None, num_workers=2)])
+        if astray := set(shares[-1]) - set(range(stream.size)):
+            raise IndexError(f"a stream of {stream.size} samples, from 0 on, has no sample {max(astray)}")
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, shares[-1])
         times = Counter(sample for share in everyone for sample in share)

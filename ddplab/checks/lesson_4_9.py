@@ -15,6 +15,7 @@ from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
 PIECES = "Cut the vector into pieces of `grad.numel()` numbers, each with its shape back."
+FLAT = "`torch.cat` makes one vector of gradients of any size, once each is flattened."
 TWO_ONLY, COUNTS = "right on two ranks only", "`dist.get_world_size()` counts them."
 HINTS = {
     "'NoneType' object": "A parameter that took no part has no gradient: its `.grad` is None.",
@@ -23,7 +24,8 @@ HINTS = {
     "must match the size of tensor": PIECES,
     "is invalid for input of size": PIECES,
     "split_with_sizes expects": PIECES,
-    "stack expects each tensor to be equal size": "`torch.cat` makes one vector of flattened gradients of any size.",
+    "stack expects each tensor to be equal size": FLAT,
+    "same number of dimensions": FLAT,
     "not defined": "The cells above define what you may use: run them first.",
 }
 

@@ -146,7 +146,8 @@ turn(
          "One on each: `--ntasks-per-node`."),
         (lambda nodes, gpus: _ask(nodes, gpus, f"--ntasks={gpus}"), "`--ntasks` counts the agents of all nodes",
          "One on each: `--ntasks-per-node`."),
-        (partial(_ask, mark="# SBATCH"), "Slurm reads a line only where it begins with `#SBATCH`", "One word."),
+        (partial(_ask, mark="# SBATCH"), "Slurm reads a line only where it begins with `#SBATCH`",
+         "One word, and nothing before it."),
         (lambda nodes, gpus: f"#SBATCH --gpus-per-node={gpus}\nset -eu\n#SBATCH --nodes={nodes}",
          "as Slurm reads it, one node is asked for", "`--nodes=…`, and above the first command: there Slurm stops."),
         (lambda nodes, gpus: _ask(nodes, gpus * nodes), "each node is asked for the GPUs of all", "`--gpus-per-node`"),
@@ -186,7 +187,10 @@ def _started(start: Callable[[], str], nodes: int, gpus: int, job: int) -> list[
     srun = ArgumentParser(add_help=False, exit_on_error=False)
     for short, long in ("-N", "--nodes"), ("-n", "--ntasks"):
         srun.add_argument(short, long, default=str(nodes))
+    srun.add_argument("--ntasks-per-node", default="1")
     asked, _ = srun.parse_known_args(words[:torchrun])
+    if asked.ntasks_per_node != "1":
+        return [f"{asked.ntasks_per_node} agents on a node"]
     if {asked.nodes, asked.ntasks} != {str(nodes)}:
         return [f"{asked.ntasks} tasks on {asked.nodes} of {nodes} nodes"]
     try:
@@ -221,6 +225,8 @@ turn(
          "Who starts a command on every node?"),
         (partial(_start, srun="srun -N 1 -n 1 "), "srun is told to start one agent for all nodes",
          "Without such options it starts as many tasks as the job has asked for."),
+        (partial(_start, srun="srun --ntasks-per-node=$gpus "), "srun is told to start an agent for each GPU",
+         "The agent starts the ranks: a node needs one."),
         (partial(_start, nodes="2", gpus="4"), "the numbers are right for one job only", "Slurm knows them."),
         (partial(_start, gpus="$((SLURM_NNODES * gpus))"), "each node starts the ranks of all", "Of each node."),
         (partial(_start, kind=""), "without a kind the meeting is a static one, in which each needs a number",
@@ -281,7 +287,7 @@ turn(
         (partial(_names, checkpoint="train.pt"), "another job goes on from this one's checkpoint",
          "What differs from job to job?"),
         (partial(_names, id="'$SLURM_JOB_ID.$SLURM_RESTART_COUNT'"),
-         "between single quotes bash fills nothing in, so all runs have one name", "Double quotes."),
+         "all runs have one name", "What differs from run to run? (Between single quotes bash fills nothing in.)"),
         (partial(_names, checkpoint='"${SLURM_RESTART_COUNT:-0}.pt"'), "jobs share a checkpoint, and runs do not",
          "The number of restarts is the one thing that changes from run to run."),
         (partial(_names, id='"${SLURM_RESTART_COUNT:-0}"'), "two jobs share the name of a meeting",

@@ -249,6 +249,7 @@ def _elsewhere(state: Any, path: str) -> None:
         os.replace(f"{folder}/new.pt", path)
 
 
+OVER = "the bytes are written over the old ones: killed half-way, both are lost"
 GAP = "the old one is taken away first: for a moment there is no checkpoint at the path"
 BY_ITSELF = "`os.replace` takes the old one's place by itself."
 COPIED = "to copy is to write: killed half-way, the old one is lost"
@@ -269,8 +270,8 @@ turn(
          "Write under another name, and rename when all of it is there."),
         (_copied, COPIED, "Rename, do not copy."),
         (partial(_copied, remove=False), COPIED, "Rename, do not copy."),
-        (_bytes_copied, COPIED, "Rename, do not copy."),
-        (partial(_bytes_copied, remove=False), COPIED, "Rename, do not copy."),
+        (_bytes_copied, OVER, "Write under another name, and then rename."),
+        (partial(_bytes_copied, remove=False), OVER, "Write under another name, and then rename."),
         (_removed_first, GAP, BY_ITSELF),
         (_old_one_first, GAP, BY_ITSELF),
         (partial(_old_one_first, remove=False), GAP, BY_ITSELF),

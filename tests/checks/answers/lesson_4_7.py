@@ -162,6 +162,14 @@ class StepsOf(ByYield):
         return iter(range(self.rank * info.num_workers + info.id, self.size, self.steps))
 
 
+class PastTheEnd(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
+        each = -(-self.size // (self.ranks * info.num_workers))
+        first = (self.rank * info.num_workers + info.id) * each
+        return iter(range(first, first + each))
+
+
 class OnlyWholeBlocks(ByYield):
     def __iter__(self):
         info = get_worker_info()
@@ -209,6 +217,7 @@ ANSWERS = {
         "wrong": [
             (ReturnsAList, ["raised TypeError"]),
             (OnlyWholeBlocks, ["what does not come out even is served to nobody"]),
+            (PastTheEnd, ["raised IndexError", "has no sample 11"]),
             (StepsOf, ["right on two ranks only"]),
         ],
     },

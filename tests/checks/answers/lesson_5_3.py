@@ -79,6 +79,7 @@ ANSWERS = {
                 lambda: "--rdzv-id $SLURM_JOB_ID_${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOB_ID.pt",
                 ["nobody has set SLURM_JOB_ID_"],
             ),
+            (lambda: '--rdzv-id "$HOME" --checkpoint "$SLURM_JOB_ID.pt"', ["all runs have one name"]),
         ],
     },
     "5.3.1": {

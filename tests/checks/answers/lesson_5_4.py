@@ -177,7 +177,7 @@ ANSWERS = {
             (backup_left, ["another file as beside it"]),
             (backup_removed, ["the old checkpoint is emptied"]),
             (by_a_copy, ["to copy is to write"]),
-            (bytes_by_hand, ["to copy is to write"]),
+            (bytes_by_hand, ["written over the old ones"]),
             (old_one_kept, ["the old one is taken away first"]),
         ],
     },
