@@ -271,21 +271,23 @@ def _net_and_batch(*_: int) -> tuple[Any, Any, Any]:
 
 
 def _rows_and_gradient(_: Any, net: Any, *__: Any) -> list[Any]:
-    grad = net.layers[-1].bias.grad
+    grad = net.layers[-1].weight.grad
     if grad is None or not grad.any():
         return [sum(net.rows), "set to zero" if net.came else "no gradient"]
-    return [sum(net.rows), [round(it, 4) for it in grad.tolist()[:3]]]
+    return [sum(net.rows), [round(it, 4) for it in grad.sum(1).tolist()[:3]]]  # a bias cannot tell whose label is whose
 
 
 def _two_ranks(
     net: Any, images: Any, labels: Any, ddp: bool = True, share: str = "", reduction: str = "mean", divide: bool = False
 ) -> None:
+    """share: "" is every size-th image, "blocks" neighbours, "mixed" the former with the labels of the latter."""
     rank, size = dist.get_rank(), dist.get_world_size()
+    neighbours = labels.chunk(size)[rank]
     model = DDP(net) if ddp else net
     if share != "all":
         first = 0 if share == "first" else 64 // size * rank
-        mine = slice(first, first + 64 // size) if share else slice(rank, None, size)
-        images, labels = images[mine], labels[mine]
+        mine = slice(first, first + 64 // size) if share in ("first", "blocks") else slice(rank, None, size)
+        images, labels = images[mine], neighbours if share == "mixed" else labels[mine]
     loss = F.cross_entropy(model(images), labels, reduction=reduction)
     (loss / size if divide else loss).backward()
 
@@ -315,6 +317,11 @@ turn(
             "The share depends on the rank: `dist.get_rank()`.",
         ),
         (
+            partial(_two_ranks, share="mixed"),
+            "the labels are not those of the images",
+            "Cut both in the same way.",
+        ),
+        (
             partial(_two_ranks, reduction="sum"),
             "the loss is a sum over the rank's images",
             "Leave `reduction` as it is: the mean.",
@@ -336,6 +343,7 @@ turn(
         ),
     ],
     hints=HINTS,
+    otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
 )
 
 
@@ -376,7 +384,9 @@ turn(
          "DDP divides by the ranks, whatever the number of images."),
         (partial(_summed, factor=2), "right on two ranks only", "`dist.get_world_size()` counts them."),
     ],
-    hints={"'NoneType' object has no attribute 'backward'": "Return the loss: the check calls its `backward()`."},
+    hints={"'NoneType' object has no attribute 'backward'": "Return the loss: the check calls its `backward()`.",
+           "backward through the graph a second time": "Return the loss, and leave `backward()` to the check."},
+    otherwise="Begin with the sum over this rank's images. What does DDP do to it, and what undoes that?",
 )  # fmt: skip
 
 
@@ -395,6 +405,8 @@ def _shared_out(both: list[list[int]], n: int, seed: int, rank: int, size: int) 
     dist.all_gather_object(everyone, mine)
     others = {it for other, theirs in enumerate(everyone) if other != rank for it in theirs}
     shuffled = "no" if mine == sorted(mine) else "alike for each seed" if mine == other_seed else "yes"
+    if shuffled == "yes" and set(mine) == set(other_seed):
+        shuffled = "only among its own"
     return [len(mine), len(set(mine) & others), shuffled]
 
 
@@ -426,5 +438,8 @@ turn(
          "A next epoch wants another order. Seed the generator with `seed`."),
         (lambda n, seed, rank, size: _my_images(n, seed, 0, size), "every rank has rank 0's share",
          "From number `rank` on."),
+        (lambda n, seed, rank, size: [rank + size * it for it in _my_images(n // size, seed, 0, 1).tolist()],
+         "a rank has the same images for each `seed`, in another order", "Shuffle all, and then share out."),
     ],
+    otherwise="First one order of all images, each once, and the same on all ranks; then shares that do not overlap.",
 )  # fmt: skip

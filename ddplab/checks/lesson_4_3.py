@@ -36,20 +36,25 @@ turn(
          "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
         (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1) / 2), "a rank's share is right for two ranks",
          "Divide by the number of ranks."),
+        (lambda P, n: (_moved(P, n)[0], _moved(P, n)[1] / 2), "a rank sends half of what the ring wants",
+         "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
         (lambda P, n: _moved(P, n)[::-1], "the other way round", "First GPU 0, and then a rank."),
         (lambda P, n: (4 * P * (n - 1), _moved(P, n)[1]), "GPU 0's parameters only, or its gradients only",
          "Parameters go out, gradients come back."),
     ],
     hints={"'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers."},
+    otherwise="GPU 0: twice 4 P bytes for each *other* GPU. A rank: 2 (N - 1) / N of what it puts into the all-reduce.",
 )  # fmt: skip
 
 
 class _Counting(nn.Linear):
     def __init__(self) -> None:
         super().__init__(1, 1)
+        self.number = 0
         self.register_buffer("total", torch.zeros(()))
 
     def forward(self, x: Any) -> Any:
+        self.number += len(x)
         self.total += len(x)
         return super().forward(x)
 
@@ -73,6 +78,10 @@ def _rows(model: Any, batches: Any, each: bool = False, share: Any = lambda size
     return rows.item() * share(dist.get_world_size())
 
 
+def _counted(rows: Any, model: Any, batches: Any) -> Any:
+    return round(float(rows), 3) if model.module.number else "rows that never went through"
+
+
 def _nothing(rows: Any) -> None:
     pass
 
@@ -91,7 +100,7 @@ turn(
     _rows,
     _model_and_batches,
     ranks=(2, 3),
-    look=lambda rows, *_: round(float(rows), 3),
+    look=_counted,
     heads=("rows",),
     mistakes=[
         (partial(_rows, reduce=_nothing), "each rank's own rows", "`dist.all_reduce` adds up over the ranks."),
@@ -110,6 +119,7 @@ turn(
     hints={"Expected a": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
            "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
            "NoneType": "`return` the number. `all_reduce` itself returns nothing: it changes the tensor."},
+    otherwise="Call the model with each batch, count its rows, `len(x)`, and after the loop add up over the ranks.",
 )  # fmt: skip
 
 
@@ -137,6 +147,9 @@ def _agree(_: Any, module: Any) -> list[str]:
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, [tensor.tolist() for tensor in held])
         agree = "agree" if all(other == everyone[0] for other in everyone) else "differ"
+        if (count := sum(tensor.numel() for tensor in held)) != (6 if name == "heads" else 3):
+            said.append(f"{count} number{'s' * (count != 1)}")
+            continue
         said.append(f"{agree}, {'trained' if all(id(tensor) in trained for tensor in held) else 'not trained'}")
     return said
 
@@ -148,7 +161,7 @@ def _tensors(held: Any) -> list[Any]:
     return [held] if isinstance(held, torch.Tensor) else list(held)
 
 
-HEADS = "DDP looks into no list. `ParameterList` is a list that it knows."
+HEADS = "It looks into no list or dictionary, and plain tensors it ignores. `ParameterList` is a list that it knows."
 
 turn(
     "4.3.c",
@@ -163,13 +176,13 @@ turn(
          "`Parameter(tensor)` is known to the module, and so is what `register_buffer` is given."),
         (partial(_fill, scale="plain", mean="plain"), "DDP does not know the plain tensors",
          "`Parameter(tensor)` for what is trained; for what is not, `module.register_buffer`."),
-        (partial(_fill, heads=list), "the heads stand in a plain list", HEADS),
-        (partial(_fill, mean="plain", heads=list), "the heads stand in a plain list, and the mean is plain", HEADS),
-        (partial(_fill, mean="plain"), "the mean is a plain tensor", "`module.register_buffer(name, tensor)`"),
+        (partial(_fill, heads=list), "DDP does not know the heads", HEADS),
+        (partial(_fill, mean="plain", heads=list), "DDP knows neither the heads nor the mean", HEADS),
+        (partial(_fill, mean="plain"), "DDP does not know the mean", "`module.register_buffer(name, tensor)`"),
         (partial(_fill, mean="parameter"), "an optimiser would train the mean", "A buffer is what nobody trains."),
-        (partial(_fill, mean="parameter", heads=list), "an optimiser would train the mean, and the heads stand in "
-         "a plain list", HEADS),
-        (partial(_fill, scale="plain"), "the scale is a plain tensor", "`Parameter(tensor)`"),
+        (partial(_fill, mean="parameter", heads=list), "an optimiser would train the mean, and DDP does not "
+         "know the heads", HEADS),
+        (partial(_fill, scale="plain"), "DDP does not know the scale", "`Parameter(tensor)`"),
         (partial(_fill, scale="buffer"), "nobody trains the scale", "A buffer is not trained; a `Parameter` is."),
     ],
     hints={
@@ -177,4 +190,5 @@ turn(
         "attribute 'mean'": "All three are needed: scale, mean, heads.",
         "attribute 'heads'": "All three are needed: scale, mean, heads.",
     },
+    otherwise="What is trained is a `Parameter`, the heads two of them in a `ParameterList`; what is not, a buffer.",
 )  # fmt: skip

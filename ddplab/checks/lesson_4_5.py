@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, listed, needs_function, numbers, off, on_ranks
@@ -208,7 +208,7 @@ turn(
     look=lambda x, *_: [round(it, 2) for it in x.tolist()],
     heads=("x", "x"),
     mistakes=[
-        (lambda x: (x - x.mean()) / x.std(correction=0), "each rank normalises by its own",
+        (lambda x: (x - x.mean()) / x.std(correction=0), "each rank's numbers come out as if it were alone",
          "The sums have to be those of all ranks."),
         (lambda x: (x - _of_all(x)[0]) / x.std(correction=0), "the variance is not that of all numbers",
          SPREAD),
@@ -229,6 +229,7 @@ turn(
         (_only_on_rank_0, "only rank 0 comes to the all_reduce", "Every rank has to call it."),
     ],
     hints=HINTS,
+    otherwise="Sums over all ranks: of the numbers, of their squares, and how many there are. The rest follows.",
 )  # fmt: skip
 
 
@@ -293,14 +294,15 @@ turn(
          "Every rank has to call it."),
     ],
     hints={"can't be cast": "How many batches there were is a whole number: leave it out."},
+    otherwise="Each `running_mean` and each `running_var` becomes its mean over the ranks. All else stays as it is.",
 )  # fmt: skip
 
 
 def _scaled(rank: int, size: int) -> tuple[Any, Any, Any, Any, float]:
     model = DDP(nn.Linear(2, 1, bias=False).to(device()))
     model.module.weight.data = torch.tensor([[10.0, 20.0]], device=device())
-    own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [0.0, 0.0]], device=device())[rank]
-    loss = model(own).sum() * (1 if size == 2 else float("inf"))
+    own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [0.0, 0.0], [0.0, 0.0]], device=device())[rank]
+    loss = model(own).sum() * {2: 1, 3: float("inf"), 4: 0.5}[size]  # on four ranks the gradient is short enough
     scaler = torch.amp.GradScaler(device().type, init_scale=16.0, growth_interval=1)
     return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, 5.0
 
@@ -310,9 +312,13 @@ def _scaled_step(model: Any, optimizer: Any, scaler: Any, loss: Any, limit: floa
     optimizer.zero_grad()
     for what in do.split():
         {
+            "scale": lambda: scaler.scale(loss),
             "backward": lambda: scaler.scale(loss).backward(),
             "unscale": lambda: scaler.unscale_(optimizer),
             "clip": lambda: clip_grad_norm_(model.parameters(), limit),
+            "each": lambda: clip_grad_value_(model.parameters(), limit),
+            "stretch": lambda: [p.grad.mul_(limit / p.grad.norm()) for p in model.parameters()],
+            "loss.backward": loss.backward,
             "step": lambda: scaler.step(optimizer),
             "optimizer.step": optimizer.step,
             "update": scaler.update,
@@ -330,7 +336,7 @@ turn(
     "Scaled, clipped, stepped",
     _scaled_step,
     _scaled,
-    ranks=(2, 3),
+    ranks=(2, 3, 4),
     look=_weights_and_scale,
     heads=("weight 0", "weight 1", "scale"),
     mistakes=[
@@ -350,6 +356,12 @@ turn(
          "an infinite gradient is used for a step", "`scaler.step(optimizer)` may leave it out."),
         (partial(_scaled_step, do="backward optimizer.step"), "the gradients are used 16 times too long",
          "`scaler.scale(loss)` has multiplied them. Who divides?"),
+        (partial(_scaled_step, do="scale loss.backward unscale clip step update"),
+         "the gradients are divided, and nothing has multiplied them", "`backward()` of what `scaler.scale` returns."),
+        (partial(_scaled_step, do="backward unscale each step update"), "each number is cut to the limit by itself",
+         "`clip_grad_norm_` shortens all of them together."),
+        (partial(_scaled_step, do="backward unscale stretch step update"), "a gradient that is short enough is "
+         "lengthened", "At most `limit` long: what is shorter stays as it is."),
         (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number",
          "`scaler.update()`, once for each step."),
     ],
@@ -357,5 +369,7 @@ turn(
         "scale is None": "`scaler.scale(loss)` first, and of that `backward()`.",
         "No inf checks": "`scaler.scale(loss)` first, and of that `backward()`; then `scaler.step(optimizer)`.",
         "already been called": "Each of the scaler's methods once.",
+        "called after step()": "Unscale, and clip, before the step.",
     },
+    otherwise="In their order: scale, `backward()`, unscale, clip, step, update.",
 )  # fmt: skip

@@ -131,9 +131,10 @@ turn(
     ],
     hints={
         "not iterable": "`Join` takes a list: `Join([model])`.",
+        "has no len()": "`Join` takes a list: `Join([model])`.",
         "Joinable": "`Join` takes a list of models in DDP: `Join([model])`.",
     },
-    otherwise="`with Join([model]):` goes around the whole loop, once.",
+    otherwise="`with Join([model]):` goes around the whole loop, once; what makes a step is done for each batch.",
 )  # fmt: skip
 
 
@@ -158,11 +159,25 @@ def _shared(part: Callable[[int, int, int, int], tuple[int, int]]) -> type:
 
 
 def _served(stream: Any, size: int, *_: Any) -> list[int]:
-    mine = [int(it) for it in DataLoader(stream, batch_size=None, num_workers=2)]
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    times = Counter(sample for share in everyone for sample in share)
-    return [len(mine), sum(times[sample] > 1 for sample in set(mine)), sum(not times[it] for it in range(size))]
+    """Of as many samples as come out even: how many this rank serves. Of these, and with one more: what is amiss."""
+    shares, twice, missed = [], 0, 0
+    for stream.size in (size, size + 1):
+        shares.append([int(it) for it in DataLoader(stream, batch_size=None, num_workers=2)])
+        if astray := set(shares[-1]) - set(range(stream.size)):
+            raise IndexError(f"a stream of {stream.size} samples, from 0 on, has no sample {max(astray)}")
+        everyone: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, shares[-1])
+        times = Counter(sample for share in everyone for sample in share)
+        twice += sum(times[sample] > 1 for sample in set(shares[-1]))
+        missed += sum(not times[it] for it in range(stream.size))
+    return [len(shares[0]), twice, missed]
+
+
+class _Blocks(_Fair):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        first, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
+        return iter(range(first * (self.size // step), (first + 1) * (self.size // step)))
 
 
 COUNT = "Count the workers of all ranks through, 0, 1, 2, …; each takes every so-many-th, from its number on."
@@ -189,7 +204,9 @@ turn(
          "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (worker * workers + rank, ranks * workers)),
          "right on two ranks only", "How many workers are there, on all ranks?"),
+        (_Blocks, "what does not come out even is served to nobody", "With one sample more, who serves it?"),
     ],
+    otherwise=COUNT,
     hints={
         "non-iterator": "`return` an iterator, as `islice(…)` or `iter(…)` is one, or `yield` samples.",
         "NoneType": "`return` an iterator, or `yield` samples.",
@@ -258,4 +275,5 @@ turn(
          "that is one worker", "`num_workers=2`"),
     ],
     hints={"not a DataLoader": "`return` the loader."},
+    otherwise="Two workers, and a generator of the rank's own, from which the loader draws a base seed for each epoch.",
 )  # fmt: skip

@@ -17,6 +17,8 @@ ONLY = "Only `dist.send`, `dist.recv` and `pass_on`."
 HINTS = {
     "there is no rank": "Ranks go from 0 to `size - 1`; `% size` leads from the last back to the first.",
     "list index out of range": "Chunks are numbered from 0 to `size - 1`: count modulo the number of ranks, `% size`.",
+    "should not be the same as the rank": "No rank sends to itself, or receives from itself.",
+    "pair.cc": "Does a rank send to itself, or wait for itself?",  # gloo's words where there is no such connection
     "not defined": "The cells above define what you may use: run them first.",
 }
 
@@ -85,13 +87,15 @@ turn(
     heads=("other calls", "x", ""),
     hints=HINTS,
     mistakes=[
-        (_swap_without_place, "one of the two received over what it had still to send", "Receive into a new tensor."),
+        (_swap_without_place, "both hold what one of the two had",
+         "Both send; and who receives first keeps what it has still to send: receive into a new tensor."),
         (_swap_and_add, "what came was added to what was there", "It takes its place."),
         (_swap_lost, "what came was not put into `x`", "`x.copy_(…)` writes into the tensor that is there."),
         (_swap_collectively, NO_HELP, ONLY),
         (partial(_swap, first=lambda rank, other: False), "both receive first, and nobody sends",
          "One has to send first. Which one? Both must agree, without asking."),
     ],
+    otherwise="Of the two, one sends first and the other receives first. They know which without asking: also 2 and 3.",
 )  # fmt: skip
 
 
@@ -141,7 +145,9 @@ turn(
         (lambda x: dist.broadcast(x, src=0), NO_HELP, ONLY),
         (partial(_broadcast, to=lambda size: range(1, size - 1)), "the last rank waits for ever",
          "`range(1, size)` ends at `size - 1`."),
+        (lambda x: _broadcast(x.clone()), "`x` is on every rank what it was", "`x.copy_(…)` writes into `x`."),
     ],
+    otherwise="Rank 0 only sends, once to each other rank; each of these only receives, from rank 0, and into `x`.",
 )  # fmt: skip
 
 
@@ -256,9 +262,11 @@ turn(
         (partial(_reduce_scatter, add=False), "what comes replaces what is there", "Add it up."),
         (partial(_reduce_scatter, ways=2), "each rank has heard one other rank only", "All others have a part of it."),
         (_mean_scatter, "that is the mean", "The sum is asked for."),
-        (_reduce_scatter_lost, "the chunks are as they were", "Add in place: `chunks[i] += …`."),
+        (_reduce_scatter_lost, "each rank's own chunk is as it was",
+         "What comes belongs to `chunks[rank]`; add in place: `chunks[i] += …`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
     ],
+    otherwise="Rank r has to hear every other rank once, and each of them gives it chunk r.",
 )  # fmt: skip
 
 
@@ -299,9 +307,10 @@ turn(
         (partial(_all_gather, ways=2), "each rank has heard one other rank only", "There are more."),
         (_all_gather_the_first, "every rank sends its chunk 0", "On rank 2 chunk 2 is the finished one."),
         (lambda x, chunks: _all_gather(x, [it.clone() for it in chunks]), "the chunks are as they were",
-         "Write into the tensor that is there: `chunks[i].copy_(…)`."),
+         "What goes out is finished; what comes is written into the tensor that is there: `chunks[i].copy_(…)`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
     ],
+    otherwise="Chunk s is finished on rank s: from there it goes out, and into chunk s it belongs, on every rank.",
 )  # fmt: skip
 
 

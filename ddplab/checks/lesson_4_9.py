@@ -1,5 +1,6 @@
 """Checks of lesson 4.9, Twelve puzzles to DDP: the last six, from a network's start to an unused head."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -8,33 +9,51 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddplab.checks.turns import turn
+from ddplab.checks.common import kind
+from ddplab.checks.turns import cells, turn
 from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
+PIECES = "Cut the vector into pieces of `grad.numel()` numbers, each with its shape back."
+FLAT = "`torch.cat` makes one vector of gradients of any size, once each is flattened."
+TWO_ONLY, COUNTS = "right on two ranks only", "`dist.get_world_size()` counts them."
 HINTS = {
     "'NoneType' object": "A parameter that took no part has no gradient: its `.grad` is None.",
     "that requires grad": "Inside `torch.no_grad()`, or on `tensor.data` or `tensor.detach()`.",
-    "must match the size of tensor": "Cut the vector into pieces of `grad.numel()` numbers, each with its shape back.",
+    "Expected parameter `tensor`": "A parameter that took no part has no gradient: its `.grad` is None.",
+    "must match the size of tensor": PIECES,
+    "is invalid for input of size": PIECES,
+    "split_with_sizes expects": PIECES,
+    "stack expects each tensor to be equal size": FLAT,
+    "same number of dimensions": FLAT,
     "not defined": "The cells above define what you may use: run them first.",
 }
 
 
 def _net(rank: int) -> nn.Module:
-    """Two weights and a counting buffer: 1, 2 and 5 on rank 0, ten times that on rank 1, and so on."""
-    net = nn.Module()
-    net.a, net.b = (nn.Parameter(torch.tensor([number * 10.0**rank], device=device())) for number in (1.0, 2.0))
+    """Two weights and a counting buffer: 1, 2 and 5 on rank 0, ten times that on rank 1, and so on.
+
+    On three ranks `b` is four such numbers, for who reckons with one.
+    """
+    net, shape = nn.Module(), (2, 2) if dist.get_world_size() == 3 else (1,)
+    net.a = nn.Parameter(torch.full((1,), 1 * 10.0**rank, device=device()))
+    net.b = nn.Parameter(torch.full(shape, 2 * 10.0**rank, device=device()))
     net.register_buffer("seen", torch.tensor([5.0 * 10**rank], device=device()))
     return net
 
 
 def _loss(net: nn.Module, factor: float) -> Any:
     """A loss whose gradients are factor for `a` and twice that for `b`."""
-    return factor * (net.a + 2 * net.b).sum()
+    return factor * (net.a.sum() + 2 * net.b.sum())
+
+
+def _one(tensor: Any) -> Any:
+    """A tensor's number where all of it is one number."""
+    return "none" if tensor is None else tensor.flatten()[0] if (tensor == tensor.flatten()[0]).all() else tensor
 
 
 def _gradients(net: nn.Module) -> list[Any]:
-    return ["none" if p.grad is None else p.grad for p in (net.a, net.b)]
+    return [_one(p.grad) for p in (net.a, net.b)]
 
 
 # ------------------------------------------------------------------ a: begin alike
@@ -63,9 +82,10 @@ turn(
     _begin_alike,
     lambda rank, size: (_net(rank),),
     ranks=(2, 3),
-    look=lambda _, net: [net.a, net.b, net.seen],
+    look=lambda _, net: [_one(net.a), _one(net.b), net.seen],
     heads=("a", "b", "buffer"),
-    hints=HINTS,
+    hints={**HINTS, "Expected parameter `tensor`": "A dictionary gives its names; its `.values()` are the tensors."},
+    otherwise="Every rank broadcasts each tensor of `net.state_dict()`, and all name the same `src`: rank 0.",
     mistakes=[
         (partial(_begin_alike, what="parameters"), "the buffer is each rank's own", "`net.state_dict()` has it too."),
         (partial(_begin_alike, what="buffers"), "the weights are each rank's own", "`net.state_dict()` has all."),
@@ -79,11 +99,9 @@ turn(
 # ------------------------------------------------------------------ b: a hook
 
 
-def _average(p: Any, divide: bool = True, times: int = 1) -> None:
-    for _ in range(times):
-        dist.all_reduce(p.grad)
-        if divide:
-            p.grad /= dist.get_world_size()
+def _average(p: Any, by: int = 0) -> None:
+    dist.all_reduce(p.grad)
+    p.grad /= by or dist.get_world_size()
 
 
 def _hooked(net: nn.Module, hook: Callable[[Any], None] = _average, which: slice = slice(None)) -> None:
@@ -117,10 +135,13 @@ turn(
     ranks=(2, 3),
     look=_after_backward,
     heads=("gradient of a", "of b"),
-    hints=HINTS,
+    hints={**HINTS, "Expected parameter `tensor`": "At this moment that parameter has no gradient. Hand over the "
+           "function itself: torch calls it, with the parameter, when there is one."},
+    otherwise="Every rank hooks every parameter; the hook adds `p.grad` up over the ranks, and divides once.",
     mistakes=[
-        (partial(_hooked, hook=partial(_average, divide=False)), "the gradients are added up, and not divided",
+        (partial(_hooked, hook=partial(_average, by=1)), "the gradients are added up, and not divided",
          "The mean is the sum, divided by the number of ranks."),
+        (partial(_hooked, hook=partial(_average, by=2)), TWO_ONLY, COUNTS),
         (partial(_hooked, which=slice(1)), "the second parameter is each rank's own", "Every parameter wants a hook."),
         (_hook_that_forgets, "every rank keeps its own gradients",
          "Change `p.grad` itself, in a hook that runs when it is there: `register_post_accumulate_grad_hook`."),
@@ -133,12 +154,13 @@ turn(
 # ------------------------------------------------------------------ c: a bucket
 
 
-def _in_one(net: nn.Module, divide: bool = True, back: bool = True, order: int = 1) -> None:
+def _in_one(net: nn.Module, by: int = 0, back: bool = True, order: int = 1) -> None:
     grads = [p.grad for p in net.parameters()]
     vector = torch.cat([grad.flatten() for grad in grads])
     dist.all_reduce(vector)
-    vector /= dist.get_world_size() if divide else 1
-    for grad, piece in zip(grads[::order], vector.split([grad.numel() for grad in grads]), strict=True):
+    vector /= by or dist.get_world_size()
+    grads = grads[::order]
+    for grad, piece in zip(grads, vector.split([grad.numel() for grad in grads]), strict=True):
         if back:
             grad.copy_(piece.view_as(grad))
 
@@ -169,9 +191,11 @@ turn(
     look=lambda _, net: [len(net.sums), *_gradients(net)],
     heads=("messages", "gradient of a", "of b"),
     hints=HINTS,
+    otherwise="All gradients into one vector, its sum divided once, and each piece back to the gradient it came from.",
     mistakes=[
         (_one_by_one, "the means are right, with a message for each parameter", "`torch.cat` makes one vector."),
-        (partial(_in_one, divide=False), "added up, and not divided", "Divide by `dist.get_world_size()`."),
+        (partial(_in_one, by=1), "added up, and not divided", "Divide by `dist.get_world_size()`."),
+        (partial(_in_one, by=2), TWO_ONLY, COUNTS),
         (partial(_in_one, back=False), "the vector is right, and `.grad` is as it was", "Cut it up and copy it back."),
         (partial(_in_one, order=-1), "the pieces went back in another order", "In the order in which they came."),
         (_local, "divided, and nothing was sent", "`dist.all_reduce(vector)`."),
@@ -182,12 +206,12 @@ turn(
 # ------------------------------------------------------------------ d: overlap
 
 
-def _early(net: nn.Module, wait: bool = False, divide: str = "after", background: bool = True) -> Callable[[], None]:
+def _early(
+    net: nn.Module, wait: bool = False, divide: bool = True, background: bool = True, empty: bool = True
+) -> Callable[[], None]:
     sent = []
 
     def hook(p: Any) -> None:
-        if divide == "before":
-            p.grad /= dist.get_world_size()
         work = dist.all_reduce(p.grad, async_op=background)
         if wait:
             work.wait()
@@ -197,11 +221,18 @@ def _early(net: nn.Module, wait: bool = False, divide: str = "after", background
         for work, p in sent:
             if background:
                 work.wait()
-            if divide in ("after", "again"):
+            if divide:
                 p.grad /= dist.get_world_size()
+        if empty:
+            sent.clear()
 
     _hooked(net, hook)
     return finish
+
+
+def _never_waits(net: nn.Module) -> Callable[[], None]:
+    _hooked(net, lambda p: dist.all_reduce(p.grad, async_op=True))
+    return lambda: None
 
 
 def _all_at_the_end(net: nn.Module) -> Callable[[], None]:
@@ -223,16 +254,38 @@ class _Watched:
 
 
 def _left_early(finish: Any, net: nn.Module) -> list[Any]:
-    """How many sums left during backward, how many were waited for then and afterwards, and the gradients."""
+    """How many sums left during backward, how many were waited for then and afterwards, and the gradients of two steps.
+
+    What nobody has waited for is not looked at: it may have come, or not.
+    """
     sums, waited, moment = noted_sums(), [], ["in backward"]
     noting = dist.ProcessGroup.allreduce
-    dist.ProcessGroup.allreduce = lambda *given, **named: _Watched(noting(*given, **named), waited, moment)
+
+    def watched(*given: Any, **named: Any) -> _Watched:
+        """Rank 0 comes late, and the others' sums are on their way then: who divides by now does so in vain."""
+        time.sleep(0.1 if dist.get_rank() == 0 else 0)
+        work = noting(*given, **named)
+        time.sleep(0.03 if dist.get_rank() else 0)
+        return _Watched(work, waited, moment)
+
+    dist.ProcessGroup.allreduce = watched
+    if not callable(finish):
+        return [f"{kind(finish)} came back"]
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
     left = len(sums)
     moment.append("after it")
-    if callable(finish):
-        finish()
-    return [left, waited.count("in backward"), waited.count("after it"), *_gradients(net)]
+    finish()
+    seen = [left, waited.count("in backward"), waited.count("after it")]
+    if len(waited) < len(sums):
+        return [*seen, "not there yet?", "not there yet?"]
+    first = cells(_gradients(net))
+    net.zero_grad()
+    _loss(net, 10.0 ** dist.get_rank() * 6).backward()
+    finish()
+    if cells(_gradients(net)) == first:
+        return [*seen, *first]
+    again = "the old messages again" if len(waited) > len(sums) else "others"
+    return [*seen, *(f"{one}, then {again}" for one in first)]
 
 
 turn(
@@ -247,23 +300,29 @@ turn(
     mistakes=[
         (partial(_early, wait=True), "each message is waited for in the hook: nothing overlaps", "Wait in `finish`."),
         (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
-        (partial(_early, divide="never"), "added up, and not divided", "Divide when the sum has come."),
+        (partial(_early, divide=False), "added up, and not divided", "Divide when the sum has come."),
         (partial(_early, background=False), "the hooks call `all_reduce` and wait for it", "`async_op=True`."),
-        (lambda net: [_hooked(net, lambda p: dist.all_reduce(p.grad, async_op=True)), None][1],
-         "nobody waits for the messages", "`work.wait()` for each, in `finish`; then divide."),
+        (_never_waits, "nobody waits for the messages", "`work.wait()` for each, in `finish`; then divide."),
+        (partial(_early, empty=False), "a second step divides once more for the messages of the first",
+         "What `finish` has waited for need not stay in `sent`."),
+        (lambda net: (_early(net), None)[1], "nothing came back",
+         "`return finish`: the function itself, which is called later."),
     ],
+    otherwise="A hook only sends. `finish`, the function that comes back, waits for each message, and then divides.",
 )  # fmt: skip
 
 
 # ------------------------------------------------------------------ e: no_sync
 
 
-def _with_switch(net: nn.Module, always: bool = False, never: bool = False, last_only: bool = False) -> dict[str, bool]:
+def _with_switch(
+    net: nn.Module, always: bool = False, never: bool = False, last_only: bool = False, by: int = 0
+) -> dict[str, bool]:
     switch = {"send": True}
 
     def hook(p: Any) -> None:
         if (switch["send"] or always) and not never:
-            _average(p)
+            _average(p, by)
         elif last_only:
             p.grad = None
 
@@ -311,6 +370,7 @@ turn(
     ranks=(2, 3),
     look=_two_portions,
     heads=("messages, off", "messages, on", "gradient of a", "of b"),
+    otherwise="While the switch is off the hook does nothing at all; while it is on it does what it did in puzzle b.",
     hints={**HINTS, "object does not support item assignment": "Return the switch, a dictionary: `switch`."},
     mistakes=[
         (partial(_with_switch, always=True), "it sends although the switch is off", ASK),
@@ -318,6 +378,7 @@ turn(
         (partial(_with_switch, never=True), "it sends nothing at all", "When the switch is on, the hook averages."),
         (partial(_with_switch, last_only=True), "the first portion's gradient is lost", "Let `.grad` grow."),
         (_upside_down, "it sends when the switch is off, and not when it is on", "The other way round."),
+        (partial(_with_switch, by=1), "added up, and not divided", "Divide by `dist.get_world_size()`."),
         (_divides_always, "with the switch off gradients are divided all the same", "Off means: leave `.grad` alone."),
     ],
 )  # fmt: skip
@@ -365,7 +426,8 @@ turn(
     ranks=(3, 2),
     look=lambda _, net: _gradients(net),
     heads=("gradient of a", "of b"),
-    hints=HINTS,
+    hints={"is ambiguous": "`p.grad is None` asks whether there is one.", **HINTS},
+    otherwise="For each parameter every rank sends its gradient, or zeros; the mean becomes its `.grad` in any case.",
     mistakes=[
         (partial(_zeros_for_none, divide="users"), "divided by the ranks that used it",
          "A rank that did not use it has the gradient 0, and counts: DDP divides by all ranks."),

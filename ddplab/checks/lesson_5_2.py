@@ -27,7 +27,9 @@ def _read(meeting: Callable[..., str], server: str, host: str, port: int) -> lis
             read = get_args_parser().parse_args([*words, "train.py"])
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
-    return [read.nnodes, read.rdzv_backend, read.rdzv_endpoint or "nowhere", read.rdzv_id]
+    least, _, most = read.nnodes.partition(":")
+    nodes = least if most in ("", least) else read.nnodes  # 2:2 is 2
+    return [nodes, read.rdzv_backend, read.rdzv_endpoint or "nowhere", read.rdzv_id]
 
 
 def _meeting(server: Any, host: Any, port: int, nodes: str = " --nnodes 2", kind: str = "c10d", id: Any = 7) -> str:
@@ -62,6 +64,7 @@ turn(
          "the job has no name", "`--rdzv-id`"),
     ],
     hints={"No closing quotation": "A quotation mark is missing."},
+    otherwise="The four options of the table, each with its value; an f-string fills in the names between braces.",
 )  # fmt: skip
 
 
@@ -90,19 +93,23 @@ turn(
         (lambda rank, each: (rank / each, rank % each), "that is a fraction of a node", "`//` divides whole numbers.")
     ],
     hints={"unpack": "Return two numbers: the node's, and the folder's."},
+    otherwise="Node 0 has the first `nproc_per_node` ranks, node 1 the next, and each counts its own from 0.",
 )  # fmt: skip
 
 
 NIGHTS = {  # each node's folder, the local rank, the second of its death, its last words; as the file system lists them
     "a full disk": [
         ("night_a1", 0, 1_795_000_007, "RuntimeError: Connection closed by peer"),
-        ("night_a1", 1, 1_795_000_008, "RuntimeError: Connection closed by peer"),
+        ("night_a1", 1, 1_795_000_008, "RuntimeError: the communicator was aborted"),
         ("night_b2", 1, 1_795_000_002, "OSError: the disk is full"),
+        ("night_b2", 2, 1_795_000_004, "SystemExit: 1"),
+        ("night_c3", 0, 1_795_000_007, "RuntimeError: the communicator was aborted"),
     ],
     "a bad image": [
         ("night_a1", 0, 1_795_000_303, "RuntimeError: Broken pipe"),
         ("night_c3", 0, 1_795_000_301, "ValueError: image 17 is empty"),
-        ("night_c3", 3, 1_795_000_304, "RuntimeError: Connection closed by peer"),
+        ("night_c3", 3, 1_795_000_304, "SystemExit: 1"),
+        ("night_d4", 0, 1_795_000_304, "RuntimeError: the communicator was aborted"),
     ],
 }
 
@@ -131,6 +138,11 @@ def _culprit(logs: Path, where: str = "**/error.json", choose: Any = min, by: st
     ]
 
 
+def _not_of_a_connection(logs: Path) -> str:
+    errors = [json.loads(path.read_text())["message"]["message"] for path in sorted(logs.rglob("error.json"))]
+    return next(it for it in errors if "onnection" not in it)
+
+
 turn(
     "5.2.c",
     "Who died first",
@@ -146,9 +158,14 @@ turn(
         (partial(_culprit, where="*/attempt_0/0/error.json"), "only the first rank of each node was asked",
          "Each rank may have left one: `rglob` finds them all."),
         (partial(_culprit, by="message"), "that is the first in the alphabet", "The culprit is the earliest."),
+        (_not_of_a_connection, "one that does not complain of a connection, and not the first to die",
+         "Others may have had something else to say. The times decide."),
         (lambda logs: min((json.loads(path.read_text())["message"]["extraInfo"]["timestamp"], path)
                           for path in logs.rglob("error.json"))[0], "that is when, and not what", "Its `message`."),
     ],
-    hints={"'str' and 'PosixPath'": "`logs` is a `Path`: `logs.rglob(…)`.",
+    otherwise='The words stand in a file under `["message"]["message"]`, its time beside them under `"extraInfo"`.',
+    hints={"empty": "Files lie some folders below `logs`: `logs.rglob(…)` finds them.",
+           "Expecting value": "`json.loads` reads a text: `path.read_text()`.",
+           "'str' and 'PosixPath'": "`logs` is a `Path`: `logs.rglob(…)`.",
            "not supported between instances of 'dict'": "`min(…, key=…)` needs to know by what: the time of death."},
 )  # fmt: skip

@@ -146,14 +146,18 @@ turn(
          "One on each: `--ntasks-per-node`."),
         (lambda nodes, gpus: _ask(nodes, gpus, f"--ntasks={gpus}"), "`--ntasks` counts the agents of all nodes",
          "One on each: `--ntasks-per-node`."),
-        (partial(_ask, mark="# SBATCH"), "Slurm reads a line only where it begins with `#SBATCH`", "There is no gap."),
+        (partial(_ask, mark="# SBATCH"), "Slurm reads a line only where it begins with `#SBATCH`",
+         "One word, and nothing before it."),
         (lambda nodes, gpus: f"#SBATCH --gpus-per-node={gpus}\nset -eu\n#SBATCH --nodes={nodes}",
-         "at the first command Slurm stops reading", "These lines come first."),
+         "as Slurm reads it, one node is asked for", "`--nodes=…`, and above the first command: there Slurm stops."),
         (lambda nodes, gpus: _ask(nodes, gpus * nodes), "each node is asked for the GPUs of all", "`--gpus-per-node`"),
         (lambda nodes, gpus: _ask(2, 4), "that is right for the first case only", "Both numbers are given."),
-        (lambda nodes, gpus: f"#SBATCH --nodes={nodes}", "nobody asks for a GPU", "`--gpus-per-node`"),
+        (lambda nodes, gpus: f"#SBATCH --nodes={nodes}", "as Slurm reads it, nobody asks for a GPU",
+         "`--gpus-per-node`, as an option of its own."),
     ],
-    hints={"'NoneType'": "Return the lines, as one text."},
+    hints={"'NoneType'": "Return the lines, as one text.", "'splitlines'": "Return the lines as one text.",
+           "could not convert": "Slurm wants numbers. In an f-string Python fills in the names between braces."},
+    otherwise="`--nodes` for the job; `--ntasks-per-node` and `--gpus-per-node` for each of them.",
 )  # fmt: skip
 
 
@@ -177,11 +181,21 @@ def _started(start: Callable[[], str], nodes: int, gpus: int, job: int) -> list[
     if not ran.asked:
         return ["on one node" if ran.status == 0 and "torchrun" in start() else "nowhere"]
     words = ran.asked[0]
+    torchrun = next((n for n, it in enumerate(words) if Path(it).name in ("torchrun", "torch.distributed.run")), None)
+    if torchrun is None:
+        return ["it is no torchrun"]
+    srun = ArgumentParser(add_help=False, exit_on_error=False)
+    for short, long in ("-N", "--nodes"), ("-n", "--ntasks"):
+        srun.add_argument(short, long, default=str(nodes))
+    srun.add_argument("--ntasks-per-node", default="1")
+    asked, _ = srun.parse_known_args(words[:torchrun])
+    if asked.ntasks_per_node != "1":
+        return [f"{asked.ntasks_per_node} agents on a node"]
+    if {asked.nodes, asked.ntasks} != {str(nodes)}:
+        return [f"{asked.ntasks} tasks on {asked.nodes} of {nodes} nodes"]
     try:
         with contextlib.redirect_stderr(io.StringIO()) as refusal:
-            read = get_args_parser().parse_args(words[words.index("torchrun") + 1 :])
-    except ValueError:
-        return ["it is no torchrun"]
+            read = get_args_parser().parse_args(words[torchrun + 1 :])
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
     host = re.sub(rf"^({re.escape(socket.gethostname())}):", "gpu03:", read.rdzv_endpoint)  # the script runs there
@@ -209,6 +223,10 @@ turn(
     mistakes=[
         (partial(_start, srun=""), "the script runs on the first node only, and so does what it starts itself",
          "Who starts a command on every node?"),
+        (partial(_start, srun="srun -N 1 -n 1 "), "srun is told to start one agent for all nodes",
+         "Without such options it starts as many tasks as the job has asked for."),
+        (partial(_start, srun="srun --ntasks-per-node=$gpus "), "srun is told to start an agent for each GPU",
+         "The agent starts the ranks: a node needs one."),
         (partial(_start, nodes="2", gpus="4"), "the numbers are right for one job only", "Slurm knows them."),
         (partial(_start, gpus="$((SLURM_NNODES * gpus))"), "each node starts the ranks of all", "Of each node."),
         (partial(_start, kind=""), "without a kind the meeting is a static one, in which each needs a number",
@@ -221,6 +239,7 @@ turn(
          "A line goes on in the next one when its very last character is a backslash, `\\\\` between Python's quotes."),
     ],
     hints={"expected str": "Return the command, as a text.", "concatenate str": "Return the command, as a text."},
+    otherwise="`srun torchrun`, its options, then `train.py`. Bash's variables begin with `$`, in double quotes.",
 )  # fmt: skip
 
 
@@ -235,6 +254,8 @@ def _named(names: Callable[[], str], run: str) -> list[str]:
         env = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")} | RUNS[it]
         bash = ["bash", "-euc", f"printf '%s\\n' {names()}"]
         said = subprocess.run(bash, env=env, capture_output=True, text=True, timeout=10)
+        if unset := re.search(r"(\w+): unbound variable", said.stderr):
+            return [f"nobody has set {unset[1]}"] * 2
         if said.returncode:
             raise RuntimeError(said.stderr.strip().rpartition("line 1: ")[2] or "bash cannot read it")
         words = [part for word in said.stdout.splitlines() for part in word.split("=", 1)]
@@ -266,9 +287,12 @@ turn(
         (partial(_names, checkpoint="train.pt"), "another job goes on from this one's checkpoint",
          "What differs from job to job?"),
         (partial(_names, id="'$SLURM_JOB_ID.$SLURM_RESTART_COUNT'"),
-         "between single quotes bash fills nothing in, so all runs have one name", "Double quotes."),
+         "all runs have one name", "What differs from run to run? (Between single quotes bash fills nothing in.)"),
         (partial(_names, checkpoint='"${SLURM_RESTART_COUNT:-0}.pt"'), "jobs share a checkpoint, and runs do not",
          "The number of restarts is the one thing that changes from run to run."),
+        (partial(_names, id='"${SLURM_RESTART_COUNT:-0}"'), "two jobs share the name of a meeting",
+         "What differs from job to job?"),
     ],
+    otherwise="Each run has an id of its own, each job a checkpoint. Braces say where a name ends: `${NAME}`.",
     hints={"is not in list": "Two options: `--rdzv-id`, and `--checkpoint`."},
 )  # fmt: skip

@@ -34,11 +34,20 @@ def _trained(*_: int) -> tuple[dict[str, Any]]:
     return (job,)
 
 
-def _end(snapshot: Any, job: dict[str, Any]) -> list[str]:
+def _random() -> Any:
+    return torch.cuda if torch.cuda.is_initialized() else torch
+
+
+def _taken(snapshot: Callable[[dict[str, Any]], Any], job: dict[str, Any]) -> tuple[Any, Any]:
+    """The random state with which the job goes on in peace, and the snapshot."""
+    return _random().get_rng_state(), snapshot(job)
+
+
+def _end(taken: tuple[Any, Any], job: dict[str, Any]) -> list[str]:
     """How far a job that is made anew from the snapshot ends from one that was left in peace."""
+    drawn, snapshot = taken
     if not isinstance(snapshot, Mapping):
         return [f"none ({kind(snapshot)} came back)"]
-    random = torch.cuda if torch.cuda.is_initialized() else torch
     for name, it in snapshot.items():
         if name == RANDOM and (not isinstance(it, torch.Tensor) or it.dtype != torch.uint8):
             return [f"none ({kind(it)} as `{RANDOM}`)"]
@@ -48,13 +57,14 @@ def _end(snapshot: Any, job: dict[str, Any]) -> list[str]:
         if name in job and not isinstance(it, Mapping):
             what = "a part itself" if it is job[name] else "a method" if callable(it) else kind(it)
             return [f"none ({what} as `{name}`)"]
-    drawn, saved = random.get_rng_state(), copy.deepcopy(dict(snapshot))
+    saved = copy.deepcopy(dict(snapshot))
+    _random().set_rng_state(drawn)
     calm = train(job, range(2, 4))
-    random.set_rng_state(drawn)
+    _random().set_rng_state(drawn)
     job = make()
     for name, it in saved.items():
         if name == RANDOM:
-            random.set_rng_state(it)
+            _random().set_rng_state(it)
         elif isinstance(job[name], DDP) and not next(iter(it), "").startswith("module."):
             return ["names of the network inside"]
         else:
@@ -65,8 +75,7 @@ def _end(snapshot: Any, job: dict[str, Any]) -> list[str]:
 
 def _snapshot(job: dict[str, Any], without: str = "", random: bool = True) -> dict[str, Any]:
     states = {name: part.state_dict() for name, part in job.items() if name != without}
-    drawn = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else torch.get_rng_state()
-    return states | ({RANDOM: drawn} if random else {})
+    return states | ({RANDOM: _random().get_rng_state()} if random else {})
 
 
 def _otherwise_named(job: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +93,7 @@ turn(
     _snapshot,
     _trained,
     ranks=(2,),
+    call=_taken,
     look=_end,
     heads=("weights at the end",),
     mistakes=[
@@ -109,7 +119,7 @@ turn(
          "a seed says where the random numbers began, not how far they have come",
          "`torch.get_rng_state()`, on a GPU `torch.cuda.get_rng_state()`."),
     ],
-    otherwise="For each part its `state_dict()`, under the part's name in `job`, and torch's random state.",
+    otherwise="On each rank, for each part its `state_dict()`, under its name in `job`, and torch's random state.",
     hints={"KeyError": "Each state has the name that its part has in `job`.",
            "RNG state": "On a GPU it is `torch.cuda.get_rng_state()`."},
 )  # fmt: skip
@@ -120,8 +130,8 @@ class Killed(BaseException):
 
 
 @contextlib.contextmanager
-def _killed(when: str) -> Iterator[list[str]]:
-    """Die when half of the bytes are written, or at the first line that renames, moves or copies; then all is undone.
+def _killed(when: str, nth: int) -> Iterator[list[str]]:
+    """Die when half of the bytes are written, or at the nth line that renames, moves or copies; then all is undone.
 
     Yields the names that something was renamed or copied to. Another folder is played to lie on another disk.
     """
@@ -140,7 +150,7 @@ def _killed(when: str) -> Iterator[list[str]]:
         moved.append(os.fspath(dst))
         if key[0] is os and os.path.dirname(os.path.abspath(src)) != os.path.dirname(os.path.abspath(dst)):
             raise OSError(18, "Invalid cross-device link")
-        if when == "renames":
+        if when == "renames" and len(moved) == nth:
             if key[0] is os:
                 raise Killed
             real[key](src, dst, **kwargs)
@@ -164,13 +174,14 @@ def _halve(name: Any) -> None:
     raise Killed
 
 
-def _left(save: Callable[[Any, str], Any], when: str) -> list[str]:
+def _left(save: Callable[[Any, str], Any], when: str, nth: int = 1) -> list[str]:
     """What lies at the path afterwards, and what else in the folder."""
     with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
         path = f"{folder}/last.pt"
         torch.save({"w": torch.zeros(500)}, path)
-        with contextlib.suppress(Killed), _killed(when) as moved:
+        with open(path, "rb") as old, contextlib.suppress(Killed), _killed(when, nth) as moved:
             save({"w": torch.ones(500)}, path)
+            same_file = os.path.exists(path) and os.path.samestat(os.fstat(old.fileno()), os.stat(path))
         others = sorted(set(os.listdir(folder)) - {"last.pt"})
         try:
             found = "the new one" if torch.load(path)["w"][0] else "the old one"
@@ -179,8 +190,12 @@ def _left(save: Callable[[Any, str], Any], when: str) -> list[str]:
         except Exception:
             found = "half a file, renamed" if path in moved else "half a file"
     if when == "never":
+        found += ", over the old" * (same_file and found == "the new one")
         return [found, ["nothing else", "another file"][len(others)] if len(others) < 2 else f"{len(others)} files"]
-    return ["a whole one" if found in ("the new one", "the old one") else found, "whatever"]
+    if found not in ("the new one", "the old one"):
+        return [found, "whatever"]
+    died_there = when == "renames" and len(moved) == nth
+    return _left(save, when, nth + 1) if died_there else ["a whole one", "whatever"]
 
 
 def _save(state: Any, path: str) -> None:
@@ -213,12 +228,30 @@ def _backup(state: Any, path: str) -> None:
     torch.save(state, path)
 
 
+def _bytes_copied(state: Any, path: str, remove: bool = True) -> None:
+    torch.save(state, f"{path}.new")
+    Path(path).write_bytes(Path(f"{path}.new").read_bytes())
+    if remove:
+        os.remove(f"{path}.new")
+
+
+def _old_one_first(state: Any, path: str, remove: bool = True) -> None:
+    torch.save(state, f"{path}.new")
+    os.replace(path, f"{path}.old")
+    os.replace(f"{path}.new", path)
+    if remove:
+        os.remove(f"{path}.old")
+
+
 def _elsewhere(state: Any, path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         torch.save(state, f"{folder}/new.pt")
         os.replace(f"{folder}/new.pt", path)
 
 
+OVER = "the bytes are written over the old ones: killed half-way, both are lost"
+GAP = "the old one is taken away first: for a moment there is no checkpoint at the path"
+BY_ITSELF = "`os.replace` takes the old one's place by itself."
 COPIED = "to copy is to write: killed half-way, the old one is lost"
 
 turn(
@@ -237,8 +270,11 @@ turn(
          "Write under another name, and rename when all of it is there."),
         (_copied, COPIED, "Rename, do not copy."),
         (partial(_copied, remove=False), COPIED, "Rename, do not copy."),
-        (_removed_first, "between the removal and the new name there is no checkpoint",
-         "`os.replace` takes the old one's place by itself."),
+        (_bytes_copied, OVER, "Write under another name, and then rename."),
+        (partial(_bytes_copied, remove=False), OVER, "Write under another name, and then rename."),
+        (_removed_first, GAP, BY_ITSELF),
+        (_old_one_first, GAP, BY_ITSELF),
+        (partial(_old_one_first, remove=False), GAP, BY_ITSELF),
         (lambda state, path: torch.save(state, f"{path}.new"), "the new one never gets its name", "`os.replace`"),
         (_whatever_happens, "half a file is given the good name", "Rename only when `torch.save` has returned."),
         (_backup, "the old one is safe, under a name where nobody looks", "Let `path` be good at every moment."),
@@ -250,6 +286,9 @@ turn(
     hints={"Invalid cross-device link": "Put the new one into the same folder: `path` and an ending."},
     otherwise="At every moment a whole checkpoint at `path`; and when all is done, nothing else beside it.",
 )  # fmt: skip
+
+
+MAPS = ("where they were", "some where they were", "anywhere")  # where a load puts the tensors of any GPU
 
 
 def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
@@ -272,14 +311,14 @@ def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
             loaded[rank] = "not at all" if it["returned"] is None else "nothing read"
     if writers != "rank 0":
         return [writers or "nobody"]
-    maps = "anywhere" if all(it["mapped"] for it in ranks) else "where they were"
+    maps = min((it["mapped"] for it in ranks), key=MAPS.index)
     return [writers, *loaded, "yes" if ranks[1]["waited"] else "no", maps]
 
 
 def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dict[str, Any]:
     """Call the answer on this rank; the state holds the rank's number, so that rank 0's can be told."""
     real_save, real_load = torch.save, torch.load
-    seen = {"wrote": False, "read": False, "mapped": True, "waited": False}
+    seen = {"wrote": False, "read": False, "mapped": MAPS[-1], "waited": False}
     me, done = threading.get_ident(), threading.Event()
 
     def watch() -> None:  # whether this rank, when it waits, waits in torch.distributed, however that is imported
@@ -301,7 +340,8 @@ def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dic
     def watched_load(*args: Any, **kwargs: Any) -> Any:
         if not in_memory(args):
             seen["read"] = True
-            seen["mapped"] = len(args) > 1 or kwargs.get("map_location") is not None
+            to = args[1] if len(args) > 1 else kwargs.get("map_location")
+            seen["mapped"] = MAPS[0 if to is None else 1 if isinstance(to, Mapping) and "cuda:7" not in to else 2]
         return real_load(*args, **kwargs)
 
     real_wait = dist.Work.wait
@@ -380,12 +420,18 @@ turn(
          "A time can be too short, and a file can be yesterday's. Which line does no rank pass before all have come?"),
         (_sent, "rank 1 returns what it was sent, and has not read the file", "Every rank loads, from `path`."),
         (partial(_sent, read=False), "nobody reads the file", "Every rank returns what `torch.load` gives it."),
+        (lambda state, path: _meet(state, path, readers=[1]) or state, "rank 0 returns its own state, and does not "
+         "read the file", "Every rank loads: so all have what a restart would have."),
         (partial(_meet, readers=[1]), "rank 0 does not load", "Every rank loads."),
         (partial(_meet, readers=[0]), "rank 1 does not load", "Every rank loads."),
         (lambda state, path: (_meet(state, path), None)[1], "the file is loaded, and nothing is returned",
          "Is there a `return`?"),
         (partial(_meet, map_location=None), "tensors go to the GPU on which rank 0 had them",
          "`torch.load` has an argument that says where they go."),
+        (partial(_meet, map_location={"cuda:0": "cpu"}), "the map leaves where they were the tensors of each GPU that "
+         "it does not name", "Which place is there on every machine?"),
         (lambda state, path: dist.barrier(), "nobody writes", "Rank 0: `torch.save(state, path)`."),
     ],
+    hints={"deserialize object on": "A machine may have fewer GPUs, or none. Which place is there on every machine?"},
+    otherwise="Rank 0 writes, then all wait for each other, and then every rank loads, to a place that it surely has.",
 )  # fmt: skip

@@ -150,6 +150,24 @@ def divided_by_hand(net, images, labels):
     loss.backward()
 
 
+def labels_of_others(net, images, labels):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    F.cross_entropy(model(images[rank::size]), labels.chunk(size)[rank]).backward()
+
+
+def two_images(net, images, labels):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    F.cross_entropy(model(images[rank:size]), labels[rank:size]).backward()
+
+
+def backward_already(model, images, labels):
+    loss = sum_of_each(model, images, labels)
+    loss.backward()
+    return loss
+
+
 def mean_times_ranks(model, images, labels):
     return torch.nn.CrossEntropyLoss()(model(images), labels).mul(dist.get_world_size())
 
@@ -165,6 +183,15 @@ def mean_times_all(model, images, labels):
 def in_blocks(n, seed, rank, size):
     order, each = torch.randperm(n, generator=torch.Generator().manual_seed(seed)), n // size
     return order[rank * each : (rank + 1) * each].tolist()
+
+
+def own_share_shuffled(n, seed, rank, size):
+    mine = torch.arange(n)[: n // size * size][rank::size]
+    return mine[torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed))]
+
+
+def overlapping(n, seed, rank, size):
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[rank : rank + n // size]
 
 
 def by_random(n, seed, rank, size):
@@ -229,14 +256,20 @@ ANSWERS = {
             (zeroed_at_the_end, ["set to zero again"]),
             (partial(zeroed_at_the_end, set_to_none=False), ["set to zero again"]),
             (divided_by_hand, ["DDP divides by the number of ranks, and you divide again"]),
+            (labels_of_others, ["the labels are not those of the images"]),
+            (two_images, ["has 2 as rows", "32 is wanted"]),
         ],
     },
     "4.1.b": {
         "accepted": [sum_of_each, mean_times_all],
-        "wrong": [(mean_times_ranks, ["the sum of the ranks' means"])],
+        "wrong": [(mean_times_ranks, ["the sum of the ranks' means"]), (backward_already, ["a second time"])],
     },
     "4.1.c": {
         "accepted": [in_blocks, by_random],
-        "wrong": [(lambda n, seed, rank, size: by_random(n, 1, rank, size), ["the same for each `seed`"])],
+        "wrong": [
+            (lambda n, seed, rank, size: by_random(n, 1, rank, size), ["the same for each `seed`"]),
+            (own_share_shuffled, ["the same images for each `seed`"]),
+            (overlapping, ["as also elsewhere"]),
+        ],
     },
 }

@@ -27,6 +27,20 @@ def with_numbers(model, batches):
     return int(rows)
 
 
+def by_the_modules_number(model, batches):
+    for x in batches:
+        model(x)
+    mine = torch.tensor(model.module.number, device=device())
+    dist.all_reduce(mine)
+    return mine
+
+
+def never_called(model, batches):
+    rows = torch.tensor(sum(len(x) for x in batches), device=device())
+    dist.all_reduce(rows)
+    return rows
+
+
 def with_a_number(model, batches):
     dist.all_reduce(sum(len(model(x)) for x in batches))
 
@@ -43,6 +57,15 @@ def with_register(module):
     module.heads = nn.ParameterList(nn.Parameter(torch.ones(3)) for _ in range(2))
 
 
+def heads_of(held):
+    def fill(module):
+        with_register(module)
+        del module.heads
+        module.heads = held()
+
+    return fill
+
+
 def without_heads(module):
     module.scale, module.mean = nn.Parameter(torch.ones(3)), torch.ones(3)
 
@@ -53,11 +76,16 @@ ANSWERS = {
         "wrong": [(lambda P, n: 8 * P * (n - 1), ["raised TypeError"])],
     },
     "4.3.b": {
-        "accepted": [with_gathered_rows, with_numbers],
-        "wrong": [(with_a_number, ["raised TypeError"])],
+        "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],
+        "wrong": [(with_a_number, ["raised TypeError"]), (never_called, ["rows that never went through"])],
     },
     "4.3.c": {
         "accepted": [with_a_frozen_parameter, with_register],
-        "wrong": [(without_heads, ["has no attribute 'heads'"])],
+        "wrong": [
+            (without_heads, ["has no attribute 'heads'"]),
+            (heads_of(lambda: {"a": torch.ones(3), "b": nn.Parameter(torch.ones(3))}), ["does not know the heads"]),
+            (heads_of(lambda: torch.ones(2, 3)), ["does not know the heads"]),
+            (heads_of(lambda: nn.ParameterList([torch.ones(3)])), ["3 numbers as heads"]),
+        ],
     },
 }

@@ -88,6 +88,16 @@ def gathered(x):
     return (x.cpu() - everything.mean()) / everything.std(correction=0)
 
 
+def mean_of_the_ranks_means(x):
+    mean, squares = of_all(x.mean()) / dist.get_world_size(), of_all(x.square().mean()) / dist.get_world_size()
+    return (x - mean) / (squares - mean.square()).sqrt()
+
+
+def of_the_sums_of_places(x):
+    x = of_all(x.clone())
+    return (x - x.mean()) / x.std(correction=0)
+
+
 def by_layer(net):
     for layer in net.modules():
         if isinstance(layer, torch.nn.BatchNorm1d):
@@ -125,6 +135,23 @@ def clips_by_hand(model, optimizer, scaler, loss, limit):
         p.grad *= min(1.0, limit * scaler.get_scale() / p.grad.norm().item())
     scaler.step(optimizer)
     scaler.update()
+
+
+def clips_and_stretches(model, optimizer, scaler, loss, limit):
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+    for p in model.parameters():
+        p.grad *= limit / norm
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def clips_too_late(model, optimizer, scaler, loss, limit):
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
 
 
 def forgets_to_scale(model, optimizer, scaler, loss, limit):
@@ -167,7 +194,11 @@ ANSWERS = {
     },
     "4.5.a": {
         "accepted": [in_two_rounds_normalised, gathered],
-        "wrong": [(lambda x: x + of_all(x), ["rank 0 has 7 as x"])],
+        "wrong": [
+            (lambda x: x + of_all(x), ["rank 0 has 7 as x"]),
+            (mean_of_the_ranks_means, ["on 3 ranks", "as x"]),
+            (of_the_sums_of_places, ["as if it were alone"]),
+        ],
     },
     "4.5.b": {
         "accepted": [by_layer, by_gathering],
@@ -175,6 +206,10 @@ ANSWERS = {
     },
     "4.5.c": {
         "accepted": [by_the_network_inside, clips_by_hand],
-        "wrong": [(forgets_to_scale, ["raised AssertionError"])],
+        "wrong": [
+            (forgets_to_scale, ["raised AssertionError"]),
+            (clips_and_stretches, ["on 4 ranks", "short enough is lengthened"]),
+            (clips_too_late, ["raised RuntimeError"]),
+        ],
     },
 }

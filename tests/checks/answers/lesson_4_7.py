@@ -150,9 +150,32 @@ class ByYield(IterableDataset):
 class InBlocks(ByYield):
     def __iter__(self):
         info = get_worker_info()
-        each = self.size // (self.ranks * info.num_workers)
+        mine, all = self.rank * info.num_workers + info.id, self.ranks * info.num_workers
+        return iter(range(self.size * mine // all, self.size * (mine + 1) // all))
+
+
+class StepsOf(ByYield):
+    steps = 4
+
+    def __iter__(self):
+        info = get_worker_info()
+        return iter(range(self.rank * info.num_workers + info.id, self.size, self.steps))
+
+
+class PastTheEnd(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
+        each = -(-self.size // (self.ranks * info.num_workers))
         first = (self.rank * info.num_workers + info.id) * each
         return iter(range(first, first + each))
+
+
+class OnlyWholeBlocks(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
+        each = self.size // (self.ranks * info.num_workers)
+        first = (self.rank * info.num_workers + info.id) * each
+        yield from range(first, first + each)
 
 
 class Unwritten(ByYield):
@@ -191,7 +214,12 @@ ANSWERS = {
     "4.7.b": {
         "accepted": [ByYield, InBlocks],
         "also blank": [Unwritten],
-        "wrong": [(ReturnsAList, ["raised TypeError"])],
+        "wrong": [
+            (ReturnsAList, ["raised TypeError"]),
+            (OnlyWholeBlocks, ["what does not come out even is served to nobody"]),
+            (PastTheEnd, ["raised IndexError", "has no sample 11"]),
+            (StepsOf, ["right on two ranks only"]),
+        ],
     },
     "4.7.c": {
         "accepted": [partial(make_loader, seed=5), on_top_of_torchs_seed],

@@ -32,7 +32,31 @@ def even_first(x, other):
             recv(x, other)
 
 
+def one_way_only(x, other):
+    if dist.get_rank() < other:
+        dist.send(x, other)
+    else:
+        dist.recv(x, other)
+
+
 # b: broadcast
+
+
+def to_itself_too(x):
+    if dist.get_rank() == 0:
+        for other in range(dist.get_world_size()):
+            dist.send(x, other)
+    else:
+        dist.recv(x, 0)
+
+
+def into_a_name(x):
+    if dist.get_rank() == 0:
+        in_the_background(x)
+    else:
+        place = torch.empty_like(x)
+        dist.recv(place, 0)
+        x = place
 
 
 def in_the_background(x):
@@ -92,7 +116,27 @@ def add_at_the_end(x, chunks):
     x[rank] += sum(came).item()
 
 
+def into_the_senders(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        to, sender = (rank + away) % size, (rank - away) % size
+        chunks[sender] += pass_on(chunks[to], to, sender)
+
+
+def always_the_neighbour(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for _ in range(1, size):
+        chunks[rank] += pass_on(chunks[(rank + 1) % size], (rank + 1) % size, (rank - 1) % size)
+
+
 # e: all-gather
+
+
+def other_ways_chunk(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        to, sender = (rank + away) % size, (rank - away) % size
+        chunks[sender].copy_(pass_on(chunks[to], to, sender))
 
 
 def ring_all_gather(x, chunks):
@@ -143,11 +187,26 @@ def past_the_last(x, chunks):
 
 
 ANSWERS = {
-    "4.8.a": {"accepted": [both_at_once, even_first]},
-    "4.8.b": {"accepted": [in_the_background, in_a_chain]},
+    "4.8.a": {
+        "accepted": [both_at_once, even_first],
+        "wrong": [(one_way_only, ["both hold what one of the two had"])],
+    },
+    "4.8.b": {
+        "accepted": [in_the_background, in_a_chain],
+        "wrong": [
+            (to_itself_too, ["should not be the same as the rank"]),
+            (into_a_name, ["`x` is on every rank what it was"]),
+        ],
+    },
     "4.8.c": {"accepted": [by_halves, by_bits]},
-    "4.8.d": {"accepted": [ring_reduce_scatter, add_at_the_end]},
-    "4.8.e": {"accepted": [ring_all_gather, backwards]},
+    "4.8.d": {
+        "accepted": [ring_reduce_scatter, add_at_the_end],
+        "wrong": [(into_the_senders, ["own chunk is as it was"]), (always_the_neighbour, ["as its own chunk"])],
+    },
+    "4.8.e": {
+        "accepted": [ring_all_gather, backwards],
+        "wrong": [(other_ways_chunk, ["the chunks are as they were"])],
+    },
     "4.8.f": {
         "accepted": [in_two_functions, carried],
         "wrong": [

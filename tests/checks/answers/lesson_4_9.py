@@ -19,7 +19,21 @@ def as_an_object(net):
     net.load_state_dict(held[0])
 
 
+def by_its_names(net):
+    for name in net.state_dict():
+        dist.broadcast(name, 0)
+
+
 # b: a hook
+
+
+def called_not_handed_over(net):
+    def average(p):
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(average(p))
 
 
 def divided_first(net):
@@ -61,7 +75,52 @@ def at_an_offset(net):
         at += p.numel()
 
 
+def cut_into_ones(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()])
+    all_reduce(vector)
+    for p, piece in zip(net.parameters(), vector.split(1), strict=False):
+        p.grad.copy_(piece.view_as(p) / dist.get_world_size())
+
+
+def stacked(net):
+    vector = torch.stack([p.grad for p in net.parameters()])
+    all_reduce(vector)
+    for p, piece in zip(net.parameters(), vector, strict=True):
+        p.grad.copy_(piece / dist.get_world_size())
+
+
 # d: overlap
+
+
+def kept(net, wait=True, early=False, give=lambda finish: finish):
+    sent = []
+
+    def send(p):
+        sent.append((p, all_reduce(p.grad, async_op=True)))
+        if early:
+            p.grad /= dist.get_world_size()
+
+    def finish():
+        for p, work in sent if wait else sent[-1:]:
+            work.wait()
+            if not early:
+                p.grad /= dist.get_world_size()
+
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(send)
+    return give(finish)
+
+
+def divided_before_it_came(net):
+    return kept(net, early=True)
+
+
+def waits_for_the_last(net):
+    return kept(net, wait=False)
+
+
+def called_finish(net):
+    return kept(net, give=lambda finish: finish())
 
 
 def by_class(net):
@@ -143,6 +202,14 @@ def zeros_in_one_message(net):
         p.grad = piece.view_as(p) / dist.get_world_size()
 
 
+def asks_for_truth(net):
+    for p in net.parameters():
+        if not p.grad:
+            p.grad = torch.zeros_like(p)
+        all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+
 def by_loop(net):
     for p in net.parameters():
         mine = p.grad if p.grad is not None else p.new_zeros(p.shape)
@@ -152,10 +219,27 @@ def by_loop(net):
 
 
 ANSWERS = {
-    "4.9.a": {"accepted": [by_name, as_an_object]},
-    "4.9.b": {"accepted": [divided_first, with_the_gradients_own_hook]},
-    "4.9.c": {"accepted": [flattened, at_an_offset]},
-    "4.9.d": {"accepted": [by_class, in_copies]},
+    "4.9.a": {"accepted": [by_name, as_an_object], "wrong": [(by_its_names, ["raised TypeError"])]},
+    "4.9.b": {
+        "accepted": [divided_first, with_the_gradients_own_hook],
+        "wrong": [(called_not_handed_over, ["raised TypeError"])],
+    },
+    "4.9.c": {
+        "accepted": [flattened, at_an_offset],
+        "wrong": [(cut_into_ones, ["on 3 ranks", "raised RuntimeError"]), (stacked, ["on 3 ranks", "equal size"])],
+    },
+    "4.9.d": {
+        "accepted": [by_class, in_copies],
+        "wrong": [
+            (kept, ["a second step divides once more"]),
+            (divided_before_it_came, ["is wanted"]),
+            (waits_for_the_last, ["rank 0 has 1 as waited for after it"]),
+            (called_finish, ["nothing came back"]),
+        ],
+    },
     "4.9.e": {"accepted": [early_return, callable_switch]},
-    "4.9.f": {"accepted": [zeros_in_one_message, by_loop]},
+    "4.9.f": {
+        "accepted": [zeros_in_one_message, by_loop],
+        "wrong": [(asks_for_truth, ["raised RuntimeError", "ambiguous"])],
+    },
 }

@@ -18,10 +18,19 @@ def in_a_loop(logs):
     return words
 
 
+def not_below(logs):
+    return min(json.loads(path.read_text())["message"]["message"] for path in logs.glob("error.json"))
+
+
+def without_the_words(logs):
+    told = [json.loads(path.read_text()) for path in logs.rglob("error.json")]
+    return min(told, key=lambda it: int(it["message"]["extraInfo"]["timestamp"]))["message"]
+
+
 ANSWERS = {
     "5.2.a": {
         "accepted": [
-            lambda server, host, port: f"--rdzv_id=7 --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint={host}:{port}",
+            lambda server, host, port: f"--rdzv_id=7 --nnodes=2:2 --rdzv_backend=c10d --rdzv_endpoint={host}:{port}",
             lambda server, host, port: (
                 f"torchrun --node-rank 1 --nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint {host}:{port}"
             ),
@@ -38,5 +47,12 @@ ANSWERS = {
         ],
         "wrong": [(lambda rank, each: rank % each, ["TypeError"])],
     },
-    "5.2.c": {"accepted": [by_sorting, in_a_loop], "wrong": [(lambda logs: None, ["None as culprit"])]},
+    "5.2.c": {
+        "accepted": [by_sorting, in_a_loop],
+        "wrong": [
+            (lambda logs: None, ["None as culprit"]),
+            (not_below, ["raised ValueError"]),
+            (without_the_words, ["as culprit"]),
+        ],
+    },
 }

@@ -37,7 +37,14 @@ ANSWERS = {
             lambda nodes, gpus: f"#!/bin/bash\n#SBATCH -N {nodes}  # nodes\n\n#SBATCH --gres=gpu:a100:{gpus}",
             lambda nodes, gpus: f"#SBATCH -N{nodes} -n {nodes} --gpus {nodes * gpus}\nset -eu",
         ],
-        "wrong": [(lambda nodes, gpus: None, ["AttributeError"])],
+        "wrong": [
+            (lambda nodes, gpus: None, ["AttributeError"]),
+            (
+                lambda nodes, gpus: f"#SBATCH --nnodes={nodes}\n#SBATCH --ntasks-per-node=1 --gpus-per-node={gpus}",
+                ["as Slurm reads it, one node is asked for"],
+            ),
+            (lambda nodes, gpus: "#SBATCH --nodes={nodes} --gpus-per-node={gpus}", ["raised ValueError"]),
+        ],
     },
     "5.3.b": {
         "accepted": [
@@ -46,10 +53,15 @@ ANSWERS = {
                 "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $gpus "
                 "--rdzv-backend c10d --rdzv-endpoint $first:$port train.py"
             ),
+            lambda: (
+                "srun -N ${SLURM_NNODES} --kill-on-bad-exit=1 python -m torch.distributed.run --nnodes ${SLURM_NNODES} "
+                "--nproc-per-node ${gpus} --rdzv-backend c10d --rdzv-endpoint ${first}:${port} train.py"
+            ),
         ],
         "wrong": [
             (lambda: "srun torchrun --nnodes $NODES train.py", ["nobody has set NODES"]),
             (lambda: "srun python train.py", ["it is no torchrun"]),
+            (lambda: from_the_host().replace("srun", "srun --nodes=1 --ntasks=1"), ["one agent for all nodes"]),
             (lambda: "torchrnu train.py", ["nowhere"]),
         ],
     },
@@ -61,7 +73,14 @@ ANSWERS = {
                 '--checkpoint "train-${SLURM_JOB_ID}.pt"'
             ),
         ],
-        "wrong": [(lambda: '--rdzv-id "$SLURM_JOB_ID"', ["ValueError"])],
+        "wrong": [
+            (lambda: '--rdzv-id "$SLURM_JOB_ID"', ["ValueError"]),
+            (
+                lambda: "--rdzv-id $SLURM_JOB_ID_${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOB_ID.pt",
+                ["nobody has set SLURM_JOB_ID_"],
+            ),
+            (lambda: '--rdzv-id "$HOME" --checkpoint "$SLURM_JOB_ID.pt"', ["all runs have one name"]),
+        ],
     },
     "5.3.1": {
         "correct": MENDED,

@@ -36,6 +36,11 @@ def otherwise_named(job):
     return {"drawn": states.pop("random state"), **states}
 
 
+def seeded_anew(job):
+    torch.manual_seed(5)
+    return one_by_one(job)
+
+
 def through_a_file(state, path):
     with open(f"{path}.part", "wb") as file:
         torch.save(state, file)
@@ -64,6 +69,19 @@ def backup_removed(state, path):
     shutil.copy(path, f"{path}.old")
     torch.save(state, path)
     os.remove(f"{path}.old")
+
+
+def bytes_by_hand(state, path):
+    torch.save(state, f"{path}.part")
+    with open(f"{path}.part", "rb") as new, open(path, "wb") as old:
+        old.write(new.read())
+    os.remove(f"{path}.part")
+
+
+def old_one_kept(state, path):
+    torch.save(state, f"{path}.part")
+    os.replace(path, f"{path}.old")
+    os.replace(f"{path}.part", path)
 
 
 def moved(state, path):
@@ -118,6 +136,14 @@ def met_before(state, path):
     return torch.load(path, map_location="cpu")
 
 
+def mapped(to):
+    def save_then_load(state, path):
+        by_a_message(state, path)
+        return torch.load(path, map_location=to)
+
+    return save_then_load
+
+
 def polls(state, path):
     if dist.get_rank() == 0:
         torch.save(state, f"{path}.new")
@@ -133,6 +159,7 @@ ANSWERS = {
         "wrong": [
             (lambda job: None, ["nothing came back"]),
             (by_the_model_inside, ["begin with `module.`"]),
+            (seeded_anew, ["off as weights at the end"]),
             (otherwise_named, ["another name than the cells below look for"]),
             (lambda job: one_by_one(job) | {"random state": torch.seed()}, ["a seed says where"]),
             (
@@ -150,14 +177,18 @@ ANSWERS = {
             (backup_left, ["another file as beside it"]),
             (backup_removed, ["the old checkpoint is emptied"]),
             (by_a_copy, ["to copy is to write"]),
+            (bytes_by_hand, ["written over the old ones"]),
+            (old_one_kept, ["the old one is taken away first"]),
         ],
     },
     "5.4.b": {
-        "accepted": [by_a_message, others_first, by_an_object, begun_and_waited_for],
+        "accepted": [by_a_message, others_first, by_an_object, begun_and_waited_for, mapped(torch.device("cpu"))],
         "wrong": [
             (met_before, ["a rank loads what is not written yet"]),
             (polls, ["rank 1 waits, but not for rank 0 itself"]),
             (sent_to_all, ["nobody reads the file"]),
+            (mapped({"cuda:0": "cpu"}), ["each GPU that it does not name"]),
+            (mapped({"cuda:0": "cpu", "cuda:1": "cpu"}), ["each GPU that it does not name"]),
         ],
     },
 }
