@@ -13,7 +13,7 @@ import psutil
 import pytest
 import torch
 
-from ddplab.rehearse import command, report
+from ddplab.rehearse import command, report, trail
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parent.parent.parent
 
@@ -207,6 +207,10 @@ def test_a_report_shows_nccls_last_words_whole():
     found = {"gpus": [], "traffic": [], "skipped": [], "waits": {}, "copies_to_cpu": [], "steps": 0, "objections": []}
     found |= {"raised": {"rank 1": {"what": said, "where": "a.py"}}, "parameters": "equal"}
     assert "      Duplicate GPU\n      at a.py" in report.text(found)
+
+
+def test_a_rank_whose_thread_has_no_line_of_the_script_is_told_all_the_same():
+    assert trail._where(b"3\nbarrier\n1\nbarrier\n0\n\n".ljust(trail.BYTES)) == ("rank 1", "in barrier")
 
 
 def test_a_report_shows_what_a_worker_raised():
