@@ -164,6 +164,7 @@ def checkpoints_in_every_form():
 def compile_is_skipped():
     net = torch.compile(linear())
     assert net(torch.ones(2, 4, device=dev)).device == dev
+    assert list(net.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"] and isinstance(net._orig_mod, nn.Linear)
 
 
 # ---- one rank's own: tensors, devices, memory ----------------------------------------------------------------
