@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,7 @@ def parsed(arguments: list[str]) -> tuple[dict, list[str]]:
 
 def _run(command: list[str], env: dict[str, str]) -> int:
     """Run it to its end and return its exit status; an interrupt ends it and all that it has started: 130."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # timeout's, or of a workflow that is cancelled
     process = subprocess.Popen(command, env=env)
     try:
         return process.wait()

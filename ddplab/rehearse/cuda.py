@@ -16,7 +16,7 @@ from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, to
 
 from .books import yours
-from .kernels import kernels
+from .kernels import asserting, kernels
 from .streams import Event, Stream, number, stream
 
 __all__ = ["after_fork", "kernels", "library", "patches"]
@@ -129,7 +129,7 @@ def mem_get_info(device=None) -> tuple[int, int]:
     return total - sum(values[gpu][0] for _, _, values in meter.book.rows()), total
 
 
-RealDevice, real_parse_to = torch.device, torch._C._nn._parse_to
+RealDevice, real_parse_to, real_one_hot = torch.device, torch._C._nn._parse_to, torch.nn.functional.one_hot
 
 
 class _Devices(type):
@@ -158,14 +158,30 @@ def parse_to(*args, **kwargs):
     return real_parse_to(*args, **kwargs)
 
 
+def _one_hot(x, num_classes=-1):  # of any kind of tensor that it does not know, torch's compares and takes all
+    if type(x) is not VTensor or num_classes < 1:
+        return real_one_hot(x, num_classes)
+    with raw():
+        return label(asserting(real_one_hot)(x.detach(), num_classes), x.gpu)
+
+
 def _skip(what: str):  # a compiler would lose the labels
     def skipped(obj=None, *args, **kwargs):
         if what not in meter.book.skipped and yours(sys._getframe(1).f_code.co_filename):
             warnings.warn(f"rehearsal: {what} is skipped on virtual GPUs, the model runs eagerly", stacklevel=2)
             meter.book.skipped.add(what)
-        return (lambda function: function) if obj is None else obj
+        if isinstance(obj, torch.nn.Module) and what == "torch.compile":  # its state_dict says _orig_mod
+            from torch._dynamo import OptimizedModule
+
+            warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")  # nccl.py's
+            return OptimizedModule(obj, lambda forward: forward)
+        return skipped if obj is None else obj
 
     return skipped
+
+
+def _no_graphs(*args, **kwargs):
+    raise NotImplementedError("CUDA graphs are not rehearsed: a virtual GPU has no queue to record")
 
 
 def send(self: Tensor, device=None, non_blocking=False, memory_format=torch.preserve_format) -> Tensor:
@@ -276,6 +292,8 @@ def patches() -> list[tuple[object, str, object]]:
         current_stream=Stream,
         default_stream=Stream,
         set_stream=nothing,
+        CUDAGraph=_no_graphs,
+        make_graphed_callables=_no_graphs,
         ipc_collect=nothing,
         empty_cache=nothing,
         memory_stats=memory_stats,
@@ -341,7 +359,8 @@ def patches() -> list[tuple[object, str, object]]:
         (torch.UntypedStorage, "_new_shared", _shared(torch.UntypedStorage._new_shared)),
         (torch.jit, "script", _skip("torch.jit.script")),
         (torch, "compile", _skip("torch.compile")),
-        (torch.nn.Module, "compile", lambda self, *args, **kwargs: _skip("torch.compile")(self) and None),
+        (torch.nn.functional, "one_hot", _one_hot),
+        (torch.nn.Module, "compile", lambda self, *args, **kwargs: _skip("torch.compile")(self.forward) and None),
         (sys.modules["torch.nn.parallel._functions"], "_get_stream", Stream),
         (torch, "Stream", Stream),
         (torch, "Event", Event),

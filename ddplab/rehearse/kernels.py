@@ -4,6 +4,8 @@ import functools
 
 import torch
 
+from ddplab.vgpu.tensor import random
+
 
 def _over(x, vector):  # [C] -> [1, C, 1, ...]
     return vector.view(1, -1, *[1] * (x.dim() - 2))
@@ -66,13 +68,25 @@ def _no_integers(packet, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOA
     return product
 
 
-def _asserting(packet):  # a kernel that looks up what it is told to, and has no way to raise
-    @functools.wraps(packet)
-    def look_up(*args, **kwargs):
+_ON_THE_CPU = [
+    "out of bounds",
+    "out of range",
+    "should be between 0 and 1",
+    "p_in >= 0 && p_in <= 1",
+    "Class values must",
+]
+_ON_THE_CPU += ["probability tensor contains", "invalid multinomial distribution"]
+
+
+def asserting(kernel):
+    """A kernel that asserts what it is given, where the CPU's asks and raises."""
+
+    @functools.wraps(kernel)
+    def asserts(*args, **kwargs):
         try:
-            return packet(*args, **kwargs)
+            return kernel(*args, **kwargs)
         except (IndexError, RuntimeError) as error:
-            if not any(words in str(error) for words in ("out of bounds", "out of range")):
+            if not any(words in str(error) for words in _ON_THE_CPU):
                 raise
             raise torch.AcceleratorError(  # c10/cuda/CUDAException.cpp, CUDAMiscFunctions.cpp
                 "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com/cuda/"
@@ -82,15 +96,14 @@ def _asserting(packet):  # a kernel that looks up what it is told to, and has no
                 "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
             ) from error
 
-    return look_up
+    return asserts
 
 
 names = "stats gather_stats_with_counts elemt backward_reduce backward_elemt".split()
 kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in names}
 products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
 kernels |= {name: _no_integers(getattr(torch.ops.aten, name), what) for name, what in products.items()}
-look_ups = (
-    "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select gather"
-)
-look_ups += " scatter scatter_ scatter_add scatter_add_"
-kernels |= {name: _asserting(getattr(torch.ops.aten, name)) for name in look_ups.split()}
+asserted = "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select"
+asserted += " gather scatter scatter_ scatter_add scatter_add_ binary_cross_entropy"
+kernels |= {name: asserting(getattr(torch.ops.aten, name)) for name in asserted.split()}
+kernels |= dict.fromkeys(("multinomial", "bernoulli", "bernoulli_"), asserting(random))

@@ -414,9 +414,21 @@ def patches() -> list[tuple[object, str, object]]:
     def gpu_of(bucket):
         return next((p.gpu for p in bucket.parameters() if type(p) is VTensor), None)
 
+    get_future = dist.Work.get_future  # and what comes out of gloo's, which knows no label
+
     def labelled(x, gpu):
         with raw():
             return label(x, gpu)
+
+    def found(x):  # back on the GPU that its memory counts for
+        if isinstance(x, (list, tuple)):
+            return [found(item) for item in x]
+        block = getattr(x.untyped_storage(), "_block", None) if type(x) is Tensor else None
+        return labelled(x, block.gpu) if block else x
+
+    def future(work):  # NCCL's is complete once it is in the queue: what follows runs here, not in a thread of gloo's
+        work.wait()
+        return get_future(work).then(lambda done: found(done.value()))
 
     return [
         (c10d, "init_process_group", init_process_group),
@@ -425,6 +437,7 @@ def patches() -> list[tuple[object, str, object]]:
         (dist, "destroy_process_group", destroy_process_group),
         (dist.GradBucket, "buffer", lambda self: labelled(buffer(self), gpu_of(self))),
         (dist.GradBucket, "gradients", lambda self: [labelled(g, gpu_of(self)) for g in gradients(self)]),
+        (dist.Work, "get_future", future),
         (c10d, "_new_process_group_helper", helper),
         (c10d, "_NCCL_AVAILABLE", True),
         (c10d, "default_pg_nccl_timeout", timedelta(minutes=10)),

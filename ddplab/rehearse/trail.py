@@ -8,6 +8,7 @@ import fcntl
 import itertools
 import os
 import traceback
+import weakref
 from uuid import uuid4
 
 import torch.distributed as dist
@@ -28,7 +29,8 @@ class Trail:
 
     def __init__(self, store, rank: int, size: int):
         name = store.compare_set("trail", "", uuid4().hex).decode()  # that of who came first
-        self.file = os.fdopen(os.open(f"{meter.book.path}.{name}", os.O_RDWR | os.O_CREAT), "r+b", buffering=0)
+        self.file = os.open(f"{meter.book.path}.{name}", os.O_RDWR | os.O_CREAT)
+        weakref.finalize(self, os.close, self.file)
         self.rank, self.size, self.turns = rank, size, itertools.count(1)
 
     def enter(self, name: str, nbytes: int) -> None:
@@ -38,7 +40,7 @@ class Trail:
         what = f"{name.strip('_')} of {nbytes} bytes" if name in _ALIKE else name
         place = (here.f_lineno, here.f_code.co_name, here.f_code.co_filename) if here else (0, "", "")
         cell = "\n".join(map(str, (turn, what, dist.get_rank(), waits_in(frames) or what, *place)))
-        file, start = self.file.fileno(), turn % TURNS * self.size * BYTES
+        file, start = self.file, turn % TURNS * self.size * BYTES
         fcntl.flock(file, fcntl.LOCK_EX)
         os.pwrite(file, cell.encode()[:BYTES].ljust(BYTES), start + self.rank * BYTES)
         line = os.pread(file, self.size * BYTES, start)
@@ -63,7 +65,7 @@ def _cells(line: bytes, turn: int) -> list[bytes]:  # of those who have come to 
 
 
 def _where(cell: bytes) -> tuple[str, str]:
-    _, what, rank, inside, line, function, file = cell.decode(errors="replace").strip().split("\n", 6)
+    _, what, rank, inside, line, function, file = cell.decode(errors="replace").rstrip(" ").split("\n", 6)
     frame = file, int(line), function
     inside += f" ({what})" * (what != inside)
-    return f"rank {rank}", f"in {inside} at {location(frame, {})}: {source_of(frame)}"
+    return f"rank {rank}", f"in {inside}" + f" at {location(frame, {})}: {source_of(frame)}" * bool(file)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._C import DisableTorchFunctionSubclass, TensorBase
 from torch.autograd.function import BackwardCFunction
 
-from .tensor import To, VTensor, label, move, place, raw
+from .tensor import To, VTensor, label, move, place, raw, state
 
 real_grad, real_hook, real_make = TensorBase.grad, Tensor.register_hook, torch.autograd._make_grads
 real_run = torch.autograd._engine_run_backward
@@ -46,7 +46,13 @@ def _make_grads(outputs, grads, *args, **kwargs):
 def _run(*args, **kwargs):
     """The engine. What hooks, Functions and checkpoints call in there are calls as you wrote them, too."""
     with torch._C._EnableTorchFunction():
-        return real_run(*args, **kwargs)
+        try:
+            return real_run(*args, **kwargs)
+        except RuntimeError as error:  # torch/csrc/autograd/saved_variable.cpp names the tensor's kind
+            kind = f"operation: [torch.{state['name']}."
+            if type(args[0][0]) is VTensor and kind not in str(error):
+                error.args = (str(error).replace("operation: [torch.", kind),)
+            raise
 
 
 def _apply(cls, *args, **kwargs):

@@ -388,7 +388,7 @@ class VTensor(Tensor):
             kwargs = {**kwargs, "device": "cpu"}
         with DisableTorchFunctionSubclass(), _DisableTorchDispatch():
             if torch.Tag.nondeterministic_seeded in func.tags:
-                out = random(func, gpu, args, kwargs)
+                out = kernels.get(name, random)(func, gpu, args, kwargs)
             else:
                 try:
                     out = kernels.get(name, func)(*args, **kwargs)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from ddplab.rehearse import command, report
+from ddplab.rehearse import command, report, trail
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parent.parent.parent
 
@@ -204,6 +204,10 @@ def test_a_report_shows_nccls_last_words_whole():
     assert "      Duplicate GPU\n      at a.py" in report.text(found)
 
 
+def test_a_rank_whose_thread_has_no_line_of_the_script_is_told_all_the_same():
+    assert trail._where(b"3\nbarrier\n1\nbarrier\n0\n\n".ljust(trail.BYTES)) == ("rank 1", "in barrier")
+
+
 def test_a_report_shows_what_a_worker_raised():
     said = (
         "RuntimeError: Caught RuntimeError in replica 0.\nOriginal Traceback (most recent call last):\n  …\nError: why"
@@ -213,21 +217,26 @@ def test_a_report_shows_what_a_worker_raised():
     assert "in replica 0.\n      Error: why\n      at a.py" in report.text(found)
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to it alone", "as a terminal does"])
-def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send):
+@pytest.mark.parametrize(
+    "send, what",
+    [(os.kill, signal.SIGINT), (os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)],
+    ids=["to it alone", "as a terminal does", "as timeout does"],
+)
+def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send, what):
     waits = "import time; time.sleep(99)"
     starts = f"print(subprocess.Popen([sys.executable, '-S', '-c', '{waits}']).pid, flush=True)"
     (tmp_path / "job.py").write_text(f"import subprocess, sys\n{starts}\n{waits}")
     words = [sys.executable, "-m", "ddplab", "rehearse", "--python", str(tmp_path / "job.py")]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore it
     with subprocess.Popen(words, **pipes, env=env, process_group=0, preexec_fn=heard) as it:
         below = int(it.stdout.readline())
-        send(it.pid, signal.SIGINT)
+        send(it.pid, what)
         said = it.communicate(timeout=60)[1]
     assert it.returncode == 130 and "interrupted" in said and "rehearsed on 2 virtual GPUs" in said
     alive = {process.pid for process in psutil.process_iter() if process.status() != psutil.STATUS_ZOMBIE}
+    assert not [*tmp_path.glob("rehearsal-*")]
     assert below not in alive and "ddplab/rehearse/command.py" not in said
 
 

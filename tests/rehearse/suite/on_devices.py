@@ -474,6 +474,41 @@ def an_index_out_of_range():
     torch.cuda.synchronize()
 
 
+@mistake(ASSERT, "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: ' in https://docs.nvidia.com/cuda/cuda-runtime-api/")
+def one_hot_of_a_class_that_is_not_there():
+    F.one_hot(torch.tensor([0, 3], device=dev), num_classes=3)
+    torch.cuda.synchronize()
+
+
+@mistake(ASSERT, "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: ' in https://docs.nvidia.com/cuda/cuda-runtime-api/")
+def bce_of_what_is_no_probability():
+    F.binary_cross_entropy(ones() * 3, ones())
+    torch.cuda.synchronize()
+
+
+@mistake(ASSERT, "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: ' in https://docs.nvidia.com/cuda/cuda-runtime-api/")
+def drawn_with_nan_for_a_probability():
+    torch.multinomial(ones() * float("nan"), 1)
+    torch.cuda.synchronize()
+
+
+@mistake(ASSERT, "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: ' in https://docs.nvidia.com/cuda/cuda-runtime-api/")
+def bernoulli_of_what_is_no_probability():
+    torch.bernoulli(ones() * 2)
+    torch.cuda.synchronize()
+
+
+@mistake(
+    "modified by an inplace operation: [torch.cuda.FloatTensor [2, 4]] is at version 1; expected version 0",
+    "libtorch_cpu: torch/csrc/autograd/saved_variable.cpp: modified by an inplace operation: [",
+)
+def a_target_that_is_refilled_before_the_backward():
+    target = ones()
+    loss = F.binary_cross_entropy_with_logits(linear()(ones()), target)
+    target.fill_(0)
+    loss.backward()
+
+
 @mistake(
     "Both events must be created with argument 'enable_timing=True'.", "libtorch_cuda: c10/cuda/impl/CUDAGuardImpl.h"
 )

@@ -164,6 +164,7 @@ def checkpoints_in_every_form():
 def compile_is_skipped():
     net = torch.compile(linear())
     assert net(torch.ones(2, 4, device=dev)).device == dev
+    assert list(net.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"] and isinstance(net._orig_mod, nn.Linear)
 
 
 # ---- one rank's own: tensors, devices, memory ----------------------------------------------------------------
@@ -535,6 +536,25 @@ def ddp_compresses_gradients_by_a_hook():
     grads = [torch.empty(4, 4, device=dev) for _ in range(2)]
     dist.all_gather(grads, net.module.weight.grad)
     assert torch.equal(*grads) and grads[0][0, 0].item() == 3
+
+
+@works("torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py")
+def what_a_hooks_future_brings_is_on_the_gpu():
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+
+    def hook(state, bucket):
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return future.then(lambda done: done.value()[0] / torch.full((1,), 2.0, device="cuda"))
+
+    net, compressed = DDP(linear(), device_ids=[rank]), DDP(nn.Linear(32, 32).to(dev), device_ids=[rank])
+    net.register_comm_hook(None, hook)
+    compressed.register_comm_hook(power.PowerSGDState(None, 1, start_powerSGD_iter=2), power.powerSGD_hook)
+    net(ones() * (rank + 1)).sum().backward()
+    assert net.module.weight.grad[0, 0].item() == 3
+    for _ in range(4):
+        compressed.zero_grad()
+        compressed(ones(2, 32) * (rank + 1)).sum().backward()
+    assert compressed.module.weight.grad.sub(3).abs().max().item() < 1e-3  # of rank one, so nothing is lost
 
 
 @works("torch/nn/parallel/distributed.py")
