@@ -73,10 +73,11 @@ def parsed(arguments: list[str]) -> tuple[dict, list[str]]:
 def _run(command: list[str], env: dict[str, str]) -> int:
     """Run it to its end and return its exit status; an interrupt ends it and all that it has started: 130."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # timeout's, or of a workflow that is cancelled
-    process = subprocess.Popen(command, env=env)
     try:
-        return process.wait()
+        return subprocess.Popen(command, env=env).wait()
     except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):  # an impatient second one would leave all of it behind
+            signal.signal(number, signal.SIG_IGN)
         print("interrupted: what was found until then", file=sys.stderr)
         started = psutil.Process().children(recursive=True)
         for ask in (psutil.Process.terminate, psutil.Process.kill):
