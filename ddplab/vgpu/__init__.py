@@ -106,7 +106,7 @@ class VirtualGPUs(GPUs):
 
     def __repr__(self) -> str:
         names = ", ".join(map(str, self))
-        what = "CPU memory with a label: results and bytes are true, times are not"
+        what = "CPU memory with a label: results are a CPU's, bytes are counted, times mean nothing"
         return f"{self.n} virtual GPU{'s' * (self.n > 1)}: {names} ({what})"
 
     @pointing
