@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ddplab.vgpu import meter
-from ddplab.vgpu.comm import get_rng_state, set_rng_state
+from ddplab.vgpu.comm import check_rng_state, get_rng_state, set_rng_state
 from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, to
 
@@ -163,6 +163,25 @@ def _one_hot(x, num_classes=-1):  # of any kind of tensor that it does not know,
         return real_one_hot(x, num_classes)
     with raw():
         return label(asserting(real_one_hot)(x.detach(), num_classes), x.gpu)
+
+
+def _set_rng_state(new: Tensor) -> None:  # of the CPU
+    check_rng_state(new)
+    torch.default_generator.set_state(new)
+
+
+def _export(*args, **kwargs):
+    raise NotImplementedError("torch.export is not rehearsed: in C++ it asks for a real GPU")
+
+
+def _of_the_cpu(begin):
+    def begin_profile(self, enabled=True, *, use_cuda=False, use_device=None, use_cpu=True, **options):
+        if use_cuda or use_device:
+            meter.book.skipped.add("the GPU's side of a profile")
+            use_cpu = True
+        begin(self, enabled, use_cpu=use_cpu, **options)
+
+    return begin_profile
 
 
 def _skip(what: str):  # a compiler would lose the labels
@@ -357,6 +376,10 @@ def patches() -> list[tuple[object, str, object]]:
             _spawned(sys.modules["torch.multiprocessing.spawn"]._wrap),
         ),
         (torch.UntypedStorage, "_new_shared", _shared(torch.UntypedStorage._new_shared)),
+        (torch.autograd.profiler.profile, "__init__", _of_the_cpu(torch.autograd.profiler.profile.__init__)),
+        (torch.export, "export", _export),
+        (torch, "set_rng_state", _set_rng_state),
+        (torch.random, "set_rng_state", _set_rng_state),
         (torch.jit, "script", _skip("torch.jit.script")),
         (torch, "compile", _skip("torch.compile")),
         (torch.nn.functional, "one_hot", _one_hot),

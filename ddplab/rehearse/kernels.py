@@ -68,6 +68,16 @@ def _no_integers(packet, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOA
     return product
 
 
+def _in_float(packet):  # those that CUDA has for 16 bits, and the CPU has not
+    def kernel(x, *args, **kwargs):
+        if x.dtype not in (torch.half, torch.bfloat16):
+            return packet.default(x, *args, **kwargs)
+        args = [a.float() if isinstance(a, torch.Tensor) and a.dtype == x.dtype else a for a in args]
+        return packet.default(x.float(), *args, **kwargs).to(x.dtype)
+
+    return kernel
+
+
 _ON_THE_CPU = [
     "out of bounds",
     "out of range",
@@ -103,6 +113,9 @@ names = "stats gather_stats_with_counts elemt backward_reduce backward_elemt".sp
 kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in names}
 products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
 kernels |= {name: _no_integers(getattr(torch.ops.aten, name), what) for name, what in products.items()}
+wider = "avg_pool3d multi_margin_loss _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
+wider += [f"{name}_backward" for name in wider]
+kernels |= {name: _in_float(getattr(torch.ops.aten, name)) for name in wider}
 asserted = "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select"
 asserted += " gather scatter scatter_ scatter_add scatter_add_ binary_cross_entropy"
 kernels |= {name: asserting(getattr(torch.ops.aten, name)) for name in asserted.split()}

@@ -41,6 +41,12 @@ def _plain(arg):  # the CPU tensor behind the label
     return [_plain(a) for a in arg] if isinstance(arg, (list, tuple)) else arg
 
 
+def _check_dense(t: Tensor) -> None:  # ProcessGroupNCCL.cpp: check_gpu_single_tensor
+    with raw():
+        if t.layout is not torch.strided:
+            raise ValueError("Tensors must be CUDA and dense")
+
+
 def _nccl_error(
     kind: str, last: str
 ) -> dist.DistBackendError:  # NCCLUtils.hpp: C10D_NCCL_CHECK, ncclGetErrorWithVersion
@@ -142,6 +148,8 @@ class ProcessGroupNCCL(dist.ProcessGroup):
 
     def _check(self, args, p2p=False):
         if self.trusted or getattr(here, "functional", False):
+            for t in _tensors(args):  # a gradient of nn.Embedding(sparse=True) that DDP brings
+                _check_dense(t)
             return
         gpus = set()
         for t in _tensors(args):
@@ -151,9 +159,8 @@ class ProcessGroupNCCL(dist.ProcessGroup):
                     raise RuntimeError("No backend type associated with device type cpu")
                 continue
             gpus.add(where)
-            with raw():  # ProcessGroupNCCL.cpp: check_gpu_single_tensor, getNcclDataType
-                if t.layout is not torch.strided:
-                    raise ValueError("Tensors must be CUDA and dense")
+            _check_dense(t)
+            with raw():  # as well there; and getNcclDataType
                 dense = t.is_contiguous() or (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
                 if not dense and not p2p:
                     raise ValueError("Tensors must be contiguous")

@@ -255,7 +255,13 @@ def get_rng_state(device=None) -> Tensor:
 
 
 def set_rng_state(new: Tensor, device=None) -> None:
+    check_rng_state(new)
     generator(here.gpu if device is None else place_of(device)).set_state(new)
+
+
+def check_rng_state(new: Tensor) -> None:
+    if place(new) is not None:  # torch.load with a map_location has brought it here; ATen/core/Generator.h
+        raise TypeError("RNG state must be a torch.ByteTensor")
 
 
 def patches() -> list[tuple[object, str, object]]:

@@ -57,6 +57,9 @@ def _run(*args, **kwargs):
 
 def _apply(cls, *args, **kwargs):
     """Function.apply, which notes where the inputs and outputs are."""
+    if any(isinstance(a, Tensor) and type(a).__name__ == "DTensor" and a.requires_grad for a in args):
+        # torch, in C++, would look for a real GPU's stream, and end the process
+        raise NotImplementedError("gradients of DTensors (tensor parallelism) cannot be tried on virtual GPUs")
     out = real_apply(cls, *args, **kwargs)
     outs = out if isinstance(out, (tuple, list)) else (out,)
     if cls is To or not any(type(t) is VTensor for t in (*args, *outs)):

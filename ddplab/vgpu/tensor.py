@@ -255,8 +255,8 @@ def _torch_asks() -> bool:  # so that a CPU tensor can only be a helper of its o
 
 def _complaint(func, gpu: int, found: list[tuple[str, Tensor]]) -> str:
     name, (_, first) = _name(func), found[0]
-    if name.startswith("_scaled_dot_product"):  # native/transformers/sdp_utils_cpp.h
-        query, key, value = (t.device for _, t in found[:3])
+    query, key, value = ([t.device for _, t in found] * 3)[:3]
+    if name.startswith("_scaled_dot_product") and not query == key == value:  # native/transformers/sdp_utils_cpp.h
         same = "Expected query, key, and value to have the same device type"
         return f"{same}, but got query.device: {query} key.device: {key} and value.device: {value} instead."
     if torch.Tag.pointwise in func.tags or name in _ITERATED:
@@ -282,6 +282,10 @@ _STRUCTURED |= set("nll_loss_forward isin linalg_cross linalg_lu_solve triangula
 # What CUDA calls for a kernel that the CPU has of its own, and how the arguments are called there.
 _AS_CUDA = {
     "mv": {"": "addmv_"},
+    "_scaled_dot_product_flash_attention_for_cpu": {
+        "": "_scaled_dot_product_efficient_attention",
+        "attn_mask": "attn_bias",
+    },
     "stack": {"": "cat"},
     "embedding": {"": "index_select", "indices": "index", "weight": "self"},
 }

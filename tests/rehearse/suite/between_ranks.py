@@ -173,6 +173,12 @@ def a_layer_that_the_loss_does_not_reach():
         net(ones()).sum().backward()
 
 
+@mistake("Tensors must be CUDA and dense", NCCL)
+def sparse_gradients_of_an_embedding():
+    words = DDP(nn.Embedding(9, 2, sparse=True, device=dev), device_ids=[rank])
+    words(torch.zeros(3, dtype=torch.long, device=dev)).sum().backward()
+
+
 @mistake("DDP expects same model across all ranks, but Rank …has …params, while rank …has inconsistent ", f"{REDUCER}: DDP expects same model across all ranks, but Rank ")  # fmt: skip
 def a_layer_more_on_one_rank():
     DDP(nn.Sequential(*[linear() for _ in range(1 + rank)]), device_ids=[rank])

@@ -144,6 +144,11 @@ def an_attention_mask_on_the_cpu():
     )
 
 
+@mistake(got("attn_bias", "__scaled_dot_product_efficient_attention"), CHECKED)
+def a_mask_on_the_cpu_for_attention_by_hand():
+    F.scaled_dot_product_attention(*[ones(1, 1, 2, 4)] * 3, attn_mask=torch.ones(2, 2, dtype=torch.bool))
+
+
 @mistake(
     "Expected query, key, and value to have the same device type, but got query.device: …",
     "libtorch_cpu: aten/src/ATen/native/transformers/sdp_utils_cpp.h",
@@ -302,6 +307,11 @@ def an_array_of_a_gpu_tensor():
 @mistake(f"can't convert …device type tensor to numpy. {HOST}", NUMPY)
 def the_mean_of_losses_kept_on_the_gpu():
     np.mean([ones(1), ones(1)])
+
+
+@mistake("RNG state must be a torch.ByteTensor", "libtorch_cpu: aten/src/ATen/core/Generator.h")
+def a_random_state_that_map_location_brought_to_the_gpu():
+    torch.set_rng_state(torch.get_rng_state().cuda())
 
 
 @mistake(f"{GENERATOR}cpu", CHECK_GENERATOR)

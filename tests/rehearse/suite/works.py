@@ -510,6 +510,39 @@ def a_device_mesh():
     assert x.item() == 2 and mesh.get_local_rank() == rank
 
 
+@works("torch/profiler/profiler.py")
+def a_profile_has_the_cpus_side():
+    with torch.profiler.profile(activities=list(torch.profiler.ProfilerActivity.__members__.values())[:3]) as profile:
+        linear()(ones())
+    assert "aten::linear" in profile.key_averages().table(sort_by="self_cuda_time_total")
+
+
+@works("torch/testing/_internal/common_methods_invocations.py: dtypesIfCUDA")
+def kernels_that_the_cpu_has_for_32_bits_only():
+    x = ones(1, 1, 2, 4, 4, dtype=torch.half).requires_grad_()
+    y = F.interpolate(F.avg_pool3d(x, 2)[0], (3, 3), mode="bilinear", antialias=True)
+    y.sum().backward()
+    assert (y.dtype, x.grad.dtype, x.grad.device) == (torch.half, torch.half, dev) and x.grad.sum() == 9
+
+
+@works("torch/include/torch/csrc/autograd/input_metadata.h: it asks for a GPU's stream, in C++, which ends the process")
+def what_cannot_be_rehearsed_says_so():
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    parallel = parallelize_module(linear(), dist.init_device_mesh("cuda", (2,)), ColwiseParallel())
+    for attempt in (
+        lambda: torch.cuda.graph(torch.cuda.CUDAGraph()),
+        lambda: torch.export.export(linear(), (ones(),)),
+        lambda: parallel(ones()).sum().backward(),
+    ):
+        try:
+            attempt()
+        except NotImplementedError as error:
+            assert "rehearsed" in str(error) or "virtual" in str(error)
+        else:
+            raise AssertionError("it went on")
+
+
 @works("torch/nn/parallel/distributed.py")
 def ddp_takes_a_static_graph_and_unused_parameters():
     class Net(nn.Module):
