@@ -13,6 +13,7 @@ BARRIER = "    barrier (torch/distributed/distributed_c10d.py:5082)\n    <module
 GATHER = "    all_gather_object (torch/distributed/distributed_c10d.py:3481)\n    evaluate (train.py:48)\n"
 LOADS = "    _try_get_data (torch/utils/data/dataloader.py:1310)\n    <module> (train.py:27)\n"
 SAVES = "    _save (torch/serialization.py:1230)\n    save (train.py:55)\n"
+RECORD = "    wrapper (torch/distributed/elastic/multiprocessing/errors/__init__.py:367)\n"  # of @record
 OWN_SUM = "    all_reduce_by_hand (distributed_metrics.py:12)\n    step (train.py:30)\n"
 JOBS = {
     "the job above": [ALL_REDUCE, "    <module> (stuck.py:12)\n"],
@@ -21,6 +22,7 @@ JOBS = {
     "two evaluate": [OWN_SUM, GATHER, GATHER, SAVES],
     "its own sum": [ALL_REDUCE, OWN_SUM],
     "all wait": [ALL_REDUCE, BARRIER],
+    "with @record": [ALL_REDUCE + RECORD, SAVES + RECORD],
 }
 STACKS = {
     name: lambda tops=tops: (
@@ -30,7 +32,7 @@ STACKS = {
 }
 
 
-def _never_came(stacks: Any, words: str = "torch/distributed", wait: bool = False, of: Any = None) -> list[int]:
+def _never_came(stacks: Any, words: str = "distributed_c10d.py", wait: bool = False, of: Any = None) -> list[int]:
     return [rank for rank, stack in stacks.items() if (words in stack) == wait][:of]
 
 
@@ -47,11 +49,13 @@ turn(
          "What do all collectives have in common in these stacks? Look behind the name of the function."),
         (partial(_never_came, words="all_reduce ("), "a gather and a barrier are collectives too",
          "What do all collectives have in common in these stacks? Look behind the name of the function."),
-        (partial(_never_came, words="torch/"), "not all of torch is a collective", "In which folder of torch's?"),
-        (partial(_never_came, words="torch"), "not all of torch is a collective", "In which folder of torch's?"),
+        (partial(_never_came, words="torch/"), "not all of torch is a collective", "In which file of torch's?"),
+        (partial(_never_came, words="torch"), "not all of torch is a collective", "In which file of torch's?"),
+        (partial(_never_came, words="torch/distributed"), "`@record` lies in that folder, too",
+         "In which file do torch's collectives stand?"),
         (partial(_never_came, words="distributed"), "a file of somebody's own has that word in its name, too",
-         "In which folder do torch's collectives lie?"),
-        (partial(_never_came, words="distributed_c10d", of=1), "one of several is left out", "All who never came."),
+         "In which file do torch's collectives stand?"),
+        (partial(_never_came, words="distributed_c10d.py", of=1), "one of several is left out", "All who never came."),
         (lambda stacks: [max(stacks)], "that is the last rank, always", "What do the texts say?"),
         (partial(_never_came, words="idle"), "with gloo a rank that waits is idle, and one that sleeps as well",
          "Not the state of the thread tells: in which function does it stand?"),

@@ -1,6 +1,7 @@
 """Save and load all that changes while a job trains. Lesson 5.4 says why each line is there.
 
 On GPUs call `torch.cuda.set_device` first. The path is on a disk that all nodes share.
+Give the DataLoader a generator of its own: it draws a number whenever it begins.
 """
 
 import os
