@@ -232,12 +232,14 @@ _COLLECTIVES = {
 }  # fmt: skip
 
 
-def parse_stacks(text: str, thread: int) -> list[Frame]:
-    """Return the main thread's frames, outermost first, from what faulthandler last wrote."""
+def parse_stacks(text: str, thread: int = 0) -> list[Frame]:
+    """Return a thread's frames, outermost first, from what faulthandler last wrote; of the only one, without number."""
     frames: dict[int, list[Frame]] = {}
     for line in text.splitlines():
         if header := re.match(r"(?:Current thread|Thread) (0x[0-9a-f]+)", line):
             current = frames[int(header[1], 16)] = []
+        elif line.startswith("Stack (most recent call first)"):
+            current = frames[0] = []
         elif frame := re.match(r'  File "(.*)", line (\d+) in (.*)', line):
             current.insert(0, (frame[1], int(frame[2]), frame[3]))
     return frames.get(thread, [])

@@ -1,8 +1,10 @@
 """What the processes of a rehearsal write down: bytes held, in one shared map; the rest when they end."""
 
+import faulthandler
 import fcntl
 import json
 import os
+import signal
 import struct
 import sys
 import time
@@ -48,6 +50,8 @@ class Books(Book):
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self.pid, self.row = os.getpid(), len(self.rows()) * self.width
                 struct.pack_into("2q", self.map, self.row, self.pid, int(os.environ.get("RANK", -1)))
+            self.stood = open(f"{self.path}.{self.pid}.stood", "w")  # for as long as a signal may come
+            faulthandler.register(signal.SIGTERM, file=self.stood, all_threads=False, chain=True)
         return self.row
 
     def ranked(self, rank: int) -> None:

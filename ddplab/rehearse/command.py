@@ -16,6 +16,7 @@ from . import KINDS, environment, report
 USAGE = """usage: python -m ddplab rehearse [--gpus N] [--gpu-type T4] [--gpu-memory 24GiB]
            [--json FILE] [--markdown FILE] [--strict [--copies-per-step N]]
            (--nproc-per-node N [torchrun's own options] | --python) script.py [the script's options]"""
+INTERRUPTED = 130  # as a shell has it
 UNITS = {"gib": 2**30, "mib": 2**20, "kib": 2**10, "gb": 10**9, "mb": 10**6, "b": 1}
 
 
@@ -85,7 +86,7 @@ def _run(command: list[str], env: dict[str, str]) -> int:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     ask(it)
             _, started = psutil.wait_procs(started, timeout=3)
-        return 130
+        return INTERRUPTED
 
 
 def main(arguments: list[str]) -> int:
@@ -110,6 +111,8 @@ def main(arguments: list[str]) -> int:
         env = os.environ | environment(book, gpus, limit, kind or "H100")
         code = _run([sys.executable, *([] if ours["python"] else torchrun), *rest], env)
         found = report.read(book, gpus)
+        if code == INTERRUPTED:
+            found["stood"] = report.stood(book, gpus)
     found["exit_status"] = code
     found["objections"] = report.objections(found, ours["copies"]) if ours["strict"] else []
     found["gpu_type"], found["gpu_memory"] = kind, limit

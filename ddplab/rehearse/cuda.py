@@ -1,7 +1,9 @@
 """What scripts ask torch.cuda and torch.accelerator, answered for virtual GPUs."""
 
+import faulthandler
 import functools
 import os
+import signal
 import sys
 import types
 import warnings
@@ -43,6 +45,7 @@ def wake() -> None:
 
 def after_fork() -> None:
     """In a forked child."""
+    faulthandler.unregister(signal.SIGTERM)  # it would write where its parent does
     _used["bad_fork"] = _used["bad_fork"] or _used["initialized"]
 
 

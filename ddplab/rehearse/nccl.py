@@ -238,6 +238,9 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         return self._averaged("reduce", [tensors], tensors if opts and opts.rootRank == self.rank() else [], opts)
 
     def allgather(self, outputs, inputs, opts=None):
+        if len(outputs[0]) != self.size():  # our words: NCCL does not ask
+            room = f"the list of all_gather has room for {len(outputs[0])} of {self.size()} ranks"
+            raise ValueError(f"{room}: on GPUs NCCL would write past its end, or leave out a rank")
         if len({t.numel() for t in outputs[0]}) == 1:
             return self._run("allgather", outputs, inputs, *([opts] if opts else []))
         outputs[0][self.rank()].copy_(inputs[0])  # of several sizes, which gloo refuses: NCCL broadcasts each

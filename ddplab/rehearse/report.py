@@ -96,6 +96,21 @@ def read(book: str, gpus: int) -> dict:
     return found
 
 
+def stood(book: str, gpus: int) -> dict[str, str]:
+    """Where each rank stood when it was stopped, as faulthandler wrote it then."""
+    from ddplab.diagnosis import learners, location, parse_stacks, source_of, waits_in
+
+    found = {}
+    for pid, rank, _ in sorted(Book(book, gpus).rows(), key=lambda row: row[1:2] + row[:1]):
+        path = Path(f"{book}.{pid}.stood")
+        frames = parse_stacks(path.read_text()) if path.exists() else []
+        if own := learners(frames):
+            inside = f"in {waits_in(frames)} " if waits_in(frames) else ""
+            where = f"{inside}at {location(own[-1], {})}: {source_of(own[-1])}"
+            found[f"rank {rank}" if rank >= 0 else f"process {pid}"] = where
+    return found
+
+
 def _apart(kinds: dict[str, int], peak: int) -> dict[str, int]:
     """Bytes by kind, where that can be told; "activations and others" is what is left of the peak."""
     out: dict[str, int] = {}
@@ -135,6 +150,7 @@ def text(found: dict) -> str:
         out.append(f"      at {error['where']}")
     for who, where in found["waits"].items():
         out.append(f"  {who} was left waiting {where}: on GPUs it {OUTCOME if found['apart'] else 'hangs there'}")
+    out += [f"  {who} stood {where}" for who, where in found.get("stood", {}).items()]
     for gpu in found["gpus"]:
         for user in gpu["users"]:
             kinds = ", ".join(f"{kind} {readable(nbytes)}" for kind, nbytes in user["of which"].items())

@@ -226,7 +226,7 @@ def test_a_report_shows_what_a_worker_raised():
 def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send, what):
     waits = "import time; time.sleep(99)"
     starts = f"print(subprocess.Popen([sys.executable, '-S', '-c', '{waits}']).pid, flush=True)"
-    (tmp_path / "job.py").write_text(f"import subprocess, sys\n{starts}\n{waits}")
+    (tmp_path / "job.py").write_text(f"import subprocess, sys, torch\ntorch.ones(1).cuda()\n{starts}\n{waits}")
     words = [sys.executable, "-m", "ddplab", "rehearse", "--python", str(tmp_path / "job.py")]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -238,6 +238,8 @@ def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send, what
         send(it.pid, what)  # by someone impatient
         said = "".join(heard) + it.communicate(timeout=60)[1]
     assert it.returncode == 130 and "rehearsed on 2 virtual GPUs" in said, said
+    stood = f"stood at job.py, line 4: {waits}" in said
+    assert stood or send is os.killpg, said  # a terminal's interrupt reaches the script itself, which says so
     alive = {process.pid for process in psutil.process_iter() if process.status() != psutil.STATUS_ZOMBIE}
     assert not [*tmp_path.glob("rehearsal-*")]
     assert below not in alive and "ddplab/rehearse/command.py" not in said
