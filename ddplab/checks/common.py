@@ -194,8 +194,8 @@ def multiple(value: Any, reference: Any, within: float = 1e-9) -> float | None:
 
 
 def listed(parts: Sequence[Any]) -> str:
-    """Two or more things in a sentence: "3, 4 and 5"."""
-    return f"{', '.join(map(str, parts[:-1]))} and {parts[-1]}"
+    """Things in a sentence: "3", or "3, 4 and 5"."""
+    return " and ".join([", ".join(map(str, parts[:-1])), str(parts[-1])][len(parts) == 1 :])
 
 
 def needs_loss(name: str, answer: Any) -> None:

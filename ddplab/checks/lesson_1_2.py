@@ -69,6 +69,10 @@ def share_right(accuracy: Callable[[nn.Module, TensorDataset], float]) -> None:
     if moved:
         hint = "Call model.eval() first; no_grad alone does not stop BatchNorm."
         raise NotYet("measuring changed the model: BatchNorm's running statistics moved", hint)
+    full = len(seen) * max(seen, default=0)  # as many images as there were, had the last batch been full
+    if full and abs(answer - right.sum().item() / full) < 1e-6:
+        hint = "The last batch is shorter: count the images that come, or take `len(data)`."
+        raise NotYet(f"it returned {answer:.4f}: divided by {full} images, and there are {len(data)}", hint)
     if abs(answer - share) < 0.03:
         raise NotYet(
             f"it returned {answer:.4f}, not {share:.4f}: close, on a last batch that is smaller than the others",

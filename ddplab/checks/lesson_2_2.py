@@ -69,8 +69,11 @@ def reader(Reader: Callable[[], Any]) -> None:
                 hint = "Pack before the LSTM, so that it reads words only."
                 raise NotYet(f"{where}, the words are right, but padding has hidden states too, not zeros", hint)
             if off(found, wanted) > near:
-                hint = "How many of a sentence's tokens are not 0? Count them along dimension 1."
-                raise NotYet(f"{where}, the hidden states are not those of the sentences", hint)
+                order = torch.cdist(found.flatten(1), wanted.flatten(1)).argmin(1)
+                if off(found, wanted[order]) < near:
+                    hint = "Whoever sorts the sentences puts them back at the end."
+                    raise NotYet(f"{where}, the sentences come back in another order", hint)
+                raise NotYet(f"{where}, the hidden states are not those of the sentences", COUNT)
 
 
 def _same_width(where: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> None:
@@ -79,6 +82,9 @@ def _same_width(where: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> 
     if len(found) == 3 and found[0] == wanted[0] and found[1] == max(LENGTHS):
         hint = "The batch may be padded beyond its longest sentence. Which width has `tokens`?"
         raise NotYet(f"{where}, the result is {found[1]} words wide, and `tokens` is {wanted[1]}", hint)
+    if found == wanted[::2]:
+        hint = "What the LSTM returns first has a state for each word."
+        raise NotYet(f"{where}, the result has one state for each sentence: the shape {found}, not {wanted}", hint)
     hint = "As many words wide as `tokens`, whatever that is: `tokens.size(1)`."
     if found[:2] == wanted[1::-1]:
         hint = "Words and sentences are swapped: `batch_first=True`, at each step."
@@ -207,7 +213,10 @@ def _attempt(where: str, call: Callable[..., Any], *inputs: Any) -> Any:
         raise NotYet(f"{where}, your code raised {reason}", hint) from None
 
 
+COUNT = "How many of a sentence's tokens are not 0? Count them along dimension 1: one number for each sentence."
 HINTS = {
+    "exceeds dimension size": COUNT,  # what packing says of lengths that are too large
+    "index out of range": COUNT,  # and of too many of them
     "1D CPU int64": "`tokens` is on the GPU, so its lengths are too, and packing wants them on the CPU.",
     "sorted in decreasing order": "Sentences come in any order: `enforce_sorted=False` lets packing sort them.",
     "has invalid shape": "The replicas return results of different widths. Which width do all of them know?",

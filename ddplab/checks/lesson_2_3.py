@@ -1,7 +1,7 @@
 """Checks of lesson 2.3, Pitfall: custom parameters."""
 
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -100,10 +100,10 @@ def detective(strays: Callable[..., Any]) -> None:
         found = strays(model)
         if found is None:
             raise NotYet("`strays` returns nothing", "Collect the names in a list, and `return` it.")
-        if isinstance(found, str) or not all(isinstance(name, str) for name in found):
+        names = set(found) if isinstance(found, Iterable) and not isinstance(found, str) else {None}
+        if not all(isinstance(name, str) for name in names):
             hint = 'For instance ["0.scale"].'
             raise NotYet(f"`strays` gives {reprlib.repr(found).splitlines()[0]}, not a list of names", hint)
-        names = set(found)
         for name in sorted(names - wanted):
             if name.startswith("."):
                 hint = "The path of the model itself is empty, and an empty path needs no dot."

@@ -16,6 +16,8 @@ from ddplab.checks.turns import turn
 from ddplab.course.messages import noted_messages
 from ddplab.hardware import device
 
+FROM_0 = "Ranks are counted from 0."
+
 
 @exercise("3.1.1", "Predict the state")
 def state(a: Any, b: Any, c: Any, d: Any) -> None:
@@ -23,11 +25,14 @@ def state(a: Any, b: Any, c: Any, d: Any) -> None:
     _three("a", a, [7, 8, 9], {
         (7, 7, 7): ("you stopped after the `all_reduce`", "The line after it adds each rank's own number."),
         (1, 3, 6): ("the ranks have not met yet", "After `all_reduce` each holds 1 + 2 + 4, not its own number."),
+        (8, 9, 10): ("rank 0 has added 1, rank 1 has added 2, and rank 2 has added 3", FROM_0),
         (7, 3, 6): ("only rank 0 has the sum", "That is `reduce`. `all_reduce` leaves the sum on every rank."),
     }, "`all_reduce` puts 1 + 2 + 4 on every rank; then each adds its own rank.")  # fmt: skip
     _three("b", b, [0, 9, 18], {
         (9, 9, 9): ("you stopped after the `broadcast`", "The line after it multiplies by each rank's own number."),
         (0, 7, 14): ("that is rank 0's number on all ranks", "Who is the source? `src=2`."),
+        (0, 8, 16): ("that is rank 1's number on all ranks", "Who is the source? `src=2`."),
+        (9, 18, 27): ("rank 0 has multiplied by 1, rank 1 by 2, and rank 2 by 3", FROM_0),
         (0, 8, 18): ("nothing was broadcast", "After `broadcast` from 2, all ranks hold what rank 2 held."),
     }, "`broadcast` gives every rank what rank 2 held in a; then each multiplies by its own rank.")  # fmt: skip
     _three("c", c, [0, 9, 18], {
@@ -61,17 +66,16 @@ def gathered(gather_all: Callable[..., Any]) -> None:
 
 
 def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
-    ranks = on_ranks(_gather_in_rank, gather_all, size=size, hints=HINTS)
+    ranks = on_ranks(_gather_in_rank, gather_all, size=size, hints=HINTS | dict.fromkeys(TOO_SMALL, ROWS))
     where = f"on {size} ranks"
-    right = torch.stack([_row(rank) for rank in range(size)])
+    right = torch.stack([_row(rank, size) for rank in range(size)])
     for rank, (got, calls, moved) in enumerate(ranks):
         if other := [name for name in calls if name != "all_reduce"]:
             raise NotYet(f"{where}, you called `dist.{other[0]}`", "`dist.all_reduce` is all that you may use.")
         if not isinstance(got, torch.Tensor):
             raise NotYet(f"{where}, rank {rank} returns {kind(got)}, not a tensor", "One tensor, with a row a rank.")
         if got.shape != right.shape:
-            hint = "One row for each rank: `torch.zeros(dist.get_world_size(), len(x))`."
-            raise NotYet(f"{where}, rank {rank} returns the shape {tuple(got.shape)}, not {tuple(right.shape)}", hint)
+            raise NotYet(f"{where}, rank {rank} returns the shape {tuple(got.shape)}, not {tuple(right.shape)}", ROWS)
         if torch.equal(got.double(), right):
             if moved:
                 raise NotYet(f"{where}, rank {rank}'s own `x` has changed", "All-reduce a tensor of your own.")
@@ -91,13 +95,18 @@ def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
         raise NotYet(f"{where}, rank {rank} has {got.tolist()} and not {right.tolist()}", hint)
 
 
-def _row(rank: int) -> Any:
-    return torch.tensor([1.0, 2.0], dtype=torch.float64) * 10**rank
+ROWS = "One row for each rank, as long as x: `torch.zeros(dist.get_world_size(), len(x))`."
+TOO_SMALL = ("is out of bounds", "must match the")  # what torch says of rows too few, and too short
+
+
+def _row(rank: int, size: int) -> Any:
+    """Three numbers on two ranks and two on three: rows and columns are told apart."""
+    return torch.arange(1.0, 6 - size, dtype=torch.float64) * 10**rank
 
 
 def _gather_in_rank(gather_all: Callable[..., Any]) -> tuple[Any, list[str], bool]:
     messages = noted_messages()
-    row = _row(dist.get_rank()).to(device())
+    row = _row(dist.get_rank(), dist.get_world_size()).to(device())
     x = row.clone()
     got = gather_all(x)
     return got, [message.name for message in messages], not torch.equal(x, row)

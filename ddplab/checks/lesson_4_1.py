@@ -89,7 +89,7 @@ def _converted_on(size: int, train: Callable[..., Any]) -> None:
     }.items():
         if off(weights[0], _weights_of_one_device(other, size)) < 1e-7:
             raise NotYet(f"{where}, the weights are not those of one device, but those of {why}", hint)
-    hint = "Change nothing but the wrap and the share: same loss, same optimiser, same lr, one step a batch."
+    hint = "Change only wrap and share: same loss, optimiser and lr, one step a batch, each image with its own label."
     raise NotYet(f"{where}, the ranks agree, but not with one device", hint)
 
 

@@ -91,23 +91,27 @@ def _judge_loss(lengths: list[list[int]], ranks: list[dict[str, Any]]) -> None:
     if many.isnan().any() or any(rank["loss"] != rank["loss"] for rank in ranks):
         hint = "A rank without words: its own mean is 0 / 0. Add up, and divide by everybody's words."
         raise NotYet(f"{where}, a rank's loss is not a number", hint)
-    if off(many, one) < 1e-9:
+    if off(many, one) < 1e-6:  # whoever counts words in float32 loses a few digits
         return
-    factor = multiple(many, one)
+    factor = multiple(many, one, 1e-6)
     if factor is None:
         hint = "Add up the rank's words, `reduction='sum'`, and divide by something that all ranks share."
+        if len({length for rank in lengths for length in rank}) == 1:  # even the ranks' own means would be right
+            hint = "Has each word its own loss? `transpose` swaps two dimensions; `view` and `reshape` only count anew."
         raise NotYet(f"{where}, the gradient is {off(many, one):.0%} off that of one device", hint)
     size, total = len(lengths), sum(counts)
     padded = sum(4 * len(rank) for rank in lengths)
     hints = {
-        1 / size: "DDP divides by the number of ranks. Undo that.",
         total / padded: "Padding is no word: count the labels that are not -100.",
         total / padded / size: "Padding is no word, and DDP divides by the number of ranks.",
         total: "That is a sum over the words. Divide by how many there are on all ranks.",
         total / size: "That is a sum. Divide by the words of all ranks; DDP divides by ranks.",
+        total / sum(map(len, lengths)): "That is a mean over the sentences. Divide by the words.",
+        size: "N times too much: divide by the words of all ranks, not of one.",
         2 / size: "Ask for the number of ranks: `dist.get_world_size()`.",
+        1 / size: "DDP divides by the number of ranks. Undo that.",  # also where nothing is padded
     }
-    hint = next((h for f, h in hints.items() if abs(f - factor) < 1e-9), "The right direction, the wrong size.")
+    hint = next((h for f, h in hints.items() if abs(f - factor) < 1e-5), "The right direction, the wrong size.")
     raise NotYet(f"{where}, the gradient is {factor:.4g} times that of one device", hint)
 
 
@@ -127,6 +131,8 @@ def _loss_in_rank(loss_over_words: Callable[..., Any], lengths: list[list[int]])
     mine = loss_over_words(model(x[rank].to(device())), labels[rank].to(device()))
     needs_loss("loss_over_words", mine)
     mine.backward()
+    if any(p.grad is None for p in net.parameters()):
+        raise TypeError("loss_over_words returned a loss that hangs on no weight")
     gradient = flat(p.grad for p in net.parameters())
     return {"gradient": gradient, "right": right, "calls": len(calls), "loss": mine.item()}
 
@@ -134,6 +140,8 @@ def _loss_in_rank(loss_over_words: Callable[..., Any], lengths: list[list[int]])
 HINTS = {
     "not a Generator": "`return` the generator: `torch.Generator().manual_seed(…)`.",
     "returned a tensor of shape": "One number: `reduction='sum'`.",
+    "hangs on no weight": "DDP waits for the gradients of every rank. Make the loss of `logits`, also where it is 0.",
+    "does not require grad": "`.item()`, `.detach()` and a new tensor cut the way back: make the loss of `logits`.",
     "loss_over_words returned None": "`return` the loss.",
     "loss_over_words returned": "Return the tensor itself, without `.item()`: `backward()` needs it.",
     "Expected target size": "Flatten both: `logits.flatten(0, 1)` and `labels.flatten()`.",

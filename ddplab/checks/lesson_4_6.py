@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ numbers(
     ),
     # three digits will do
     Number("lowest", 81 / 104, "81 right, of as many as are served.", within=6e-4).with_mistakes(
+        (8100 / 104, "that is in per cent", "A share, between 0 and 1."),
         (81 / 101, "that is the true accuracy", "Which samples might be the padding?"),
         (84 / 104, "that is the highest", "In the worst case the padding hits three that the model reads wrong."),
         (78 / 101, "the padding takes nothing away", "It adds three samples, in the worst case three wrong ones."),
@@ -63,6 +65,12 @@ def goes_on(Rest: Callable[..., Any]) -> None:
         )
         raise NotYet("the order of epoch 0 is another after `torch.manual_seed(1)`", hint)
     _each_once("in epoch 0, 10 samples on 4 ranks", _dealt(Rest, 10, 4, 0), set(range(10)))
+    sampler = Rest(10, 0, 1)
+    sampler.set_epoch(0, done=4)
+    sampler.set_epoch(1)
+    if len(left := list(sampler)) != 10:
+        hint = "`done` is of the epoch that is chosen: `set_epoch(1)` says that it is 0."
+        raise NotYet(f"after `set_epoch(0, done=4)`, `set_epoch(1)` serves {len(left)} samples of 10", hint)
     before = [sample for share in _dealt(Rest, 23, 4, 3) for sample in share[:2]]  # two steps, then the job is gone
     for ranks in (4, 3, 16):
         where = f"4 ranks have served 2 of 23 samples each; then {ranks} go on with done=8"
@@ -71,9 +79,20 @@ def goes_on(Rest: Callable[..., Any]) -> None:
         if len(again) == 8:
             raise NotYet(f"{where}, and begin anew", "Skip the first `done` of the epoch's order, then deal.")
         if again:
-            hint = "`done` counts the samples of all ranks. They went round and round: rank 0, rank 1, rank 2, …"
-            raise NotYet(f"{where}: {listed(again)} served once more", hint)
-        _each_once(where, shares, set(range(23)) - set(before))
+            raise NotYet(f"{where}: {listed(again)} served once more", _why_again(Rest))
+        _each_once(where, shares, set(range(23)) - set(before), OF_ALL)
+
+
+OF_ALL = "`done` counts the samples of all ranks. They went round and round: rank 0, rank 1, rank 2, …"
+
+
+def _why_again(Rest: Callable[..., Any]) -> str:
+    """A hint for somebody who serves samples again: is the epoch's order kept, by what is left and by more ranks?"""
+    (whole,), (left,), shares = _dealt(Rest, 23, 1, 3), _dealt(Rest, 23, 1, 3, 8), _dealt(Rest, 23, 4, 3)
+    in_turn = [sample for step in zip_longest(*shares) for sample in step if sample is not None]
+    if whole not in (in_turn, [sample for share in shares for sample in share]):
+        return "Has the epoch one order, whatever the number of ranks?"
+    return OF_ALL if left == whole[8:] else "The epoch's order stays as it is; what is left is its end."
 
 
 def _dealt(Rest: Callable[..., Any], n: int, ranks: int, epoch: int, done: int = 0) -> list[list[int]]:
@@ -86,19 +105,24 @@ def _dealt(Rest: Callable[..., Any], n: int, ranks: int, epoch: int, done: int =
         if promised != len(share):
             what = f"on rank {rank} of {ranks}, `len` says {promised}, and {len(share)} samples come"
             raise NotYet(f"{what} (n={n}, done={done})", "It has to count what is left for this rank.")
-        if share != [int(sample) for sample in sampler]:
+        again = [int(sample) for sample in sampler]
+        if share and not again:
+            raise NotYet("iterating a second time gives nothing", "`__iter__` begins anew: it must use nothing up.")
+        if share != again:
             raise NotYet("iterating twice gives two orders", "`set_epoch` alone changes the order: seed it anew.")
         shares.append(share)
     return shares
 
 
-def _each_once(where: str, shares: list[list[int]], wanted: set[int]) -> None:
+def _each_once(
+    where: str, shares: list[list[int]], wanted: set[int], hint: str = "Shares may differ by one: drop nothing."
+) -> None:
     times = Counter(sample for share in shares for sample in share)
     if twice := sorted(sample for sample in times if times[sample] > 1):
-        hint = "The same order on all ranks; then each takes every ranks-th of it. No padding."
-        raise NotYet(f"{where}: {listed(twice)} served twice", hint)
+        same = "The same order on all ranks; then each takes every ranks-th of it. No padding."
+        raise NotYet(f"{where}: {listed(twice)} served twice", same)
     if never := sorted(wanted - set(times)):
-        raise NotYet(f"{where}: {listed(never)} served to nobody", "Shares may differ by one: drop nothing.")
+        raise NotYet(f"{where}: {listed(never)} served to nobody", hint)
     lengths = [len(share) for share in shares]
     if max(lengths) - min(lengths) > 1:
         raise NotYet(

@@ -23,14 +23,20 @@ from ddplab.hardware import device
 def stop_together(together: Callable[..., Any]) -> None:
     """`together(batches)` must yield, on every rank, as many batches as the rank with the fewest has."""
     needs_function("together", together)
-    for sizes in ((3, 2), (1, 3), (0, 2)):
+    for sizes, form in (((3, 2), iter), ((1, 3), list), ((0, 2), iter)):
         where = f"with {sizes[0]} and {sizes[1]} batches on the ranks"
-        ranks = on_ranks(_steps_in_rank, together, sizes, size=2, hints=TOGETHER_HINTS, timeout=3)
+        ranks = on_ranks(_steps_in_rank, together, sizes, form, size=2, hints=TOGETHER_HINTS, timeout=3)
         fewest = min(sizes)
         for rank, (batches, _) in enumerate(ranks):
             wanted = [f"batch {n} of rank {rank}" for n in range(fewest)]
             if batches == wanted:
                 continue
+            if len(set(batches)) < len(batches):
+                hint = "`iter(batches)` begins at the first one: call it once, before the loop."
+                raise NotYet(f"{where}, rank {rank} gets a batch again: {batches}", hint)
+            if batches == wanted[:-1]:
+                hint = "Ask about the batch that you are about to yield, not about the one after it."
+                raise NotYet(f"{where}, the last step that both could make is left out", hint)
             if len(batches) != fewest:
                 raise NotYet(
                     f"{where}, rank {rank} makes {len(batches)} step{'s' * (len(batches) != 1)} and not {fewest}",
@@ -43,22 +49,28 @@ def stop_together(together: Callable[..., Any]) -> None:
                 raise NotYet(f"{where}, rank {rank} has read {read} batches before its first step", hint)
 
 
-def _steps_in_rank(together: Callable[..., Any], sizes: tuple[int, ...]) -> tuple[list[Any], int]:
-    """The batches that `together` yields, and how many it had read when it yielded the first."""
+def _steps_in_rank(together: Callable[..., Any], sizes: tuple[int, ...], form: Any) -> tuple[list[Any], int]:
+    """The batches that `together` yields, and how many it had read of a stream when it yielded the first."""
     rank, read, got, read_at_first = dist.get_rank(), [], [], 0
 
-    def batches() -> Iterator[str]:
+    def batches() -> Iterator[torch.Tensor]:
         for n in range(sizes[rank]):
             read.append(n)
-            yield f"batch {n} of rank {rank}"
+            yield torch.tensor([n, rank])
 
-    for batch in together(batches()):
+    given = form(batches())
+    if form is list:
+        read.clear()  # that was us
+    for batch in together(given):
         read_at_first = read_at_first or len(read)
         everyone = torch.ones((), device=device())
         dist.all_reduce(everyone)  # what DDP's backward would do
         if everyone.item() != dist.get_world_size():
             raise RuntimeError("a collective of `together` met one of the training step")
-        got.append(batch)
+        is_ours = isinstance(batch, torch.Tensor) and batch.shape == (2,)
+        got.append("batch {} of rank {}".format(*batch.tolist()) if is_ours else repr(batch))
+        if len(got) > max(sizes):
+            break  # it may never end
     return got, read_at_first
 
 
@@ -68,6 +80,7 @@ ASK_BEFORE_EACH = (
 )
 TOGETHER_HINTS = {
     "has no len()": "`batches` may be a stream: nobody knows how many there are before they end.",
+    "Boolean value of Tensor": "A batch may be a tensor, and has no truth: `batch is None`.",
     "not an iterator": "`iter(batches)` makes one.",
     "generator raised StopIteration": "`next(batches, None)` gives None at the end instead of raising.",
     "'NoneType' object is not iterable": "`together` is to yield batches. Is there a `yield`?",

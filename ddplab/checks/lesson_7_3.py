@@ -41,10 +41,13 @@ def amdahl_backwards(share: Callable[..., Any]) -> None:
 
 CASES: list[tuple[Spans, Spans, str]] = [  # what goes wrong where a case is the first to fail
     ([(0, 10)], [(2, 5)], "Of the message's time, take away what the rank computed."),
+    ([(0, 3)], [], "What starts at 0 and ends at 3 takes 3 milliseconds."),
+    ([(0, 4)], [(2.5, 3)], "A time need not be a whole number."),
     ([(5, 10)], [(0, 3)], "Work hides a message only while that message is on its way."),
     ([(0, 4), (2, 6)], [], "Two messages at the same time are one wait."),
     ([(0, 2), (4, 6)], [], "Between two messages nothing is on its way."),
     ([(0, 10)], [(1, 4), (3, 6)], "Two pieces of work at the same time hide no more than one."),
+    ([(0, 10)], [(1, 8), (2, 3)], "A short piece of work may lie inside a longer one, and end before it."),
     ([(0, 2), (4, 6)], [(1, 5)], "One piece of work may cover the end of a message and the begin of the next."),
     ([(5, 10)], [(0, 20)], "A message that is hidden altogether counts as 0."),
     ([(8, 9), (0, 3)], [(3, 4), (2, 8.5)], "The lists are in no particular order."),

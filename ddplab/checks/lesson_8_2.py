@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import flat, needs_function, off, on_ranks
+from ddplab.checks.common import flat, multiple, needs_function, off, on_ranks
 from ddplab.checks.turns import turn
 from ddplab.hardware import device
 
@@ -66,9 +66,11 @@ def any_length(stage: Callable[..., Any]) -> None:
 
 
 WIDTH = 3
+NO_GRADIENT = "No gradient to send? What came down needs `requires_grad_()` before it goes through `part`."
 HINTS = {
     "does not require grad": "What came down has to have `requires_grad_()` before it goes through `part`.",
-    "must be Tensor": "No gradient to send? What came down needs `requires_grad_()` before it goes through `part`.",
+    "must be Tensor": NO_GRADIENT,
+    "Expected parameter": NO_GRADIENT,
     "Expected all tensors to be on the same device": "A tensor to receive into has to be on `device()`.",
 }
 
@@ -100,15 +102,21 @@ def _judge_stage(where: str, got: torch.Tensor | None, net: nn.Sequential, rank:
     if off(got, wanted) < 1e-4:
         return
     own, below = net[rank](net[:rank](x).detach()), rank < len(net) - 1
+    later = net[: rank + 2](x).detach().requires_grad_()  # what the stage below puts out, and its gradient
+    (past,) = torch.autograd.grad(_loss(net[rank + 2 :](later)), later)
     for what, loss, hint in (
         ("of a sum of its own output", own.sum(), "`out.backward(gradient)`, with what came up."),
         ("of a loss of its own output", _loss(own), "Only the last stage has a loss."),
         ("of the output that came back", (own * own.detach()).sum(), "The gradient has to come up, not the output."),
+        ("of what came up to the stage below, handed on", (own * past).sum(), "Send up `.grad` of what came down."),
     ):
         if below and off(got, flat(torch.autograd.grad(loss, list(net[rank].parameters()), retain_graph=True))) < 1e-4:
             raise NotYet(f"{where} has the gradients {what}", hint)
     if not got.any():
         raise NotYet(f"{where} has gradients of zero", "Is the gradient received before it is used?")
+    if factor := multiple(got, wanted, 1e-4):
+        hint = "No stage divides or multiplies what comes up."
+        raise NotYet(f"{where} has {factor:.3g} times the gradients of the whole network", hint)
     raise NotYet(f"{where} has other gradients than the whole network", "Who sends what to whom?")
 
 

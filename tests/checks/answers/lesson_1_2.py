@@ -211,6 +211,7 @@ ANSWERS = {
             (lambda model, data: 100 * accuracy(model, data), ["in per cent"]),  # per cent
             (lambda model, data: 1 - accuracy(model, data), ["the share that is wrong"]),  # error rate
             (mean_of_means, ["a last batch that is smaller"]),
+            (lambda model, data: accuracy(model, data) * 357 / 384, ["divided by 384 images, and there are 357"]),
             (partial(at_once, measure=share_right, evaluate=False), ["measuring changed the model", "BatchNorm"]),
             (partial(at_once, measure=wrong_dimension), ["your code raised RuntimeError", "of wrong_dimension"]),
             # of all logits of all images

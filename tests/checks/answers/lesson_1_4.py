@@ -135,6 +135,7 @@ ANSWERS = {
             # sorted labels
             (lambda data, seed=0: TensorDataset(data.tensors[0], data.tensors[1].sort().values), ["not drawn by lot"]),
             (lambda data, seed=0: TensorDataset(*data.tensors), ["still has its own label"]),  # unchanged
+            (lambda data, seed=0: TensorDataset(data.tensors[0], data.tensors[1].roll(seed + 1)), ["only moved along"]),
             # a pair
             (lambda data, seed=0: shuffle_labels(data, seed).tensors, ["returned a tuple, not a TensorDataset"]),
             (lambda data, seed=0: TensorDataset(data.tensors[0]), ["its tensors have the shapes"]),  # images alone

@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 2.2: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partialmethod
+
 import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -101,6 +103,16 @@ class OtherLayers(Reader):
         del self.lstm
 
 
+def never_put_back(self, tokens, axis=1):
+    lengths, order = (tokens != 0).sum(axis).cpu().sort(descending=True)
+    packed = pack_padded_sequence(self.embed(tokens[order]), lengths, batch_first=True)
+    return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=tokens.size(1))[0]
+
+
+def the_last_state(self, tokens):
+    return self.lstm(self.embed(tokens))[1][0][-1]
+
+
 # 2.2.3: a state to carry
 
 
@@ -193,6 +205,9 @@ ANSWERS = {
         "blank": but(Reader, forward=blank),
         "wrong": [
             (but(Reader, forward=lambda self, x: self.read(x, None)), ["on one GPU", "7 words wide", "`tokens` is 9"]),
+            (but(Reader, forward=never_put_back), ["on one GPU", "the sentences come back in another order"]),
+            (but(Reader, forward=the_last_state), ["on one GPU", "one state for each sentence"]),
+            (but(Reader, forward=partialmethod(never_put_back, axis=0)), ["on one GPU", "raised IndexError"]),
             # the longest sentence of the replica
             (
                 but(Reader, forward=lambda self, x: self.read(x, int((x != 0).sum(1).max()))),

@@ -254,7 +254,9 @@ ANSWERS = {
     },
     "2.3.3": {
         "correct": strays,
+        "accepted": [lambda model: (name for name in strays(model))],
         "wrong": [
+            (lambda model: len(strays(model)), ["`strays` gives 0, not a list of names"]),
             (lambda model: strays(model, drawers=set()), ["a Linear", "names '_parameters'"]),  # with drawers
             # whatever begins with an underscore, not the three drawers alone
             (

@@ -9,9 +9,9 @@ from torch.distributed import all_reduce
 # 3.1.2: all-gather with nothing but a sum
 
 
-def gather_all(x, *, begin=torch.zeros, ranks=None, row=None, send=True):
+def gather_all(x, *, begin=torch.zeros, ranks=None, row=None, send=True, columns=None):
     """The right answer, with one thing done otherwise at a time."""
-    rows = begin(ranks or dist.get_world_size(), len(x), dtype=x.dtype, device=x.device)
+    rows = begin(ranks or dist.get_world_size(), columns or len(x), dtype=x.dtype, device=x.device)
     mine = dist.get_rank() if row is None else row
     if mine < len(rows):
         rows[mine] += x
@@ -141,6 +141,8 @@ ANSWERS = {
             ((*RIGHT[:2], [27, 27, 27], RIGHT[3]), ["`c`", "`all_reduce`"]),
             ((*RIGHT[:3], [0, 90, 1800]), ["`d`", "nothing was added up"]),
             ((*RIGHT[:3], [5, 5, 5]), ["`d` is [5, 5, 5]", "not it"]),
+            (([8, 9, 10], *RIGHT[1:]), ["rank 0 has added 1"]),
+            ((RIGHT[0], [0, 8, 16], *RIGHT[2:]), ["`b`", "rank 1's number"]),
             ((7, *RIGHT[1:]), ["`a` is 7, not three numbers"]),
         ],
     },
@@ -152,6 +154,8 @@ ANSWERS = {
             (in_every_row, ["every row is the sum"]),
             (partial(gather_all, row=0), ["all ranks wrote into row 0"]),
             (partial(gather_all, ranks=2), ["on 3 ranks", "returns the shape (2, 2)"]),
+            (partial(gather_all, columns=2), ["on rank 0, raised RuntimeError", "must match"]),
+            (lambda x: gather_all(x).T, ["on 2 ranks", "returns the shape (3, 2)"]),
             (the_real_one, ["you called `dist.all_gather`"]),
             (lambda x: list(gather_all(x)), ["a list, not a tensor"]),  # a list
             (partial(gather_all, send=False), ["no rank made a collective"]),

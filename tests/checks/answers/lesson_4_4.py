@@ -57,6 +57,23 @@ def in_other_dimensions(logits, labels):
     return total / words * dist.get_world_size()
 
 
+def counts_in_float32(logits, labels):
+    words = (labels != -100).sum().float().reshape(1)
+    dist.all_reduce(words)
+    return a_sum(logits, labels) / (words / dist.get_world_size())
+
+
+def zero_from_nowhere(logits, labels):
+    loss = loss_over_words(logits, labels)
+    return loss if (labels != -100).any() else torch.zeros((), requires_grad=True)
+
+
+def classes_by_view(logits, labels):
+    sentences, words, classes = logits.shape
+    mixed = logits.reshape(sentences, classes, words).transpose(1, 2)
+    return loss_over_words(mixed, labels)
+
+
 def weighted_mean(logits, labels):
     mine = (labels != -100).sum()
     words = mine.clone()
@@ -160,8 +177,11 @@ ANSWERS = {
     },
     "4.4.2": {
         "correct": loss_over_words,
-        "accepted": [in_other_dimensions, imported_by_name],
+        "accepted": [in_other_dimensions, imported_by_name, counts_in_float32],
         "wrong": [
+            (zero_from_nowhere, ["on rank 1, raised TypeError", "hangs on no weight"]),
+            (classes_by_view, ["with 8 and 8 words", "% off"]),
+            (lambda logits, labels: a_sum(logits, labels).detach(), ["does not require grad"]),
             (plain_mean, ["with 7 and 3 words", "% off"]),
             (weighted_mean, ["with 7 and 0 words", "not a number"]),
             (partial(loss_over_words, ranks=1), ["with 8 and 8 words", "0.5 times"]),

@@ -75,6 +75,20 @@ def dropped(self):
     return left[: len(left) // self.ranks * self.ranks][self.rank :: self.ranks]
 
 
+def keeps_done(self, epoch, done=0):
+    self.epoch, self.done = epoch, done or getattr(self, "done", 0)
+
+
+def shuffled_anew(self):
+    left = torch.randperm(self.n - self.done, generator=torch.Generator().manual_seed(self.epoch)) + self.done
+    return left[self.rank :: self.ranks].tolist()
+
+
+def uses_up(self):
+    self.left = getattr(self, "left", None) or iter(self.mine())
+    return self.left
+
+
 def unwritten(self, *_):
     raise NotImplementedError("your code here")
 
@@ -143,6 +157,9 @@ ANSWERS = {
             (but(seed_of=lambda self: self.epoch + 100 * self.ranks), ["then 3 go on", "served once more"]),
             (but(mine=lambda self: self.order()[self.rank :: self.ranks]), ["and begin anew"]),
             (but(mine=lambda self: self.order()[self.rank :: self.ranks][self.done :]), ["served to nobody"]),
+            (but(set_epoch=keeps_done), ["`set_epoch(1)` serves 6 samples of 10"]),
+            (but(mine=shuffled_anew), ["done=8", "served once more"]),
+            (but(__iter__=uses_up), ["iterating a second time gives nothing"]),
             (but(mine=in_equal_blocks), ["the ranks get 3, 3, 3 and 1"]),
             (but(mine=in_fair_blocks), ["done=8", "served once more"]),
             (but(mine=padded), ["10 samples on 4 ranks", "served twice"]),

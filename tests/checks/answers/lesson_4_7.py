@@ -36,11 +36,11 @@ def rank_0(more):
     dist.broadcast(more, 0)
 
 
-def together(batches, ask=everybody):
+def together(batches, ask=everybody, have=lambda batch: batch is not None):
     batches = iter(batches)
     while True:
         batch = next(batches, None)
-        more = torch.tensor(int(batch is not None)).to(device())
+        more = torch.tensor(int(have(batch))).to(device())
         ask(more)
         if not more:
             return
@@ -67,6 +67,24 @@ def skips_the_first(batches):
     batches = iter(batches)
     next(batches, None)
     yield from together(batches)
+
+
+def begins_anew(batches):
+    while True:
+        batch = next(iter(batches), None)
+        more = torch.tensor(int(batch is not None)).to(device())
+        everybody(more)
+        if not more:
+            return
+        yield batch
+
+
+def asks_about_the_next(batches):
+    last = None
+    for batch in together(batches):
+        if last is not None:
+            yield last
+        last = batch
 
 
 def never_catches(batches):
@@ -204,6 +222,9 @@ ANSWERS = {
             (asks_at_its_end, ["rank"]),
             (skips_the_first, ["with 3 and 2 batches", "rank 0 makes 1 step and not 2"]),
             (never_catches, ["StopIteration"]),
+            (partial(together, have=bool), ["Boolean value of Tensor"]),
+            (begins_anew, ["with 1 and 3 batches", "gets a batch again"]),
+            (asks_about_the_next, ["with 3 and 2 batches", "the last step that both could make"]),
             (yields_nothing, ["raised TypeError", "not iterable"]),
         ],
     },

@@ -60,6 +60,11 @@ def what_is_hidden(messages, work):
     return exposed_time(messages, []) - exposed_time(messages, work)
 
 
+def in_whole_steps(messages, work, beyond=0):
+    sent, busy = ({t for s, e in it for t in range(int(s), int(e) + beyond)} for it in (messages, work))
+    return len(sent - busy)
+
+
 def trusts_the_order(messages, work):
     """Merges the messages as they come."""
     merged = []
@@ -69,6 +74,15 @@ def trusts_the_order(messages, work):
         else:
             merged.append((start, end))
     return exposed_time(merged, work)
+
+
+def ends_with_the_last(messages, work):
+    merged = []
+    for start, end in sorted(work):
+        if merged and start <= merged[-1][1]:
+            start, _ = merged.pop()
+        merged.append((start, end))
+    return exposed_time(messages, merged)
 
 
 def as_list(messages, work):
@@ -183,6 +197,9 @@ ANSWERS = {
             (lambda messages, work: max(0, total(messages) - total(work)), ["is 2, and it should be 5"]),
             (pair_by_pair, ["exposed_time([(0, 4), (2, 6)], [])", "is 8"]),
             (first_to_last, ["exposed_time([(0, 2), (4, 6)], [])", "is 6"]),
+            (in_whole_steps, ["exposed_time([(0, 4)], [(2.5, 3)])", "it should be 3.5"]),
+            (partial(in_whole_steps, beyond=1), ["exposed_time([(0, 3)], [])", "is 4"]),
+            (ends_with_the_last, ["[(1, 8), (2, 3)]", "it should be 3"]),
             (what_is_hidden, ["what is hidden"]),
             (trusts_the_order, ["[(8, 9), (0, 3)]", "it should be 2.5"]),
             (as_list, ["gives a list"]),

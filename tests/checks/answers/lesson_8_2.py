@@ -60,6 +60,14 @@ def with_autograd(part, x, loss, width):
         dist.send(gradients[0], dst=rank - 1)
 
 
+def hands_the_same_on(part, x, loss, width):
+    came = []
+    stage(
+        part, x, loss, width, up=lambda it: came[0] if came else it.grad,
+        on=lambda out, gradient, loss: came.append(gradient) or out.backward(gradient),
+    )  # fmt: skip
+
+
 def for_two_ranks(part, x, loss, width):
     if dist.get_rank() < 2:
         stage(part, x, loss, width, below=1) if dist.get_rank() == 0 else as_the_last(part, x, loss, width)
@@ -172,7 +180,8 @@ ANSWERS = {
             (partial(stage, on=lambda out, gradient, loss: loss(out).backward()), ["stage 0", "a loss of its own"]),
             (partial(stage, up=lambda it: it.detach()), ["stage 0", "the output that came back"]),
             (partial(stage, up=lambda it: torch.zeros_like(it)), ["stage 0 has gradients of zero"]),
-            (partial(stage, up=lambda it: 2 * it.grad), ["stage 0 has other gradients"]),
+            (partial(stage, up=lambda it: 2 * it.grad), ["stage 0 has 2 times the gradients"]),
+            (hands_the_same_on, ["on 3 ranks", "stage 0", "handed on"]),
             (partial(stage, wanted=False), ["rank 1", "TypeError"]),
             (for_two_ranks, ["on 3 ranks", "other gradients"]),
             (lambda *it: None, ["on 2 ranks, stage 0 has no gradients"]),
