@@ -234,7 +234,7 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
         return BLANK, "", ""  # torch raises NotImplementedError too, always with words of its own
 
     if "RankTimeoutError" in kinds:
-        return NOT_YET, f"your ranks never finished: {text.splitlines()[0]}", ""
+        return NOT_YET, f"your ranks never finished: {text.splitlines()[0]}", getattr(error, "hint", "")
     if "File too large" in text:
         return NOT_YET, f"your code logs or prints without end: more than {WRITTEN:,} bytes", "Does the loop end?"
     what = name + (f": {text.splitlines()[0]}" if text else "")

@@ -123,10 +123,13 @@ def hint_for(text: str, hints: Mapping[str, str]) -> str:
     return next((hint for words, hint in hints.items() if words in text), "")
 
 
-def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = None, timeout: float = 20) -> list[Any]:
+def on_ranks(
+    fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = None, waiting: str = "", timeout: float = 20
+) -> list[Any]:
     """What `fn(*args)` returns on each of `size` ranks.
 
     hints: words of an error's message, and what to say to a learner whose code raised it; then NotYet is raised.
+    waiting: what to say to one whose ranks wait for each other for ever.
     Any other error goes on as the RankError it is.
     """
     try:
@@ -135,6 +138,7 @@ def on_ranks(fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = N
         text = error.reason or str(error)  # without a Python exception, as when gloo aborts, there is no reason
         hint = hint_for(text, hints or {})
         if not hint:
+            error.hint = waiting  # said where the error is a RankTimeoutError
             raise
         told = text.strip().splitlines()[0][:160]
         raised = f"your code, on rank {error.rank}, raised {error.type_name}: {told}" if error.reason else told

@@ -66,7 +66,10 @@ def gathered(gather_all: Callable[..., Any]) -> None:
 
 
 def _gathered_on(size: int, gather_all: Callable[..., Any]) -> None:
-    ranks = on_ranks(_gather_in_rank, gather_all, size=size, hints=HINTS | dict.fromkeys(TOO_SMALL, ROWS))
+    hints = HINTS | dict.fromkeys(TOO_SMALL, ROWS)
+    ranks = on_ranks(
+        _gather_in_rank, gather_all, size=size, hints=hints, waiting="In a collective all ranks take part."
+    )
     where = f"on {size} ranks"
     right = torch.stack([_row(rank, size) for rank in range(size)])
     for rank, (got, calls, moved) in enumerate(ranks):

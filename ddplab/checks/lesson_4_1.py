@@ -52,7 +52,8 @@ def converted(train: Callable[..., Any]) -> None:
 
 
 def _converted_on(size: int, train: Callable[..., Any]) -> None:
-    ranks = on_ranks(_train_in_rank, train, size=size, hints=HINTS)
+    waiting = "All ranks make the same steps: every rank works on a share of *every* batch."
+    ranks = on_ranks(_train_in_rank, train, size=size, hints=HINTS, waiting=waiting)
     where = f"on {size} ranks"
     weights = [rank["weights"] for rank in ranks]
     seen = [rank["seen"] for rank in ranks]

@@ -25,7 +25,10 @@ def stop_together(together: Callable[..., Any]) -> None:
     needs_function("together", together)
     for sizes, form in (((3, 2), iter), ((1, 3), list), ((0, 2), iter)):
         where = f"with {sizes[0]} and {sizes[1]} batches on the ranks"
-        ranks = on_ranks(_steps_in_rank, together, sizes, form, size=2, hints=TOGETHER_HINTS, timeout=3)
+        waiting = "All ranks ask equally often, before each batch: a rank without one says so, and then all end."
+        ranks = on_ranks(
+            _steps_in_rank, together, sizes, form, size=2, hints=TOGETHER_HINTS, waiting=waiting, timeout=3
+        )
         fewest = min(sizes)
         for rank, (batches, _) in enumerate(ranks):
             wanted = [f"batch {n} of rank {rank}" for n in range(fewest)]

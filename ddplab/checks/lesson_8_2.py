@@ -61,11 +61,13 @@ def any_length(stage: Callable[..., Any]) -> None:
     for size in (2, 3):
         net, x = _chain(size)
         _loss(net(x)).backward()
-        for rank, got in enumerate(on_ranks(_stage_in_rank, stage, size, size=size, hints=HINTS, timeout=5)):
+        ranks = on_ranks(_stage_in_rank, stage, size, size=size, hints=HINTS, waiting=BOTH_WAYS, timeout=5)
+        for rank, got in enumerate(ranks):
             _judge_stage(f"on {size} ranks, stage {rank}", got, net, rank, x)
 
 
 WIDTH = 3
+BOTH_WAYS = "Each `send` needs its `recv`. Rank 0 has no stage before it and the last none after; the others have both."
 NO_GRADIENT = "No gradient to send? What came down needs `requires_grad_()` before it goes through `part`."
 HINTS = {
     "does not require grad": "What came down has to have `requires_grad_()` before it goes through `part`.",

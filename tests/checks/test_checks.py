@@ -19,7 +19,7 @@ import used_ranks
 
 from ddplab import checks, launch, log
 from ddplab.checks import CannotCheck, NotFilledIn, NotYet, check, exercise, judge
-from ddplab.checks.common import ASKED
+from ddplab.checks.common import ASKED, on_ranks
 from ddplab.checks.turns import TURNS
 
 LESSONS = sorted(path.stem for path in Path(checks.__file__).parent.glob("lesson_*.py"))
@@ -317,8 +317,9 @@ def test_a_hang_is_told(made):
 
             time.sleep(60)
 
-    verdict = made(lambda answer: launch(answer, quiet=True, timeout=2))(learner)
+    verdict = made(lambda answer: on_ranks(answer, size=2, waiting="All ranks come.", timeout=2))(learner)
     assert verdict.state == checks.NOT_YET and "your ranks never finished" in verdict.message
+    assert "hint: All ranks come." in str(verdict)
 
 
 def test_a_check_that_stumbles_itself_does_not_blame_the_learners_code(made):
