@@ -50,9 +50,10 @@ def a_part_too_many(batch, gpus):
 
 
 def endless(batch, gpus):
-    found = []
-    while sum(found) < batch:
+    found, left = [], batch
+    while left > 0:
         found.append(batch // (gpus + 1) if batch < gpus else 0)
+        left -= found[-1]
     return found
 
 
