@@ -27,6 +27,7 @@ COPIES = "folder with copies of the notebooks"  # one word: of files that three 
 # Three workers for two cores: often tests wait, for a night to pass or a hang to be told; and each worker collects all
 # tests and warms a kernel: twelve seconds of a core. The order is that of tests/conftest.py, the longest first.
 PYTEST = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+PYTEST += ["-p", "no:logging"]  # it hangs itself into torch's 55 loggers, six times a test; nothing here is logged
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
@@ -52,7 +53,10 @@ STAGES = {
         # tests/conftest.py says which tests have to stay together on one of the workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
     },
-    "quick": {**GATES, "tests that start no process": [*PYTEST, "--quick", "-r", "fE", "--disable-warnings", "tests"]},
+    "quick": {
+        **GATES,  # nothing waits here: a worker for each core, of which the last -n counts
+        "tests that start no process": [*PYTEST, "-n=logical", "--quick", "-r=fE", "--disable-warnings", "tests"],
+    },
     "stress": {
         "tests, repeated": ["-m", "pytest", "--stress", "-m", "times", "--durations=10", "tests"],
         **{f"notebooks, rehearsed on {n} virtual": [REHEARSE, f"--gpus={n}", *NOTEBOOKS] for n in (1, 2, 4)},

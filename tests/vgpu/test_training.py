@@ -89,7 +89,7 @@ OPTIMISERS = {
     **{n: {} for n in "Adadelta Adagrad Adam AdamW Adamax ASGD NAdam RAdam RMSprop Rprop".split()},
     "SGD": {"momentum": 0.9, "nesterov": True},
     "Adafactor": {},
-    "LBFGS": {},
+    "LBFGS": {"max_iter": 5},
     "SparseAdam": {},
     "Muon": {},
 }
