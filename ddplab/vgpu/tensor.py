@@ -582,7 +582,16 @@ def _check_conv(*args):  # native/Convolution.cpp, check_input_same_type_as_para
     if None in places and len(places) == 2:
         kinds = (_cast(t).type() for t in args[:2])
         raise RuntimeError("Input type ({}) and weight type ({}) should be the same".format(*kinds))
+    if args[0].dtype is torch.long and places != {None}:  # cudnn/Descriptors.cpp
+        raise RuntimeError("getCudnnDataTypeFromScalarType() not supported for Long")
     return args
+
+
+def _check_attention(q, *args):  # native/transformers/cuda/sdp_utils.cpp: of the kernels, these two take floats
+    wide = torch.backends.cuda.math_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()
+    if not wide and place(q) is not None and _cast(q).dtype not in (torch.half, torch.bfloat16):
+        raise RuntimeError("No available kernel. Aborting execution.")
+    return q, *args
 
 
 def _cast(x: Tensor) -> Tensor:  # by CUDA's autocast, which leaves what is on the CPU: autocast_mode.h, is_eligible
@@ -603,4 +612,5 @@ def _check_bce(*args):  # aten/src/ATen/autocast_mode.h
 
 _BEFORE = {"binary_cross_entropy": _check_bce, "copy_": _differentiable_copy, "__setitem__": _differentiable_copy}
 _BEFORE |= dict.fromkeys([f"conv{way}{n}d" for way in ("", "_transpose") for n in (1, 2, 3)], _check_conv)
+_BEFORE["scaled_dot_product_attention"] = _check_attention
 _BEFORE |= dict.fromkeys(_RNN, _check_rnn) | {"_pack_padded_sequence": _check_lengths}

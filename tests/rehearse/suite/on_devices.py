@@ -466,6 +466,20 @@ def a_product_of_integers():
     ones(dtype=torch.long) @ ones(4, 2, dtype=torch.long)
 
 
+@mistake("getCudnnDataTypeFromScalarType() not supported for Long", "libtorch_cuda: aten/src/ATen/cudnn/Descriptors.cpp: "
+         "getCudnnDataTypeFromScalarType() not supported for ")  # fmt: skip
+def a_convolution_of_integers():
+    F.conv1d(ones(1, 1, 4, dtype=torch.long), ones(1, 1, 2, dtype=torch.long))
+
+
+@mistake(
+    "No available kernel. Aborting execution.", "libtorch_cuda: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
+)
+def flash_attention_of_floats():
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+        F.scaled_dot_product_attention(ones(1, 1, 2, 4), ones(1, 1, 2, 4), ones(1, 1, 2, 4))
+
+
 @mistake(ASSERT, "libc10_cuda: c10/cuda/CUDAMiscFunctions.cpp: ' in https://docs.nvidia.com/cuda/cuda-runtime-api/")
 def a_class_that_is_not_there():
     F.cross_entropy(ones(), torch.tensor([0, 9], device=dev))
