@@ -3,6 +3,7 @@
 import functools
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from ddplab.vgpu.tensor import random
 
@@ -58,22 +59,30 @@ def batch_norm_backward_elemt(grad, x, mean, invstd, weight, sum_dy, sum_dy_xmu,
     return ((grad - _over(x, sum_dy / total) - (x - _over(x, mean)) * _over(x, slope)) * _over(x, scale)).to(grad.dtype)
 
 
-def _no_integers(packet, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2
+def _no_integers(kernel, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2
     def product(x, *args, **kwargs):
         if not (x.is_floating_point() or x.is_complex()):
             kind = x.type().rsplit(".", 1)[1].removesuffix("Tensor")
             raise NotImplementedError(f"\"{called}\" not implemented for '{kind}'")
-        return (packet.out if "out" in kwargs else packet.default)(x, *args, **kwargs)
+        return kernel(x, *args, **kwargs)
 
     return product
 
 
-def _in_float(packet):  # those that CUDA has for 16 bits, and the CPU has not
+_16_BITS = (torch.half, torch.bfloat16)
+_fast = [torch.ops.mkldnn._is_mkldnn_fp16_supported(), torch.ops.mkldnn._is_mkldnn_bf16_supported()]
+_SLOW = [kind for kind, fast in zip(_16_BITS, _fast, strict=True) if not fast]
+
+
+def _in_float(packet, kinds=_16_BITS):  # what CUDA has for 16 bits, and the CPU has not, or slowly
     def kernel(x, *args, **kwargs):
-        if x.dtype not in (torch.half, torch.bfloat16):
-            return packet.default(x, *args, **kwargs)
-        args = [a.float() if isinstance(a, torch.Tensor) and a.dtype == x.dtype else a for a in args]
-        return packet.default(x.float(), *args, **kwargs).to(x.dtype)
+        floats = [isinstance(a, torch.Tensor) and a.is_floating_point() for a in args]
+        mixed = any(a.dtype != x.dtype for a, is_float in zip(args, floats, strict=True) if is_float)
+        if x.dtype not in kinds or mixed or "out" in kwargs:  # mixed ones are for torch to refuse
+            return (packet.out if "out" in kwargs else packet.default)(x, *args, **kwargs)
+        args = [a.float() if is_float else a for a, is_float in zip(args, floats, strict=True)]
+        out = packet.default(x.float(), *args, **kwargs)
+        return tree_map_only(torch.Tensor, lambda t: t.to(x.dtype), out)
 
     return kernel
 
@@ -112,7 +121,9 @@ def asserting(kernel):
 names = "stats gather_stats_with_counts elemt backward_reduce backward_elemt".split()
 kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in names}
 products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
-kernels |= {name: _no_integers(getattr(torch.ops.aten, name), what) for name, what in products.items()}
+computed = [*products, "convolution", "convolution_backward"]
+kernels |= {name: _in_float(getattr(torch.ops.aten, name), _SLOW) for name in computed}
+kernels |= {name: _no_integers(kernels[name], what) for name, what in products.items()}
 wider = "avg_pool3d multi_margin_loss _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
 wider += [f"{name}_backward" for name in wider]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name)) for name in wider}

@@ -578,12 +578,13 @@ def _check_lengths(x, lengths, *args):
 
 
 def _check_conv(*args):  # native/Convolution.cpp, check_input_same_type_as_parameters
-    places = {place(t) for t in args[:2]}
-    if None in places and len(places) == 2:
-        kinds = (_cast(t).type() for t in args[:2])
-        raise RuntimeError("Input type ({}) and weight type ({}) should be the same".format(*kinds))
-    if args[0].dtype is torch.long and places != {None}:  # cudnn/Descriptors.cpp
-        raise RuntimeError("getCudnnDataTypeFromScalarType() not supported for Long")
+    if any(place(t) is not None for t in _tensors(args)):
+        kind, *kinds = (_cast(t).type() for t in _tensors(args[:3]))
+        for what, other in zip(("weight", "bias"), kinds, strict=False):
+            if other != kind:
+                raise RuntimeError(f"Input type ({kind}) and {what} type ({other}) should be the same")
+        if args[0].dtype is torch.long:  # cudnn/Descriptors.cpp
+            raise RuntimeError("getCudnnDataTypeFromScalarType() not supported for Long")
     return args
 
 

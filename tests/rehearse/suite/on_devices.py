@@ -438,6 +438,18 @@ def a_scaler_that_steps_without_gradients():
     scaler.step(torch.optim.SGD(linear().parameters(), 0.1))
 
 
+@mistake("Input type (torch.cuda.ByteTensor) and weight type (torch.cuda.FloatTensor) should be the same",
+         "libtorch_cpu: aten/src/ATen/native/Convolution.cpp: ) should be the same")  # fmt: skip
+def an_image_that_stayed_in_bytes():
+    nn.Conv2d(1, 1, 3).cuda()(ones(1, 1, 4, 4, dtype=torch.uint8))
+
+
+@mistake("Input type (torch.cuda.FloatTensor) and bias type (torch.FloatTensor) should be the same",
+         "libtorch_cpu: aten/src/ATen/native/Convolution.cpp: ) and bias type (")  # fmt: skip
+def a_bias_on_the_cpu():
+    F.conv2d(ones(1, 1, 4, 4), ones(1, 1, 3, 3), torch.ones(1))
+
+
 @mistake("Input type (torch.FloatTensor) and weight type (torch.cuda.HalfTensor) should be the same",
          "libtorch_cpu: aten/src/ATen/native/Convolution.cpp: ) should be the same")  # fmt: skip
 def convolution_of_a_cpu_image_under_autocast():
