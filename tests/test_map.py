@@ -18,6 +18,11 @@ SLOW = ("matplotlib", "ipywidgets", "IPython", "torch.distributed.run", "torch.d
 Arrows = set[tuple[str, str]]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def part_of(path: Path) -> str:
     """The name on the map of a file's part: its module, or its folder."""
     first = path.relative_to(PACKAGE).parts[0]
@@ -29,7 +34,7 @@ PARTS = {part_of(path) for path in PACKAGE.rglob("*.py")}
 
 def imports_of(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ImportFrom) and node.module == "ddplab":
             found |= {alias.name if alias.name in PARTS else "init" for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddplab."):
@@ -127,7 +132,7 @@ def test_what_runs_in_a_rank_knows_no_screen(part):
 
 def public_names(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -138,7 +143,7 @@ def public_names(path: Path) -> set[str]:
 
 def test_no_module_is_named_as_a_function_that_it_holds():
     def functions(path: Path) -> set[str]:
-        return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+        return {node.name for node in parsed(path).body if isinstance(node, ast.FunctionDef)}
 
     assert [path.name for path in PACKAGE.rglob("*.py") if path.stem in functions(path)] == []
 
@@ -151,7 +156,7 @@ def test_a_public_name_of_the_core_has_one_meaning():
 def test_imports_inside_functions_are_of_what_is_slow():
     late = set()
     for path in PACKAGE.glob("*.py"):
-        for function in ast.walk(ast.parse(path.read_text())):
+        for function in ast.walk(parsed(path)):
             for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
                 if isinstance(node, ast.Import):
                     late |= {(path.name, alias.name) for alias in node.names}

@@ -16,7 +16,7 @@ def no_white_slab(monkeypatch):
     monkeypatch.setattr(plt, "figure", lambda *args, **options: figures.append(create(*args, **options)) or figures[-1])
     yield
     for figure in figures:
-        figure.savefig(png := BytesIO(), format="png")
+        figure.savefig(png := BytesIO(), format="png", dpi=40)
         png.seek(0)
         pixels = plt.imread(png)
         assert pixels[0, 0, 3] == pixels[-1, -1, 3] == 0 and pixels[..., 3].any(), "it has a background, or is empty"

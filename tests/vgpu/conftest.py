@@ -1,7 +1,5 @@
 """The devices that a test of DataParallel gets: virtual ones and, under `-m gpu`, real ones."""
 
-import gc
-
 import pytest
 import torch
 from pair import Pair
@@ -32,6 +30,5 @@ def g(request):
 @pytest.fixture
 def two():
     torch.manual_seed(0)
-    gc.collect()  # what a failed test left behind
     with virtual_gpus(2) as devices:
         yield devices
