@@ -59,14 +59,26 @@ def batch_norm_backward_elemt(grad, x, mean, invstd, weight, sum_dy, sum_dy_xmu,
     return ((grad - _over(x, sum_dy / total) - (x - _over(x, mean)) * _over(x, slope)) * _over(x, scale)).to(grad.dtype)
 
 
+def _kind(x) -> str:
+    return x.type().rsplit(".", 1)[1].removesuffix("Tensor")
+
+
 def _no_integers(kernel, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2
     def product(x, *args, **kwargs):
         if not (x.is_floating_point() or x.is_complex()):
-            kind = x.type().rsplit(".", 1)[1].removesuffix("Tensor")
-            raise NotImplementedError(f"\"{called}\" not implemented for '{kind}'")
+            raise NotImplementedError(f"\"{called}\" not implemented for '{_kind(x)}'")
         return kernel(x, *args, **kwargs)
 
     return product
+
+
+def _of_one_kind(kernel):  # native/cuda/layer_norm_kernel.cu: gamma.const_data_ptr<T>()
+    def norm(x, *args):
+        for other in (a for a in args if isinstance(a, torch.Tensor) and a.dtype != x.dtype):
+            raise RuntimeError(f"expected scalar type {_kind(x)} but found {_kind(other)}")
+        return kernel(x, *args)
+
+    return norm
 
 
 _16_BITS = (torch.half, torch.bfloat16)
@@ -124,6 +136,11 @@ products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm
 computed = [*products, "convolution", "convolution_backward"]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name), _SLOW) for name in computed}
 kernels |= {name: _no_integers(kernels[name], what) for name, what in products.items()}
+pooled = dict(max_pool2d_with_indices="max_pool2d_with_indices_out_cuda_frame", avg_pool2d="avg_pool2d_out_cuda_frame")
+pooled["upsample_bilinear2d"] = "upsample_bilinear2d_out_frame"
+kernels |= {name: _no_integers(getattr(torch.ops.aten, name).default, what) for name, what in pooled.items()}
+norms = ("native_layer_norm", "native_group_norm")
+kernels |= {name: _of_one_kind(getattr(torch.ops.aten, name).default) for name in norms}
 wider = "avg_pool3d multi_margin_loss _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
 wider += [f"{name}_backward" for name in wider]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name)) for name in wider}

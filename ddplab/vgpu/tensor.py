@@ -399,6 +399,10 @@ class VTensor(Tensor):
                 except RuntimeError as error:
                     if "not implemented for" in str(error) and name not in kernels:
                         error.add_note(_CPUS_WORDS)
+                    said = str(error).replace("but got torch.", f"but got torch.{state['name']}.")
+                    said = said.replace("expected m1 and m2", "expected mat1 and mat2")  # native/cuda/Blas.cpp
+                    if said != str(error):
+                        raise type(error)(said) from None
                     raise
             if name == "_pack_padded_sequence":
                 return label(out[0], gpu), out[1]

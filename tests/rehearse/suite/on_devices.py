@@ -478,6 +478,32 @@ def a_product_of_integers():
     ones(dtype=torch.long) @ ones(4, 2, dtype=torch.long)
 
 
+@mistake(
+    "expected scalar type Half but found Float",
+    "libtorch_cpu: aten/src/ATen/core/TensorMethods.cpp: expected scalar type ",
+)
+def a_layer_norm_in_float_for_a_half_batch():  # https://github.com/pytorch/pytorch/issues/135969
+    nn.LayerNorm(4).cuda()(ones(dtype=torch.half))
+
+
+@mistake("expected mat1 and mat2 to have the same dtype, but got: float != c10::Half",
+         "libtorch_cuda: aten/src/ATen/native/cuda/Blas.cpp: expected mat1 and mat2 to have the same dtype, but got: ")  # fmt: skip
+def a_product_of_two_kinds():
+    ones() @ ones(4, 2, dtype=torch.half)
+
+
+@mistake("to have one of the following scalar types: Long, Int; but got torch.cuda.FloatTensor instead",
+         "libtorch_cpu: aten/src/ATen/TensorUtils.cpp: to have one of the following")  # fmt: skip
+def an_embedding_of_floats():
+    nn.Embedding(3, 2).cuda()(ones())
+
+
+@mistake('"upsample_bilinear2d_out_frame" not implemented for \'Byte',
+         "libtorch_cuda: aten/src/ATen/native/cuda/UpSampleBilinear2d.cu: upsample_bilinear2d_out_frame")  # fmt: skip
+def an_image_of_bytes_made_larger():
+    F.interpolate(ones(1, 1, 2, 2, dtype=torch.uint8), scale_factor=2, mode="bilinear")
+
+
 @mistake("getCudnnDataTypeFromScalarType() not supported for Long", "libtorch_cuda: aten/src/ATen/cudnn/Descriptors.cpp: "
          "getCudnnDataTypeFromScalarType() not supported for ")  # fmt: skip
 def a_convolution_of_integers():
