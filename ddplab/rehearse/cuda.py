@@ -17,6 +17,7 @@ from ddplab.vgpu.comm import check_rng_state, get_rng_state, set_rng_state
 from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, to
 
+from . import legacy
 from .books import yours
 from .kernels import asserting, kernels
 from .streams import Event, Stream, number, stream
@@ -225,15 +226,6 @@ def is_pinned(self: Tensor, device=None) -> bool:
     return getattr(self, "_pinned", False)
 
 
-def _legacy(dtype):  # torch.cuda.FloatTensor(2, 3)
-    def make(*args):
-        if args and all(isinstance(a, int) for a in args):
-            return torch.empty(*args, dtype=dtype, device="cuda")
-        return torch.tensor(*args, dtype=dtype, device="cuda")
-
-    return make
-
-
 def _from_the_cpu(real):  # a CPU factory refuses a CUDA generator
     def made(*args, **kwargs):
         given, device = kwargs.get("generator"), kwargs.get("device")
@@ -345,9 +337,6 @@ def patches() -> list[tuple[object, str, object]]:
     table = [(c, name, answer) for name, answer in answers.items()]
     for file in (c.memory, c.random, c.streams):
         table += [(file, name, answer) for name, answer in answers.items() if hasattr(file, name)]
-    kinds = {"Float": "float", "Double": "double", "Half": "half", "BFloat16": "bfloat16", "Long": "long", "Int": "int"}
-    kinds |= {"Short": "short", "Char": "int8", "Byte": "uint8", "Bool": "bool"}
-    table += [(c, f"{name}Tensor", _legacy(getattr(torch, kind))) for name, kind in kinds.items()]
     table += [(c.nvtx, name, nothing) for name in ("range_push", "range_pop", "mark", "range_start", "range_end")]
     table += [(c.nccl, "version", lambda: (2, 29, 7)), (c.nccl, "is_available", lambda tensors: False)]
     accelerator = dict(
@@ -399,6 +388,8 @@ def patches() -> list[tuple[object, str, object]]:
     draws = "normal_ uniform_ bernoulli_ random_ exponential_ multinomial bernoulli".split()
     table += [(Tensor, name, _own_generator(getattr(Tensor, name))) for name in draws]
     table += [(torch, name, _own_generator(getattr(torch, name))) for name in ("normal", "multinomial", "bernoulli")]
-    return table + [
-        (torch, name, _from_the_cpu(getattr(torch, name))) for name in ("randperm", "rand", "randn", "randint")
+    return [
+        *table,
+        *legacy.patches(),
+        *((torch, name, _from_the_cpu(getattr(torch, name))) for name in ("randperm", "rand", "randn", "randint")),
     ]

@@ -430,6 +430,21 @@ def the_accelerator_is_cuda():
     assert torch.cuda.is_bf16_supported() and torch.cuda.get_device_capability() >= (7, 0)
 
 
+@works("torch/cuda/__init__.py: class FloatTensor; torch/__init__.py: set_default_tensor_type")
+def the_types_of_before_torch_0_4():
+    kind, x = torch.cuda.FloatTensor, torch.ones(2, 3)
+    assert x.type(kind).device == x.double().type("torch.cuda.FloatTensor").device == kind(x.shape).device == dev
+    assert isinstance(ones(), kind) and not isinstance(x, kind) and not isinstance(ones().half(), kind)
+    back = ones().type(torch.HalfTensor)
+    assert (back.device.type, back.dtype, kind([1, 2]).sum().item()) == ("cpu", torch.half, 3)
+    try:
+        torch.set_default_tensor_type("torch.cuda.FloatTensor")
+        assert torch.zeros(2).device == torch.tensor([1.0]).device == dev
+    finally:
+        torch.set_default_tensor_type(torch.FloatTensor)
+    assert torch.zeros(2).device.type == "cpu"
+
+
 @works("torch/backends/cuda/__init__.py")
 def switches_that_scripts_set():
     torch.backends.cudnn.benchmark = True
