@@ -53,9 +53,9 @@ STAGES = {
         # tests/conftest.py says which tests have to stay together on one of the workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
     },
-    "quick": {
-        **GATES,  # nothing waits here: a worker for each core, of which the last -n counts
-        "tests that start no process": [*PYTEST, "-n=logical", "--quick", "-r=fE", "--disable-warnings", "tests"],
+    "quick": {  # nothing waits here: a worker for each core, of which the last -n counts
+        **GATES,
+        "tests that start no process": [*PYTEST, "-n=logical", "-p", "no:warnings", "--quick", "-r=fE", "tests"],
     },
     "stress": {
         "tests, repeated": ["-m", "pytest", "--stress", "-m", "times", "--durations=10", "tests"],
