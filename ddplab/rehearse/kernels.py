@@ -102,6 +102,7 @@ def _in_float(packet, kinds=_16_BITS):  # what CUDA has for 16 bits, and the CPU
 _ON_THE_CPU = [
     "out of bounds",
     "out of range",
+    "not in the valid range",
     "should be between 0 and 1",
     "p_in >= 0 && p_in <= 1",
     "Class values must",
@@ -145,6 +146,8 @@ wider = "avg_pool3d multi_margin_loss _upsample_bilinear2d_aa _upsample_bicubic2
 wider += [f"{name}_backward" for name in wider]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name)) for name in wider}
 asserted = "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select"
-asserted += " gather scatter scatter_ scatter_add scatter_add_ binary_cross_entropy"
+asserted += " gather scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ binary_cross_entropy"
+asserted += " take put put_ index_add index_add_ index_copy index_copy_ index_fill index_fill_"
+asserted += " _embedding_bag _embedding_bag_forward_only"
 kernels |= {name: asserting(getattr(torch.ops.aten, name)) for name in asserted.split()}
 kernels |= dict.fromkeys(("multinomial", "bernoulli", "bernoulli_"), asserting(random))
