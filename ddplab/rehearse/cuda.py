@@ -203,6 +203,10 @@ def _skip(what: str):  # a compiler would lose the labels
     return skipped
 
 
+def _no_snapshot(*args, **kwargs):
+    meter.book.skipped.add("snapshots of the allocator's memory")
+
+
 def _no_graphs(*args, **kwargs):
     raise NotImplementedError("CUDA graphs are not rehearsed: a virtual GPU has no queue to record")
 
@@ -224,6 +228,14 @@ def pin_memory(self: Tensor, device=None) -> Tensor:
 def is_pinned(self: Tensor, device=None) -> bool:
     """Tensor.is_pinned."""
     return getattr(self, "_pinned", False)
+
+
+def _pinned(real):  # torch.empty(3, pin_memory=True)
+    def made(*args, pin_memory=False, **kwargs):
+        out = real(*args, **kwargs)
+        return out.pin_memory() if pin_memory else out
+
+    return made
 
 
 def _from_the_cpu(real):  # a CPU factory refuses a CUDA generator
@@ -335,6 +347,7 @@ def patches() -> list[tuple[object, str, object]]:
         set_rng_state_all=lambda new: [set_rng_state(s, i) for i, s in enumerate(new)] and None,
     )
     table = [(c, name, answer) for name, answer in answers.items()]
+    table += [(c.memory, name, _no_snapshot) for name in ("_record_memory_history", "_dump_snapshot", "_snapshot")]
     for file in (c.memory, c.random, c.streams):
         table += [(file, name, answer) for name, answer in answers.items() if hasattr(file, name)]
     table += [(c.nvtx, name, nothing) for name in ("range_push", "range_pop", "mark", "range_start", "range_end")]
@@ -388,8 +401,8 @@ def patches() -> list[tuple[object, str, object]]:
     draws = "normal_ uniform_ bernoulli_ random_ exponential_ multinomial bernoulli".split()
     table += [(Tensor, name, _own_generator(getattr(Tensor, name))) for name in draws]
     table += [(torch, name, _own_generator(getattr(torch, name))) for name in ("normal", "multinomial", "bernoulli")]
-    return [
-        *table,
-        *legacy.patches(),
-        *((torch, name, _from_the_cpu(getattr(torch, name))) for name in ("randperm", "rand", "randn", "randint")),
-    ]
+    factories = "empty zeros ones full empty_like zeros_like empty_strided".split()
+    table += [(torch, name, _pinned(getattr(torch, name))) for name in factories]
+    drawn = {name: _from_the_cpu(_pinned(getattr(torch, name))) for name in ("randperm", "rand", "randn", "randint")}
+    table += [(torch, name, made) for name, made in drawn.items()]
+    return [*table, *legacy.patches(), (torch.utils.data.dataset, "randperm", drawn["randperm"])]  # random_split's

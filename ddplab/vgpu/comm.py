@@ -166,11 +166,12 @@ def _default() -> torch.device:  # torch.get_default_device asks a new tensor fo
 
 def _constructor(real):  # torch.tensor(..., device="vgpu:0"): made on the CPU, then sent
     @functools.wraps(real)
-    def build(*args, device=None, requires_grad=False, **kwargs):
+    def build(*args, device=None, requires_grad=False, pin_memory=False, **kwargs):
         device = _default() if device is None and type(args[0]) is not VTensor else device
         if not any(type(a) is VTensor for a in args):
             kwargs["device"] = "cpu"  # and not what `with torch.device(...)` says, which comes after
         out = real(*args, **kwargs).to(device)
+        out = out.pin_memory() if pin_memory else out
         return out.requires_grad_() if requires_grad else out
 
     return build

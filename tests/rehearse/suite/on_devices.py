@@ -504,6 +504,11 @@ def an_image_of_bytes_made_larger():
     F.interpolate(ones(1, 1, 2, 2, dtype=torch.uint8), scale_factor=2, mode="bilinear")
 
 
+@mistake(GENERATOR, CHECK_GENERATOR)
+def a_split_by_a_generator_of_the_gpu():
+    torch.utils.data.random_split(range(4), [2, 2], generator=torch.Generator("cuda"))
+
+
 @mistake("getCudnnDataTypeFromScalarType() not supported for Long", "libtorch_cuda: aten/src/ATen/cudnn/Descriptors.cpp: "
          "getCudnnDataTypeFromScalarType() not supported for ")  # fmt: skip
 def a_convolution_of_integers():
