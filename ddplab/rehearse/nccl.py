@@ -65,6 +65,8 @@ def _reducible(tensors, op) -> None:
     for name in ("BAND", "BOR", "BXOR"):
         if op == getattr(dist.ReduceOp, name):
             raise ValueError(f"Cannot use ReduceOp.{name} with NCCL")
+    if op == dist.ReduceOp.PREMUL_SUM:
+        raise NotImplementedError("ReduceOp.PREMUL_SUM is not rehearsed: multiply, then sum")
     if op == dist.ReduceOp.AVG and any(t.dtype == torch.bool for t in tensors):
         raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
 
