@@ -115,6 +115,6 @@ def install() -> Callable[[], None]:
     cuda.take_the_place_of_real_factories(comm.factory)
     os.register_at_fork(after_in_child=cuda.after_fork)
     sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(meter.book.stepped)
-    sys.excepthook = meter.book.died
+    sys.excepthook, sys.exit = meter.book.died, meter.book.leave
     atexit.register(meter.book.close)
     return meter.book.close

@@ -185,6 +185,13 @@ class Books(Book):
             return False
         return True
 
+    def leave(self, status=None) -> None:
+        """sys.exit. What hydra's main and its like catch, say themselves and end with, is noted here."""
+        kind, error, trace = sys.exc_info()
+        if isinstance(error, Exception) and status not in (None, 0) and self.error is None and not self.waits:
+            self.died(kind, error, trace, quiet=True)
+        raise SystemExit(status)
+
     def guarded(self, function):
         """The same function; if it raises, that is noted as at the end of a script. For ranks that a script starts."""
 

@@ -191,6 +191,17 @@ def test_what_ranks_do_together_is_no_alarm_and_tensors_of_others_and_steps_past
     assert found["past_ddp"] == [{"file": str(file), "line": line}]
 
 
+def test_what_a_script_catches_and_ends_with_is_told(tmp_path):
+    """So does hydra's main."""
+    script = tmp_path / "caught.py"
+    lines = ["import sys, torch", "try:", "    torch.ones(3).cuda() @ torch.ones(3)"]
+    script.write_text("\n".join([*lines, "except RuntimeError:", "    sys.exit('it did not work')", ""]))
+    done = rehearse("--json", tmp_path / "report.json", "--gpus=1", "--python", script)
+    (told,) = json.loads((tmp_path / "report.json").read_text())["raised"].values()
+    assert done.returncode == 1 and "it did not work" in done.stderr
+    assert told["what"].startswith("RuntimeError: Expected all tensors") and "caught.py, line 3" in told["where"]
+
+
 def test_what_starts_the_script_imports_no_torch_itself(tmp_path):
     (tmp_path / "script.py").write_text("print('runs')\n")
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')\n")
