@@ -97,11 +97,15 @@ def _step(
     late: Callable = lambda n: sqrt(2 * log(n)), turns: Callable = lambda n: 2 * (n - 1),
     share: Callable = lambda n: 2 * (n - 1) / n,
     exposed: Callable = lambda one, room: max(4 * one - room, one), buckets: int = 4, in_room: float = 1.0,
+    ready: float = 3 / 4,
 ) -> float:  # fmt: skip
-    """A step by hand, with one thing done otherwise: in_room is the part of the waiting that makes room."""
+    """A step by hand, with one thing done otherwise.
+
+    in_room: the part of the waiting that makes room. ready: of the backward pass, from the first bucket on.
+    """
     waiting = 0.02 * late(ranks) * compute
     one = turns(ranks) * alpha + share(ranks) * size / buckets / bandwidth
-    return compute + waiting + exposed(one, 2 / 3 * (compute + in_room * waiting))
+    return compute + waiting + exposed(one, ready * 2 / 3 * (compute + in_room * waiting))
 
 
 turn(
@@ -124,7 +128,9 @@ turn(
          + 0.02 * sqrt(2 * log(ranks)), "`plan.late` is a part of the compute, and you add it as seconds",
          "Multiply it by `compute`."),
         (partial(_step, in_room=0.0), "the room is that of the compute alone",
-         "Two thirds of compute and waiting together."),
+         "The backward pass is two thirds of compute and waiting together."),
+        (partial(_step, ready=1.0), "the room is all of the backward pass",
+         "Nothing can travel before the first of the four buckets is ready, a quarter of that pass in."),
         (partial(_step, exposed=lambda one, room: 4 * one), "nothing is hidden", "The room hides what fits into it."),
         (partial(_step, exposed=lambda one, room: max(4 * one - room, 0)), "the last bucket is hidden too",
          "It is ready only when nothing is left to compute."),

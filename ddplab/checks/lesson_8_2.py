@@ -265,7 +265,7 @@ turn(
 
 turn(
     "8.2.c",
-    "The bubble of any pipeline",
+    "The bubble of a timetable",
     lambda stages, portions: (stages - 1) / (stages - 1 + portions),
     {
         f"stages: {stages}, portions: {portions}": partial(tuple, (stages, portions))

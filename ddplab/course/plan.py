@@ -28,7 +28,7 @@ from ddplab.pointer import pointing
 BACKWARD = 2 / 3  # of a step's compute: twice the arithmetic of the forward pass. DDP communicates meanwhile
 BUCKET = 25 * 2**20  # bytes of gradients that DDP sends together: bucket_cap_mb
 ACHIEVED = 0.8  # of a nominal bandwidth, see LINKS
-WAITING = 0.02  # of a rank's compute: by so much it varies (standard deviation). Fitted on 16 rows of `published`
+WAITING = 0.02  # of a rank's compute: its standard deviation. Fitted on 16 rows of `published`, to half a percent
 SHORT = 0.02  # seconds: a step starts some thousand kernels, 5 to 10 microseconds each for Python and the driver
 JPEGS = 5_000  # a second that a node surely prepares: 40 cores, of which each decodes and crops about 125
 
@@ -193,8 +193,9 @@ def step(
     """Plan one step of data parallel training.
 
     compute: seconds that one rank alone takes for its batch.  size: bytes of gradients.
-    hidden: the part of the compute during which DDP may communicate; 0 hides nothing.
-    bucket: bytes that are sent together. The last bucket is ready when the backward pass ends: nothing hides it.
+    hidden: the part of the compute that is the backward pass, during which DDP communicates; 0 hides nothing.
+    bucket: bytes that are sent together. Buckets become ready evenly during the backward pass: nothing travels before
+        the first one is, and the last is when that pass ends, so nothing hides it.
     loading: seconds in which the CPUs of a node prepare the samples of a step, for all of its GPUs.
 
     Raises ValueError for what cannot be.
@@ -207,7 +208,8 @@ def step(
     one = machine.all_reduce(size / buckets, ranks)
     compute *= machine.crowding(ranks)
     waiting = 0.0 if machine.cores else late(ranks) * compute  # ranks that share cores wait in `crowding`
-    room = 0.0 if machine.cores or not machine.within.hides else hidden * (compute + waiting)
+    backward = 0.0 if machine.cores or not machine.within.hides else hidden * (compute + waiting)
+    room = backward * (buckets - 1) / buckets  # from when the first bucket is ready
     return Step(compute, waiting, buckets * one, max(buckets * one - room, one), loading)
 
 

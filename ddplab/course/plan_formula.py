@@ -45,7 +45,8 @@ def formula(found: Plan, parameters: float, tokens: float, each: float, utilisat
     count = ceil(size / BUCKET)
     one, bucket = amount(step.communication / count, "ms"), amount(size / count, "MB")
     compute, late, total = amount(step.compute, "ms"), amount(step.waiting, "ms"), amount(step.seconds, "ms")
-    sent, room = amount(step.communication, "ms"), amount(BACKWARD * (step.compute + step.waiting), "ms")
+    sent, backward = amount(step.communication, "ms"), BACKWARD * (step.compute + step.waiting)
+    whole, room = amount(backward, "ms"), amount(backward * (count - 1) / count, "ms")
     exposed, speed = amount(step.exposed, "ms"), f"{found.throughput:,.1f} samples/s"
     work = f"6 operations × {parameters / 1e9:g}e9 parameters × {found.batch:g} samples × {each:g} tokens"
     peak = f"({100 * utilisation:g} % × {found.machine.flops / 1e12:g}e12 operations/s)"
@@ -56,7 +57,8 @@ def formula(found: Plan, parameters: float, tokens: float, each: float, utilisat
         Line("buckets", f"⌈{amount(size, 'GB')} ÷ {amount(BUCKET, 'MB')}⌉", f"{count}, each {bucket}"),
         *_all_reduce(found, size / count, bucket, one),
         Line("all messages", f"{count} × {one}", sent),
-        Line("room in backward", f"2 ÷ 3 × ({compute} + {late})", room),
+        Line("backward", f"2 ÷ 3 × ({compute} + {late})", whole),
+        Line("room, from bucket 0", f"{count - 1} ÷ {count} × {whole}", room),
         Line("exposed", f"max({sent} − {room}, {one})", exposed),
         Line("a step", f"{compute} + {late} + {exposed}", total),
         Line("speed", f"{gpus} GPUs × {found.batch:g} samples ÷ {total}", speed),

@@ -84,7 +84,7 @@ def test_what_fits_behind_the_backward_pass_is_hidden_but_for_the_last_bucket():
     found = step(10.0, 4 * BUCKET, 8, BOX)
     assert found.communication == pytest.approx(4 * one) and found.exposed == pytest.approx(one)
     assert step(10.0, 4 * BUCKET, 8, BOX, hidden=0).exposed == pytest.approx(4 * one)
-    computing = 1e-3 * (1 + late(8))  # the latest rank hides messages for as long as it computes
+    computing = 3 / 4 * 1e-3 * (1 + late(8))  # while the latest rank computes, once the first of four is ready
     assert step(1e-3, 4 * BUCKET, 8, BOX, hidden=1).exposed == pytest.approx(4 * one - computing)
     assert found.seconds == found.compute + found.waiting + found.exposed
 

@@ -71,7 +71,7 @@ def by_the_planner(compute, size, ranks, alpha, bandwidth):
 def in_one_go(compute, size, ranks, alpha, bandwidth):
     base = compute * (1 + plan.late(ranks))
     all_four = 8 * (ranks - 1) * (alpha + size / 4 / ranks / bandwidth)
-    return base + max(all_four - base * 2 / 3, all_four / 4)
+    return base + max(all_four - base / 2, all_four / 4)
 
 
 def one_condition(compute, exposed, images):
