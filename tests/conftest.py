@@ -92,8 +92,6 @@ def pytest_runtest_protocol(item):
             patch.setattr(subprocess.Popen, "_execute_child", warm_kernels.from_spare(warm_kernels.spare()))
         if item.path.name not in USES_RANKS_AGAIN:
             used_ranks.end()  # the next test counts ranks, their folders and who listens
-        elif not item.config.getoption("--quick"):
-            used_ranks.renew()
         if item.config.getoption("--quick"):
             patch.setattr(subprocess.Popen, "__init__", lambda *_, **__: pytest.skip("starts a process"))
             patch.setattr(BaseProcess, "start", lambda *_, **__: pytest.skip("starts a process"))
@@ -138,12 +136,13 @@ def nothing_left_behind(request):
         return
     there_before.clear()
     there_before.update(process.pid for process in ranks_alive())
-    folders, switches = run_folders(), _switches()
+    folders, switches = set(run_folders()), _switches()
     shared_memory = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     yield
     assert until(lambda: not ranks_alive()), f"processes left behind: {[p.cmdline() for p in ranks_alive()]}"
     # torch makes a file for a moment when a spare is forked ahead, which may be while the next test runs
-    assert until(lambda: set(run_folders()) <= set(folders)), f"left behind: {set(run_folders()) - set(folders)}"
+    ours = folders | used_ranks.folders()
+    assert until(lambda: set(run_folders()) <= ours), f"left behind: {set(run_folders()) - ours}"
     assert _switches() == switches, "the next test on this worker would find another environment"
     if shared_memory:
         mine = [name for name in set(os.listdir("/dev/shm")) - shared_memory if str(os.getpid()) in name]

@@ -40,8 +40,9 @@ def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do(monke
     with pytest.raises(RankError, match="weight"):
         used_ranks.launch_on_used(half, nproc_per_node=2)
     assert 2 not in used_ranks.kept
-    there = {it.process.pid for it in used_ranks.kept[3].workers}
-    assert not there & set(used_ranks.launch_on_used(without_a_group, nproc_per_node=3).results)
-    there = {it.process.pid for it in used_ranks.kept[4].workers}
-    assert not there & set(used_ranks.launch_on_used(slow, nproc_per_node=4).results)
-    assert not used_ranks.kept
+    third = used_ranks.launch_on_used(who, nproc_per_node=2).results
+    assert not set(third) & set(first) and used_ranks.kept[2].workers[0].process.pid in dict(third)
+    for not_to_be_used_again in (without_a_group, slow):
+        there = dict(used_ranks.launch_on_used(who, nproc_per_node=3).results)
+        assert not set(there) & set(used_ranks.launch_on_used(not_to_be_used_again, nproc_per_node=3).results)
+        assert 3 not in used_ranks.kept

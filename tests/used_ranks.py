@@ -2,8 +2,9 @@
 
 `launch` uses no rank twice, and to make ranks and see them off takes a hundred times as long as most functions of a
 check do. Here the ranks of one launch carry out one function after the other, as long as each comes to its end on all
-of them. What raises, waits for ever or destroys its process group is launched as it is for a learner, on fresh ranks,
-and these are ended. So is what a test does not find as it should be, see `on_used_ranks_first` in test_checks.py.
+of them. What raises, waits for ever or destroys its process group is launched as it is for a learner, on fresh ranks;
+these are ended, and made anew for the next. So is what a test does not find as it should be, see
+`on_used_ranks_first` in test_checks.py.
 """
 
 import atexit
@@ -28,6 +29,7 @@ from ddplab.folder import Folder, save
 from ddplab.launcher import hold_store, launch, rank_environment
 
 kept: dict[int, "Ranks"] = {}  # those that are there to be used, by their number
+SIZES = (2, 3, 4)  # as many ranks as checks ask for
 LIMIT = 1.0  # seconds that a function may take here; one that takes longer is launched
 SOON = (
     1.5  # seconds after which such a launch counts as hanging; what is not told then is launched with all its patience
@@ -90,11 +92,9 @@ def serve(address: str) -> None:
             us.send_bytes(told)
 
 
-def renew() -> None:
-    """Have ranks ready; called between tests, so that none of them has left their folder behind."""
-    for size in (2, 3, 4):
-        if size not in kept:
-            kept[size] = Ranks(size)
+def folders() -> set[str]:
+    """Return the names of their folders, which no test has left behind."""
+    return {os.path.basename(ranks.folder.path) for ranks in kept.values()}
 
 
 @atexit.register  # before multiprocessing's own, which would wait for them
@@ -105,7 +105,9 @@ def end() -> None:
 
 def launch_on_used(fn, *args, nproc_per_node, device=None, quiet=True, timeout=60.0, **kwargs):
     """Return what has the `results` of `launch(fn, …)`, or what that returns; raise what it raises."""
-    if nproc_per_node in kept and device != "virtual":
+    if nproc_per_node in SIZES and device != "virtual":
+        if nproc_per_node not in kept:
+            kept[nproc_per_node] = Ranks(nproc_per_node)
         results = kept[nproc_per_node].results(fn, args, kwargs)
         if results is not None:
             return SimpleNamespace(results=results)

@@ -36,7 +36,7 @@ def on_used_ranks_first(test):
 
     @functools.wraps(test)
     def run(request, **given):
-        if not request.config.getoption("--stress"):
+        if not (request.config.getoption("--stress") or request.config.getoption("--quick")):
             try:
                 with used_ranks.used():
                     return test(**given)
