@@ -38,7 +38,7 @@ def redraws(ranks: int) -> dict[str, float]:
     from ddplab.run import Run
 
     folder = Folder.new(ranks)
-    run = Run(folder, "cpu", "gloo", start=time.time(), nproc_per_node=ranks)
+    run = Run(folder, "cpu", "gloo", start=time.monotonic(), nproc_per_node=ranks)
     for rank in range(ranks):
         folder.note(rank, "pid", {"pid": os.getpid(), "thread": 0})
         Path(folder.of(rank, "output")).write_text("epoch 12, a line that a rank prints\n" * 1000)

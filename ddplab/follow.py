@@ -158,7 +158,7 @@ def _got_it(run: Run, place: Place, view: View) -> bool:
             run.state, run.waits = "stopped", ""
             return False
     if run.waits:
-        run.waits, run._start = "", time.time()
+        run.waits, run._start = "", time.monotonic()
     return True
 
 

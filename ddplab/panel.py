@@ -6,18 +6,15 @@ The panel reads the same files that everything else reads (see `folder`), so sho
 from __future__ import annotations
 
 import html
-import importlib
-import io
 import json
 import threading
 import time
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator
 
 from ddplab.folder import Folder, Tail
 from ddplab.follow import View
-from ddplab.plots import INK, charts, curves, stroke
+from ddplab.plots import charts, stroke
 from ddplab.run import Run
 from ddplab.screen import in_kernel, live
 from ddplab.tables import HTML, brief, html_table
@@ -106,14 +103,16 @@ class Trail(list):
 
 
 class Panel(View):
-    """The live view: a line per rank and the curves of what they log, then a picture and text that stay.
+    """The live view: a line per rank and the curves of what they log. At the end the same stays where it was.
 
-    It appears once a run has lasted a fifth of a second; a quicker one shows its picture and text at once.
+    It appears once a run has lasted a fifth of a second; a quicker one shows at once how it ended. While the run goes
+    on, it is a widget; what stays is HTML, which a saved notebook keeps, and as tall, so that the page stands still.
     """
 
     def __init__(self, run: Run, folder: Folder, wait: bool):
         self.run, self.folder, self.blocks = run, folder, wait
         self.display = None
+        self.table = ""  # as it was drawn last
         self.appears = time.monotonic() + 0.2
         self.redrawn = 0.0
         self.rows: dict[int, dict] = {}  # rank → its newest row
@@ -124,14 +123,16 @@ class Panel(View):
             self._appear()
 
     def update(self) -> None:
-        now = time.monotonic()
-        if now < self.appears or now - self.redrawn < REDRAW:
+        now, over = time.monotonic(), self.run.state != "running"
+        if not over and (now < self.appears or now - self.redrawn < REDRAW):
             return
         self.redrawn = now
-        if self.display is None:
+        if self.display is None and not over:
             self._appear()
         self.read()
-        self.drawing.value = self.draw_table() + self.draw_curves()
+        self.table = self.draw_table()
+        if not over:
+            self.drawing.value = self.draw_title() + self.table + self.draw_curves()
 
     def _appear(self) -> None:
         import ipywidgets
@@ -146,8 +147,6 @@ class Panel(View):
         # Where the widget is gone (a file saved half-way) the text stands in for it.
         bundle = {**ipywidgets.VBox(parts)._repr_mimebundle_(), "text/plain": self.run.summary()}
         self.display = display(bundle, raw=True, display_id=True)
-        # The picture at the end needs matplotlib: half a second to import, while the ranks work.
-        threading.Thread(target=importlib.import_module, args=["matplotlib.pyplot"], daemon=True).start()
 
     # -------------------------------------------------------------- what is drawn
 
@@ -157,12 +156,15 @@ class Panel(View):
             previous = self.rows.get(rank)
             for row in self._new_rows(rank):
                 self.rows[rank] = row
-                for name, value in row.items():
-                    if type(value) in (int, float) and name not in ("step", "time") and value - value == 0:
-                        self.points[name][rank].add((row["step"], value))
+                self._add(rank, row)
             newest = self.rows.get(rank)
             if previous and newest is not previous and newest["time"] > previous["time"]:
                 self.rates[rank] = (newest["step"] - previous["step"]) / (newest["time"] - previous["time"])
+
+    def _add(self, rank: int, row: dict) -> None:
+        for name, value in row.items():
+            if type(value) in (int, float) and name not in ("rank", "step", "time") and value - value == 0:
+                self.points[name][rank].add((row["step"], value))
 
     def _new_rows(self, rank: int) -> Iterator[dict]:
         lines = self.tails[rank].lines(at_most=TAIL)
@@ -194,18 +196,23 @@ class Panel(View):
             values = [brief(row.get(column, ""))[:24] for column in columns]
             rows.append([name, self._state_of(rank), row.get("step", ""), rate, *values])
             rows[-1] += [printed[rank]] * any(printed)
-        title = f"{self.run.summary()} for {time.monotonic() - self.run._start:.1f} s"
-        return f'<div class="ddplab">{html.escape(title)}</div>{html_table(heads, rows, row_heads=True)}'
+        return html_table(heads, rows, row_heads=True)
 
-    def draw_curves(self) -> str:
-        """Return the curves of what is logged as SVG in the notebook theme's colours."""
+    def draw_title(self) -> str:
+        """Return the line above the table: how the run stands, and for how long."""
+        so_far = "for" if self.run.state == "running" else "after"
+        title = f"{self.run.summary()} {so_far} {time.monotonic() - self.run._start:.1f} s"
+        return f'<div class="ddplab">{html.escape(title)}</div>'
+
+    def draw_curves(self, stays: bool = False) -> str:
+        """Return the curves of what is logged: SVG in the notebook theme's colours, or pictures that can stay."""
         columns = {name: ranks for name, ranks in self.points.items() if max(map(len, ranks.values())) > 1}
         if not columns:
             return ""
         each = max(12, DRAWN_POINTS // sum(map(len, columns.values())))
         what = f"curves of {', '.join(columns)} against the step, one line per rank"
         line = '<div style="font-size:12px">Each logged value against the step, one line per rank.</div>'
-        return charts(list(columns.items())[:4], what, each) + line
+        return charts(list(columns.items())[:4], what, each, stays) + line
 
     # -------------------------------------------------------------- what stays
 
@@ -213,37 +220,34 @@ class Panel(View):
         print("\n".join(where))
 
     def close(self) -> None:
-        bundle = static_picture(self.run, alone=not self.blocks)
-        if self.display is not None:
-            self.display.update(bundle, raw=True)
-        elif "image/png" in bundle:
-            from IPython.display import display
+        from IPython.display import display
 
-            display(bundle, raw=True)
+        words = self.words()
+        self.points.clear()
+        for row in self.run.metrics:  # all of them: while it ran, the newest were enough
+            self._add(row["rank"], row)
+        curves = self.draw_curves(stays=True)
+        if self.display is not None or curves:
+            alone = "" if self.blocks else self._under_the_button()
+            bundle = {"text/html": self.draw_title() + self.table + curves + alone, "text/plain": "\n".join(words)}
+            (self.display.update if self.display else display)(bundle, raw=True)
+        elif self.blocks:
+            print(self.run.summary())
         if self.blocks:  # a thread's prints would land in whichever cell runs
-            if self.display is None or "image/png" in bundle:  # else the summary stands there already
-                print(self.run.summary())
             print_output(self.run)
 
+    def _under_the_button(self) -> str:
+        """Return what stands where Stop stood: of a run that nobody waits for, how it failed."""
+        error = self.run.error
+        words = f"{type(error).__name__}: {error}" if error else ""
+        return f'<pre style="min-height:32px">{html.escape(words)}</pre>'
 
-def static_picture(run: Run, alone: bool = False) -> dict[str, str]:
-    """Return what a saved notebook keeps of a panel: a picture of the curves, if any, and the same in words.
-
-    alone: nothing is printed beside it, so it says itself how the run ended, and of a failure shows the words.
-    """
-    metrics = run.metrics
-    words = [run.summary(), *(f"rank {rank}: {_last(metrics, rank)}" for rank in range(run.world_size) if metrics)]
-    if alone and run.error:
-        return {"text/plain": "\n".join([*words, f"{type(run.error).__name__}: {run.error}"])}
-    bundle = {"text/plain": "\n".join(words)}
-    names = [name for name in metrics.numeric_columns() if len(metrics.column(name)) > run.world_size][:4]
-    if names:
-        figure, buffer = curves(metrics, *names, width=4.0), io.BytesIO()
-        if alone:
-            figure.suptitle(run.summary(), fontsize=10, color=INK)
-        figure.savefig(buffer, dpi=100, format="png", bbox_inches="tight")
-        bundle["image/png"] = b64encode(buffer.getvalue()).decode()
-    return bundle
+    def words(self) -> list[str]:
+        """Return what the panel shows as lines of text, for where HTML is not shown."""
+        metrics, error = self.run.metrics, self.run.error
+        lines = [f"rank {rank}: {_last(metrics, rank)}" for rank in range(self.run.world_size) if metrics]
+        failed = [f"{type(error).__name__}: {error}"] if error and not self.blocks else []
+        return [self.run.summary(), *lines, *failed]
 
 
 def _last(metrics: list[dict], rank: int) -> str:

@@ -7,6 +7,7 @@ picture has no background, and is drawn in colours that are legible on a light p
 from __future__ import annotations
 
 import html
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -110,15 +111,18 @@ def stroke(rank: int) -> str:
     )
 
 
-def charts(drawn: Sequence[tuple[str, dict[int, list]]], what: str, each: int) -> str:
+def charts(drawn: Sequence[tuple[str, dict[int, list]]], what: str, each: int, stays: bool = False) -> str:
     """Return charts as SVG, two beside each other where the page is wide enough, in the notebook theme's colours.
 
     Args:
         drawn: each chart's name and curves: rank → (x, y) points, of which at most `each` are drawn.
         what: says it all to who cannot see it.
+        stays: each chart is an image, in INK: a notebook that is not trusted shows images, but no SVG.
     """
-    svgs = "".join(_chart(name, ranks, each) for name, ranks in drawn)
-    return f'<div role="img" aria-label="{html.escape(what)}" style="max-width:620px">{svgs}</div>'
+    svgs = [_chart(name, ranks, each) for name, ranks in drawn]
+    if stays:
+        svgs = [f'<img alt="" src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"/>' for svg in svgs]
+    return f'<div role="img" aria-label="{html.escape(what)}" style="max-width:620px">{"".join(svgs)}</div>'
 
 
 def _chart(name: str, ranks: dict[int, list], each: int) -> str:
@@ -133,13 +137,13 @@ def _chart(name: str, ranks: dict[int, list], each: int) -> str:
         + '"/>'
         for rank, points in thinned.items()
     )
-    ink = 'fill="var(--jp-content-font-color1, #333)"'
+    ink = f'fill="var(--jp-content-font-color1, {INK})"'
     return (
-        '<svg width="300" height="170" style="font:11px sans-serif">'
+        '<svg xmlns="http://www.w3.org/2000/svg" width="300" height="170" style="font:11px sans-serif">'
         f'<text x="50" y="14" font-weight="bold" {ink}>{html.escape(name)}</text>'
         f'<text x="45" y="30" text-anchor="end" {ink}>{brief(y1)}</text>'
         f'<text x="45" y="147" text-anchor="end" {ink}>{brief(y0)}</text>'
         f'<text x="50" y="165" {ink}>{x0}</text>'
         f'<text x="280" y="165" text-anchor="end" {ink}>step {x1}</text>'
-        f'<path d="M50 22V148H282" fill="none" stroke="var(--jp-border-color1, #999)"/>{lines}</svg>'
+        f'<path d="M50 22V148H282" fill="none" stroke="var(--jp-border-color1, {INK})"/>{lines}</svg>'
     )

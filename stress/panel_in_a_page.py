@@ -3,8 +3,8 @@
     python stress/panel_in_a_page.py                # ten minutes
     python stress/panel_in_a_page.py --seconds 120
 
-It counts what a person sees: redraws a second, and each change of the panel's height once its curves are there. And
-what the machine feels: the page's JavaScript memory and nodes after a collection of garbage, and the kernel's memory,
+It counts what a person sees: redraws a second, and each change of the panel's height from when its curves are there
+until a second after the run has ended. And what the machine feels: the page's JavaScript memory and nodes after a collection of garbage, and the kernel's memory,
 after a tenth of the time and at its end. Exit status 0 when nothing has jumped or grown, and at least 20 redraws a
 second came, which two idle cores are enough for; else its last lines say which of them was not so.
 """
@@ -32,7 +32,7 @@ def log_values():
         time.sleep(0.05)
 launch(log_values, nproc_per_node=8, device="cpu")
 None"""
-# Each redraw that a person sees, and each height that the panel then has, once it has curves.
+# Each redraw that a person sees, and each height in a frame, once the panel has curves.
 WATCH = """cell => {
     const node = window.panel.content.widgets[cell].outputArea.node;
     window.watched = {redraws: [], heights: [], alone: 0};
@@ -43,9 +43,13 @@ WATCH = """cell => {
         if (!node.querySelector('polyline')) { window.watched.alone = node.getBoundingClientRect().height; return; }
         before = now;
         window.watched.redraws.push(performance.now() / 1000);
-        const height = node.getBoundingClientRect().height, last = window.watched.heights.at(-1);
-        if (height !== last) window.watched.heights.push(height);
     }).observe(node, {childList: true, subtree: true, characterData: true});
+    const frame = () => {
+        const {redraws, heights} = window.watched, height = node.getBoundingClientRect().height;
+        if (redraws.length && height !== heights.at(-1)) heights.push(height);
+        requestAnimationFrame(frame);
+    };
+    frame();
 }"""
 
 
@@ -58,14 +62,16 @@ class Held(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """What was seen of a panel: redraws a second, its heights one after the other, and memory early and late."""
+    """What was seen of a panel: redraws a second, its heights one after the other, and memory early and late.
+
+    heights: with its curves, and of what stays when the run has ended. alone: of the table, before there are curves.
+    """
 
     rate: float
     heights: list[float]
     early: Held
     late: Held
-    alone: float  # the height of the table, before there are curves
-    after: float  # the height of what stays when the run has ended
+    alone: float
 
 
 def held(session: Any, kernel: psutil.Process) -> Held:
@@ -93,16 +99,15 @@ def watch(notebook: Notebook, kernel: psutil.Process, seconds: float) -> Watched
     early = held(session, kernel)
     time.sleep(0.9 * seconds)
     late = held(session, kernel)
-    seen = notebook.page.evaluate("() => window.watched")
+    moments = notebook.page.evaluate("() => window.watched.redraws")
     enough = notebook.file.with_name("enough")
     enough.touch()
     notebook.wait(60)
     enough.unlink()
-    moments = seen["redraws"]
     rate = (len(moments) - 1) / (moments[-1] - moments[0])
-    time.sleep(1)  # the picture takes a moment
-    after = notebook.output(0).bounding_box()["height"]
-    return Watched(rate, seen["heights"], early, late, seen["alone"], after)
+    time.sleep(1)
+    seen = notebook.page.evaluate("() => window.watched")
+    return Watched(rate, seen["heights"], early, late, seen["alone"])
 
 
 def main() -> int:
@@ -123,13 +128,13 @@ def main() -> int:
         seen = watch(notebook, kernel, seconds)
         browser.close()
     print(f"8 ranks, 10 values each, {seconds:g} s: {seen.rate:.1f} redraws a second")
-    print(f"heights of the panel with its curves: {seen.heights}; before, {seen.alone}; what stays, {seen.after}")
+    print(f"heights of the panel with its curves and of what stays: {seen.heights}; before the curves, {seen.alone}")
     for name, at in (("early", seen.early), ("late", seen.late)):
         print(f"{name:5}  JavaScript {at.heap:.1f} MB, {at.nodes} nodes; kernel {at.kernel:.0f} MB")
     missed = [f"{name} has grown by more than a fifth" for name, early, late in
               zip(("JavaScript", "the number of nodes", "the kernel"), seen.early, seen.late, strict=True)
               if late > 1.2 * early]  # fmt: skip
-    missed += ["the height of the panel has changed while it ran"] * (len(seen.heights) > 1)
+    missed += ["the height of the panel has changed"] * (len(seen.heights) > 1)
     missed += [f"fewer than 20 redraws a second, at {os.getloadavg()[1]:.1f} processes in the last five minutes that "
                f"would run, on {os.cpu_count()} cores"] * (seen.rate < 20)  # fmt: skip
     print("\n".join(f"✗ {it}" for it in missed) or "✓ it stood still, nothing has grown, and 20 redraws a second came")

@@ -206,7 +206,7 @@ def test_a_panel_of_eight_ranks_neither_jumps_nor_grows(notebook, lab):
     """`stress/panel_in_a_page.py` watches it for ten minutes."""
     it = notebook(CELL)
     seen = watch(it, psutil.Process(lab.server.pid).children()[0], seconds=5)
-    assert len(seen.heights) == 1, f"the panel's height was {seen.heights}"
+    assert len(seen.heights) == 1, f"the height of the panel, and of what stays, was {seen.heights}"
     assert seen.late.heap < 1.3 * seen.early.heap and seen.late.nodes < 1.3 * seen.early.nodes
 
 
@@ -228,7 +228,7 @@ def test_stop_button(notebook, lab, picture, how):
     until(lambda: not any(map(psutil.pid_exists, pids)), 1)
     it.run(1)
     assert "stopped" in it.text(1)
-    panel.locator("img").wait_for()
+    panel.locator("img").first.wait_for()
     picture(panel, f"_{how}_after")
 
 
@@ -253,21 +253,22 @@ def test_interrupt_ends_every_rank(notebook, lab, picture, how):
     assert it.text(1).strip() == "still here"
 
 
-def test_a_saved_panel_is_a_picture_and_text(notebook, lab, picture):
+def test_what_stays_of_a_panel_is_as_tall_and_is_seen_in_a_saved_notebook(notebook, lab, picture):
     it = notebook("launch(train, 1)\nNone", "launch(train, 1, wait=False).wait()\nNone")
     it.run()
-    it.output(1).locator("img").wait_for()
+    it.output(1).locator("img").first.wait_for()
     for cell in it.save().cells:
         [shown] = [output.data for output in cell.outputs if output.output_type == "display_data"]
-        assert set(shown) == {"image/png", "text/plain"}
+        assert set(shown) == {"text/html", "text/plain"}
         assert shown["text/plain"].startswith("2 ranks on cpu (gloo): finished\nrank 0: step ")
         assert WIDGET_VIEW not in str(cell)
     it.close(shut_down=False)
+    it.file.write_text(it.file.read_text().replace("train, 1", "train, 2"))  # JupyterLab does not trust that
     again = notebook(path=it.file.name)
     for cell in (0, 1):
-        image = again.output(cell).locator("img")
+        image = again.output(cell).locator("img").first
         image.wait_for()
-        assert image.evaluate("it => it.complete && it.naturalWidth > 300")
+        assert image.evaluate("it => it.complete && it.naturalWidth == 300")
         picture(again.output(cell), f"_{cell}")
 
 

@@ -28,6 +28,10 @@ COPIES = "folder with copies of the notebooks"  # one word: of files that three 
 # tests and warms a kernel: twelve seconds of a core. The order is that of tests/conftest.py, the longest first.
 PYTEST = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 PYTEST += ["-p", "no:logging"]  # it hangs itself into torch's 55 loggers, six times a test; nothing here is logged
+# Nothing waits in quick: a worker for each core, of which the last -n counts. And of what checks judge it takes the
+# right answers and the blanks, since the mistakes are a third of the time.
+QUICK = [*PYTEST, "-n=logical", "-p", "no:warnings", "--quick", "-r=fE"]
+QUICK += ["--deselect=tests/checks/test_checks.py::test_each_mistake_is_named"]
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
@@ -53,10 +57,7 @@ STAGES = {
         # tests/conftest.py says which tests have to stay together on one of the workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
     },
-    "quick": {  # nothing waits here: a worker for each core, of which the last -n counts
-        **GATES,
-        "tests that start no process": [*PYTEST, "-n=logical", "-p", "no:warnings", "--quick", "-r=fE", "tests"],
-    },
+    "quick": {**GATES, "tests that start no process": [*QUICK, "tests"]},
     "stress": {
         "tests, repeated": ["-m", "pytest", "--stress", "-m", "times", "--durations=10", "tests"],
         **{f"notebooks, rehearsed on {n} virtual": [REHEARSE, f"--gpus={n}", *NOTEBOOKS] for n in (1, 2, 4)},
