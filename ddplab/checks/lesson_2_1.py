@@ -230,6 +230,13 @@ def _scattered(scatter: Callable[..., Any], rows: int, n: int) -> list[Any]:
     return [*lie, *["-"] * (3 - n), *crossed, *["-"] * (3 - n)]
 
 
+def _copies_dropped(batch: Any, gpus: Any) -> Any:
+    parts = batch.chunk(len(gpus))
+    for part, gpu in zip(parts, gpus, strict=False):
+        part.to(gpu)
+    return parts
+
+
 def _cut(batch: Any, gpus: Any, cut: Callable[..., Any] = lambda batch, n: batch.chunk(n), to: Any = None) -> list[Any]:
     return [part.to(gpu if to is None else to(gpus)) for part, gpu in zip(cut(batch, len(gpus)), gpus, strict=False)]
 
@@ -247,6 +254,16 @@ turn(
             lambda batch, gpus: batch.chunk(len(gpus)),
             "the parts are right, and all of them lie on GPU 0",
             "A tensor goes to another device by its method `to`.",
+        ),
+        (
+            _copies_dropped,
+            "copies are made, and what comes back are the parts on GPU 0",
+            "`to` returns a new tensor. Keep that one.",
+        ),
+        (
+            lambda batch, gpus: batch.chunk(len(gpus))[0],
+            "the first part comes back, and no other",
+            "A list of all the parts. A `return` inside a loop ends it at once.",
         ),
         (
             lambda batch, gpus: [batch.to(gpu) for gpu in gpus],
@@ -351,6 +368,11 @@ turn(
             "`net` itself has moved to the last GPU: a module's `to` changes that module",
             "Move tensors, not the module: the weights, one by one.",
         ),
+        (
+            lambda net, gpus: [with_weights(net, net.state_dict()) for _ in gpus],
+            "every replica has its weights on GPU 0, and no gradient finds back to `net`",
+            "Take the weights from `named_parameters()`, and send each to the replica's GPU: `to`.",
+        ),
         (_alone, APART, LEADS),
         (partial(_copied, weights=lambda net: net.state_dict()), APART, LEADS),
         (partial(_copied, weights=lambda net: {name: it.data for name, it in net.named_parameters()}), APART, LEADS),
@@ -422,6 +444,11 @@ turn(
             partial(_joined, to="cpu"),
             "the result is on the CPU",
             "It shall be on `gpu`.",
+        ),
+        (
+            lambda outputs, gpu: torch.cat([output.cpu() for output in outputs]).to(gpu),
+            "the outputs go by way of the CPU, so those of `gpu` itself travel too",
+            "Straight to `gpu`: what is there already then stays.",
         ),
         (
             partial(_joined, first=lambda it: it.detach()),

@@ -336,6 +336,7 @@ turn(
     lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), scale),
     {"4 sentences, 2 GPUs": lambda: (4, 2), "2 sentences, 3 GPUs": lambda: (2, 3)},
     call=_called,
+    otherwise=MARKED,
     heads=("GPU 0", "GPU 1", "GPU 2"),
     mistakes=[
         (
@@ -383,9 +384,11 @@ turn(
 
 def _lost(pieces: Callable[..., Any], lengths: list[int], n: int) -> list[Any]:
     """What n GPUs return for sentences of these lengths, gathered, and the mean that this makes."""
-    words = torch.arange(6)[None, :] < torch.tensor(lengths)[:, None]
+    places = torch.arange(6)[None, :]
+    targets = (1 + places % 2) * (places < torch.tensor(lengths)[:, None])  # words are 1 and 2, padding is 0
     scores = torch.zeros(len(lengths), 6, 3)
-    scores[:, :, 1] = 0.6931472 * torch.arange(1.0, len(lengths) + 1)[:, None]  # a loss of its own for each sentence
+    scores[:, :, 1:] = 0.6931472 * torch.arange(1.0, len(lengths) + 1)[:, None, None]  # a loss for each sentence
+    scores.requires_grad_()
 
     class Piece(nn.Module):
         def forward(self, scores: Any, targets: Any) -> Any:
@@ -395,15 +398,16 @@ def _lost(pieces: Callable[..., Any], lengths: list[int], n: int) -> list[Any]:
         model = nn.DataParallel(Piece().to(gpus[0]), device_ids=gpus[:n])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a scalar from each replica is fine
-            gathered = model(scores.to(gpus[0]), words.long().to(gpus[0]))
+            gathered = model(scores.to(gpus[0]), targets.to(gpus[0]))
     if not isinstance(gathered, tuple | list) or len(gathered) != 2:
-        return ["one thing" if isinstance(gathered, torch.Tensor) else _kind(gathered), "-", "-"]
+        return ["one thing" if isinstance(gathered, torch.Tensor) else _kind(gathered), "-", "-", "-"]
+    back = "yes" if gathered[0].requires_grad else "no"
     sums, counts = (it.detach().cpu().flatten().tolist() for it in gathered)
     if len(sums) == len(counts) == len(lengths):  # of each sentence, which is as good
         each = -(-len(lengths) // n)
         sums, counts = ([sum(it[i : i + each]) for i in range(0, len(it), each)] for it in (sums, counts))
     mean = sum(sums) / sum(counts) if sum(counts) else 0.0
-    return [" + ".join(f"{it:.3g}" for it in sums), " + ".join(f"{it:g}" for it in counts), round(mean, 4)]
+    return [" + ".join(f"{it:.3g}" for it in sums), " + ".join(f"{it:g}" for it in counts), round(mean, 4), back]
 
 
 def _pieces(
@@ -431,7 +435,7 @@ turn(
     {"6 + 2 words, one GPU": lambda: ([6, 2], 1), "6 + 2 words, 2 GPUs": lambda: ([6, 2], 2)},
     call=_lost,
     otherwise=MARKED,
-    heads=("sums", "words", "the mean that they make"),
+    heads=("sums", "words", "the mean that they make", "gradient goes back"),
     mistakes=[
         (
             partial(_pieces, reduction="mean"),
@@ -452,6 +456,21 @@ turn(
             partial(_pieces, ignore=-100),
             "the loss of the padding is in the sums",
             "`ignore_index=0` leaves it out.",
+        ),
+        (
+            partial(_pieces, count=torch.sum),
+            "the words' numbers are added up",
+            "How many targets are not 0?",
+        ),
+        (
+            lambda scores, targets: _pieces(scores, targets)[::-1],
+            "the words come first, and the sum second",
+            "The sum, then the count: `sums, counts` is how they are taken.",
+        ),
+        (
+            lambda scores, targets: _pieces(scores.detach(), targets),
+            "no gradient goes back through the sums",
+            "No `detach`, no `data`, no `no_grad()`.",
         ),
         (
             lambda scores, targets: _pieces(scores, targets)[0],
@@ -476,6 +495,6 @@ turn(
     ],
     hints={
         "not iterable": "Two tensors. A Python number, as from `.item()`, cannot be gathered.",
-        "expected": "`scores.mT` has the classes in the second dimension, where `cross_entropy` wants them.",
+        "xpected": "`scores.mT` has the classes in the second dimension, where `cross_entropy` wants them.",
     },
 )

@@ -60,6 +60,11 @@ def mended(Mended: Any) -> None:
             "The two gains, and nothing else. "
             + ("Who looks into a list?" if len(names) < 2 else "The wave is fixed."),
         )
+    for name, gain in model.named_parameters():
+        if gain.numel() != 4:
+            raise NotYet(
+                f"`{name}` of `Mended(4)` has {gain.numel()} numbers, not 4", "A gain has one for each channel."
+            )
     if extra := sorted(model.state_dict().keys() - set(names)):
         hint = "What can be computed again need not be saved: a buffer has an argument for that."
         raise NotYet(f"`state_dict()` also holds {', '.join(extra)}", hint)
@@ -235,7 +240,8 @@ def _equipped(equip: Callable[..., Any], gpu: int) -> list[Any]:
         held = [getattr(replica, name, None) for name in names]
         lie = [place(it) if isinstance(it, torch.Tensor) else "nothing" if it is None else kind(it) for it in held]
         saved = " ".join(name for name in names if name in module.state_dict())
-        learn = " ".join(name for name, it in module.named_parameters() if it.requires_grad)
+        moved = {name for name, it in module.named_parameters() if it.requires_grad}
+        learn = " ".join(name for name in names if name in moved)
     return [*lie, saved or "nothing", learn or "nothing"]
 
 
@@ -245,14 +251,19 @@ def _equip(
     mean: Any,
     mask: Any,
     mean_as: str = "buffer",
+    mean_saved: bool = True,
+    mask_as: str = "buffer",
     mask_saved: bool = False,
     gain_as: Callable[..., Any] = nn.Parameter,
 ) -> None:
     if mean_as == "buffer":
-        module.register_buffer("mean", mean)
+        module.register_buffer("mean", mean, persistent=mean_saved)
     else:
         module.mean = nn.Parameter(mean) if mean_as == "parameter" else mean
-    module.register_buffer("mask", mask, persistent=mask_saved)
+    if mask_as == "buffer":
+        module.register_buffer("mask", mask, persistent=mask_saved)
+    else:
+        module.mask = mask
     if gain_as is nn.Parameter:
         module.gain = nn.Parameter(gain)
     elif gain_as is nn.Buffer:
@@ -265,12 +276,18 @@ def _all_plain(module: Any, gain: Any, mean: Any, mask: Any) -> None:
     module.gain, module.mean, module.mask = gain.requires_grad_(), mean, mask
 
 
+def _nothing_put_back(module: Any, gain: Any, mean: Any, mask: Any) -> None:
+    _equip(module, gain, mean, mask)
+    module.mean = module.mask = None  # what `register_buffer` returns
+
+
 turn(
     "2.3.a",
     "Three tensors that travel",
     _equip,
     {"replica 0": lambda: (0,), "replica 1": lambda: (1,)},
     call=_equipped,
+    otherwise=MARKED,
     heads=("gain", "mean", "mask", "saved", "learns"),
     mistakes=[
         (
@@ -294,6 +311,31 @@ turn(
             "It has to be registered, though it does not learn.",
         ),
         (
+            partial(_equip, mask_as="plain"),
+            "`mask` stays behind",
+            "It has to be registered, though it is not saved: a buffer has an argument for that.",
+        ),
+        (
+            partial(_equip, mean_as="plain", mask_as="plain"),
+            "`mean` and `mask` stay behind",
+            "Both have to be registered, though they do not learn.",
+        ),
+        (
+            partial(_equip, mean_saved=False),
+            "`mean` is not saved",
+            "`persistent=False` is for what is not to be saved.",
+        ),
+        (
+            lambda module, gain, mean, mask: None,
+            "the module has none of the three",
+            "What is made is not registered yet: it needs its name on `module`.",
+        ),
+        (
+            _nothing_put_back,
+            "`mean` and `mask` are `None`, which is what `register_buffer` returns",
+            "The call alone gives the name: no `module.mean =` before it.",
+        ),
+        (
             partial(_equip, mean_as="parameter"),
             "`mean` learns too",
             "Only `gain` shall learn. What is registered and does not learn?",
@@ -310,6 +352,7 @@ turn(
         ),
     ],
     hints={
+        "register_buffer() missing": "It wants the name, as a string, and then the tensor.",
         "already exists": "The attribute is there already, as a plain one. Register it first, or instead.",
         "torch.nn.Parameter or None required": "A name that was given to a parameter keeps to parameters.",
     },
@@ -322,8 +365,10 @@ def _in_replica(places: Callable[..., Any], gpu: int, columns: int) -> list[Any]
         module.register_buffer("mean", torch.zeros(1))
         module.gain, module.device = nn.Parameter(torch.ones(1)), gpus[0]
         replica = replicate(module.to(gpus[0]), gpus[:])[gpu]
-        x = 10.0 * torch.ones(1, columns)
-        found = places(replica, x.to(gpus[gpu]))
+        x = 10.0 * torch.ones(1, columns).to(gpus[gpu])
+        found = places(replica, x)
+        if not bool((x == 10).all()):
+            return ["x is changed", "-"]
         if not isinstance(found, torch.Tensor):
             return [kind(found), "-"]
         return [" ".join(f"{it:g}" for it in found.flatten().tolist()), place(found)]
@@ -362,6 +407,21 @@ turn(
             "the result is on the CPU",
             "Leave `x` where it is, and make the numbers there.",
         ),
+        (
+            lambda module, x: x.add_(torch.arange(x.shape[1], device=x.device)),
+            "`x` itself is changed, and in replica 0 that is the caller's batch",
+            "Make a new tensor: `x + …`.",
+        ),
+        (
+            lambda module, x: _numbered(module, x.to(module.device)),
+            "replica 1 computes on GPU 0",
+            "Leave `x` where it is, and make the numbers there.",
+        ),
+        (
+            lambda module, x: x + 0,
+            "`x` comes back as it was",
+            "One number for each column, `x.shape[1]` of them: 0, 1, 2, …",
+        ),
         (partial(_numbered, n=3), "there are always three numbers", "As many as `x` has columns."),
         (
             lambda module, x: torch.arange(x.shape[1], device=x.device),
@@ -374,6 +434,7 @@ turn(
             "0, 1, 2, …, as `arange` counts.",
         ),
     ],
+    hints={"CUDA": "`cuda` alone names one GPU, for all replicas. What comes to each replica afresh?"},
 )
 
 
@@ -398,6 +459,13 @@ def _cached(cache: Any, x: Any, key: Callable[[Any], Any] = lambda x: (x.shape[1
     return cache[key(x)]
 
 
+def _one_place(cache: Any, x: Any) -> Any:
+    held = cache.get(x.shape[1])
+    if held is None or held.device != x.device:
+        held = cache[x.shape[1]] = torch.arange(x.shape[1], device=x.device)
+    return held
+
+
 def _moved_each_time(cache: Any, x: Any) -> Any:
     return _cached(cache, x, key=lambda x: x.shape[1]).to(x.device)
 
@@ -408,8 +476,8 @@ turn(
     _cached,
     {
         "GPU 0, 3 columns": lambda: (0, 3, True),
-        "GPU 0 again": lambda: (0, 3, False),
         "then GPU 1, 3 columns": lambda: (1, 3, False),
+        "GPU 0 again": lambda: (0, 3, False),
         "GPU 1 again": lambda: (1, 3, False),
         "then GPU 1, 4 columns": lambda: (1, 4, False),
     },
@@ -431,6 +499,11 @@ turn(
             lambda cache, x: torch.arange(x.shape[1], device=x.device),
             "nothing is kept: every call makes its tensor anew",
             "Look in `cache` first, and write into it what was not there.",
+        ),
+        (
+            _one_place,
+            "the GPUs have one place together, and each throws out the other's tensor",
+            "A place for each GPU: the key has to name the device as well.",
         ),
         (
             _moved_each_time,

@@ -470,6 +470,7 @@ turn(
     {"one GPU": lambda: (1,), "two GPUs": lambda: (2,)},
     call=_clipped,
     heads=("layer: 0.5", "layer: 3", "bias: -4", "scale: 5", "same parameters"),
+    otherwise=MARKED,
     mistakes=[
         (_rebinds_the_name, STAY, INTO),
         (_clips_gradients, STAY, INTO),
@@ -509,18 +510,19 @@ def _reported(report: Callable[..., Any], rows: int, n: int) -> list[Any]:
     class Reporter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Linear(1, 1)
+            self.layer = nn.Linear(2, 1)
 
         def forward(self, x: Any) -> Any:
             return report(self.layer, x)
 
     with gpus_for(2) as gpus, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a scalar from each replica is fine
-        got = nn.DataParallel(Reporter().to(gpus[0]), device_ids=gpus[:n])(torch.ones(rows, 1).to(gpus[0]))
+        got = nn.DataParallel(Reporter().to(gpus[0]), device_ids=gpus[:n])(torch.ones(rows, 2).to(gpus[0]))
     if not isinstance(got, tuple | list) or len(got) != 2:
         return [_kind(got), "-", "-"]
     counts = [int(count) for count in torch.as_tensor(got[1]).flatten().tolist()]
-    return [" x ".join(map(str, got[0].shape)), " + ".join(map(str, counts)), sum(counts)]
+    away = "" if got[0].requires_grad or got[0].shape != (rows, 1) else ", no gradient"
+    return [(" x ".join(map(str, got[0].shape)) or "one number") + away, " + ".join(map(str, counts)), sum(counts)]
 
 
 def _report(layer: Any, x: Any, count: Callable[[Any], Any] = lambda x: torch.tensor([len(x)], device=x.device)) -> Any:
@@ -566,5 +568,26 @@ turn(
             "every replica reports 5",
             "How many rows has *this* replica seen? `len(x)`.",
         ),
+        (
+            partial(_report, count=lambda x: torch.tensor([x.numel()], device=x.device)),
+            "the numbers in `x` are counted, and a row has two",
+            "How many rows has this replica seen? `len(x)`.",
+        ),
+        (
+            partial(_report, count=lambda x: torch.ones(len(x), device=x.device)),
+            "a 1 comes back for each row, not a count for each replica",
+            "One number: how many rows.",
+        ),
+        (
+            lambda layer, x: _report(lambda x: x, x),
+            "the rows come back, without their scores",
+            "The scores are what `layer` makes of `x`.",
+        ),
+        (
+            lambda layer, x: _report(lambda x: layer(x).detach(), x),
+            "no gradient goes back through the scores",
+            "No `detach`, no `data`, no `no_grad()`: training goes on with them.",
+        ),
     ],
+    hints={"not iterable": "Put the number into a tensor, on the device of `x`."},
 )

@@ -134,6 +134,31 @@ turn(
             "GPU 0 keeps a share of the rows for itself.",
         ),
         (
+            partial(_formula, copies=0, kept=0),
+            "GPU 0 is counted among those that get something",
+            "What stays on GPU 0 does not cross. n − 1 others are left.",
+        ),
+        (
+            lambda p, n, rows, wide: [*_formula(p, n, 1, wide)[:2], 8 * wide * rows / n, 4 * wide * rows / n],
+            "only one GPU's share of the rows is counted",
+            "How many shares leave GPU 0? One for each of the others.",
+        ),
+        (
+            lambda p, n, rows, wide: [*_formula(p, n, 1, wide)[:2], *(n * it for it in _formula(p, n, rows, wide)[2:])],
+            "every other GPU gets the whole batch",
+            "The batch is cut: each gets a share of 1/n.",
+        ),
+        (
+            lambda p, n, rows, wide: [4 * p, 4 * p, *_formula(p, n, rows, wide)[2:]],
+            "there is always one replica",
+            "How many GPUs need one that have none yet?",
+        ),
+        (
+            lambda p, n, rows, wide: [*_formula(p, n, rows, wide)[:2], *_formula(p, n, rows, wide)[:1:-1]],
+            "scatter and gather have changed places",
+            "Scatter is what leaves GPU 0: the inputs, and on the way back the gradients of the outputs.",
+        ),
+        (
             lambda p, n, rows, wide: [rows * each for each in _formula(p, n, 1, wide)],
             "the model travels once a row",
             "Replicas are made once a forward, however many rows there are.",
@@ -208,6 +233,11 @@ turn(
             "One loss for each row. `cross_entropy` has an argument `reduction`.",
         ),
         (
+            lambda net, x, labels: _losses(net, x, labels) / len(x),
+            "one number a row comes home, and it is not the cross-entropy of its scores",
+            "`cross_entropy` of the scores as they are. The mean is taken later.",
+        ),
+        (
             lambda net, x, labels: _losses(net, x, labels).detach(),
             "the losses do not know how they came about",
             "No `detach`, no `item`, no `no_grad()`.",
@@ -241,7 +271,10 @@ def _looped(means: Callable[..., Any], rows: int) -> list[Any]:
     """The first results, whether all are right, the calls that it took, and the bytes that left."""
     with gpus_for(2, virtual=True) as gpus:
         tens = 10 * torch.arange(1.0, rows + 1)
-        x = torch.stack([tens - 5, tens + 5, 0 * tens, -tens, 3 * tens, 0 * tens], dim=1).to(gpus[1])
+        tens[3:] += 0.25
+        x = torch.stack([tens - 5, tens + 5, 0 * tens, -tens, 3 * tens, 0 * tens], dim=1)
+        x[1::2, 3:] = 0  # the mean of the first two is that of all four: not every row has as many zeros
+        x = x.to(gpus[1])
         gpus.meter.reset()
         with _Calls() as calls:
             found = means(x)
@@ -290,6 +323,21 @@ turn(
             "Along the other dimension.",
         ),
         (
+            lambda x: x.sum(0) / (x != 0).sum(0),
+            "those are the means of the columns",
+            "Along the other dimension.",
+        ),
+        (
+            lambda x: _means(x).round(),
+            "the means are rounded",
+            "As they are: a true division, `/`, and no rounding.",
+        ),
+        (
+            lambda x: _means(x).cpu(),
+            "the means leave for the CPU",
+            "Leave them where `x` lies.",
+        ),
+        (
             lambda x: x[x != 0].mean(),
             "one mean comes back, for all rows together",
             "One number for each row.",
@@ -305,4 +353,8 @@ turn(
             STAY,
         ),
     ],
+    hints={
+        "size of tensor": "Both have to be one number for each row: `(x != 0).sum(1)` counts along dimension 1.",
+        "invalid for input": "Not every row has as many zeros. Add up and count, row by row.",
+    },
 )

@@ -268,6 +268,8 @@ ANSWERS = {
             lambda model, tokens, lengths, scale: model(
                 tokens, torch.tensor(lengths), torch.full((len(tokens),), scale)
             ),
+            # a tensor among the keywords makes as many sets of them as there are parts
+            lambda model, tokens, lengths, scale: model(tokens, lengths=torch.tensor(lengths), scale=scale),
         ],
         "wrong": [
             (
@@ -281,9 +283,17 @@ ANSWERS = {
         "accepted": [by_each_word, by_a_mask, by_sentence],
         "wrong": [
             (lambda scores, targets: None, ["nothing as sums"]),
+            (lambda scores, targets: by_a_mask(scores.data, targets), ["no gradient goes back"]),
+            (
+                lambda scores, targets: (
+                    nn.functional.cross_entropy(scores, targets, reduction="sum"),
+                    targets.count_nonzero(),
+                ),
+                ["raised RuntimeError", "Expected target size"],
+            ),
             (
                 lambda scores, targets: (2 * by_each_word(scores, targets)[0], by_each_word(scores, targets)[1]),
-                ["9.94 as sums"],
+                ["14.2 as sums"],
             ),
         ],
     },

@@ -186,6 +186,11 @@ def with_a_parameter_that_does_not_learn(module, gain, mean, mask):
     module.register_buffer("mask", mask, False)
 
 
+def gain_first(module, gain, mean, mask):
+    module.gain, module.mean = nn.Parameter(gain), nn.Parameter(mean)
+    module.register_buffer("mask", mask, persistent=False)
+
+
 def registered_too_late(module, gain, mean, mask):
     module.mean = mean
     module.register_buffer("mean", mean)
@@ -232,6 +237,10 @@ ANSWERS = {
         "blank": Blank,
         "wrong": [
             (but(Mended, keep_gains=list), ["has 0 parameters, not 2"]),
+            (
+                but(Mended, keep_gains=lambda self, gains: nn.ParameterList(nn.Parameter(gain[:1]) for gain in gains)),
+                ["`gains.0` of `Mended(4)` has 1 numbers, not 4"],
+            ),
             (but(Mended, keep_wave=lambda self, wave: self.register_buffer("wave", wave)), ["also holds wave"]),
             (
                 but(Mended, keep_wave=lambda self, wave: setattr(self, "wave", nn.Parameter(wave))),
@@ -309,7 +318,11 @@ ANSWERS = {
     },
     "2.3.a": {
         "accepted": [with_buffers_by_name, with_a_parameter_that_does_not_learn],
-        "wrong": [(registered_too_late, ["raised KeyError", "already exists"])],
+        "wrong": [
+            (registered_too_late, ["raised KeyError", "already exists"]),
+            (gain_first, ["`mean` learns too"]),
+            (lambda module, gain, mean, mask: module.register_buffer(mean), ["raised TypeError", "register_buffer()"]),
+        ],
     },
     "2.3.b": {
         "accepted": [
@@ -317,7 +330,17 @@ ANSWERS = {
             lambda module, x: x + x.new_ones(x.shape[1]).cumsum(0) - 1,
             lambda module, x: x + torch.arange(x.shape[-1], device=module.gain.device),
         ],
-        "wrong": [(lambda module, x: None, ["nothing as result"])],
+        "wrong": [
+            (lambda module, x: None, ["nothing as result"]),
+            (lambda module, x: x + torch.arange(len(x), device=x.device), ["`x` comes back as it was"]),
+            (lambda module, x: x.__iadd__(torch.arange(x.shape[1], device=x.device)), ["`x` itself is changed"]),
+        ],
     },
-    "2.3.c": {"accepted": [a_cache_for_each_gpu, by_words]},
+    "2.3.c": {
+        "accepted": [
+            a_cache_for_each_gpu,
+            by_words,
+            lambda cache, x: cache.setdefault((x.device, x.shape[1]), torch.arange(x.shape[1], device=x.device)),
+        ],
+    },
 }

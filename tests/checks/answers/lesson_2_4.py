@@ -333,7 +333,13 @@ ANSWERS = {
             lambda layer, x: (layer(x), x.new_tensor([len(x)])),
             lambda layer, x: [layer(x), torch.full((1,), x.shape[0], device=x.device)],
             lambda layer, x: (layer(x), torch.tensor(len(x), device=x.device)),
-            lambda layer, x: (layer(x), torch.ones_like(x).sum(0)),
+            lambda layer, x: (layer(x), torch.ones_like(x[:, :1]).sum(0)),
+            lambda layer, x: (layer(x), torch.tensor([[len(x)]], device=x.device)),
+        ],
+        "wrong": [
+            (lambda layer, x: (layer(x), torch.tensor([x.numel()]).to(x.device)), ["a row has two"]),
+            (lambda layer, x: (layer(x).data, x.new_tensor([len(x)])), ["no gradient goes back"]),
+            (lambda layer, x: (layer(x), tuple(x.shape)), ["raised TypeError"]),
         ],
     },
 }

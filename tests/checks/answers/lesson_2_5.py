@@ -78,5 +78,10 @@ ANSWERS = {
             lambda x: x.mean(1) * x.shape[1] / x.ne(0).float().sum(1),
             lambda x: torch.masked.mean(x, dim=1, mask=x != 0),
         ],
+        "wrong": [
+            (lambda x: x[x != 0].view(len(x), -1).mean(1), ["3.33333"]),
+            (lambda x: x.sum(1) / (x != 0), ["raised RuntimeError"]),
+            (lambda x: x.sum(1) // (x != 0).sum(1), ["the means are rounded"]),
+        ],
     },
 }
