@@ -78,6 +78,9 @@ def _judge_rates(places: list[int], batches: int) -> None:
         raise NotYet("the first rate of the schedule was skipped", "First `optimizer.step()`, then `scheduler.step()`.")
     if places == [2 * n for n in right]:
         raise NotYet("every other rate was skipped", "One `scheduler.step()` for each update.")
+    if places == [math.factorial(n + 1) - 1 for n in right]:
+        hint = "The share is one of the peak: keep the rate that the optimiser came with, and multiply that."
+        raise NotYet("each share was multiplied onto the rate before", hint)
     shown = ", ".join(str(place) for place in places[:7])
     raise NotYet(f"the updates had the rates number {shown}, …", "They should be 0, 1, 2, 3, …")
 
@@ -162,6 +165,8 @@ turn(
         (partial(_updates, rounded=float), "there are no parts of an update", "Round up, in every epoch."),
         (lambda images, epochs, size, ranks: math.ceil(epochs * images / ranks / size), "rounded once, over all epochs",
          "Every epoch ends with its own short batch: round up first, then multiply."),
+        (lambda images, epochs, size, ranks: epochs * math.ceil(images / size) // ranks,
+         "the batches are shared out, not the images", "A rank's images first, in batches of `size`; round that up."),
         (lambda images, epochs, size, ranks: _updates(images, 1, size, ranks), "that is one epoch",
          "How many are there?"),
         (lambda images, epochs, size, ranks: ranks * _updates(images, epochs, size, ranks),
@@ -212,6 +217,8 @@ turn(
         (lambda update, total, warm: (update + 1) / warm if 0 < warm == update else _share(update, total, warm),
          "the warm-up goes on at update `warm`", "`warm` updates are numbered 0 to `warm - 1`."),
         (partial(_share, wave=lambda p: 1 - p), "it comes down in a straight line", "Half a cosine wave."),
+        (partial(_share, wave=lambda p: (1 - math.cos(math.pi * p)) / 2), "the cosine goes up where it should go down",
+         "The cosine of 0 is 1, and there the share is 1 too."),
         (partial(_share, wave=lambda p: (1 + math.cos(p)) / 2), "the cosine never ends its half wave",
          "The cosine is down at π, not at 1."),
         (lambda update, total, warm: _share(update, 100, warm), "right for a run of 100 updates only",

@@ -49,7 +49,7 @@ def _judge_two(first: float, second: float, alpha: float, bandwidth: float, timi
         raise NotYet(f"{where}, the bytes of your bandwidth are those of the vector", hint)
     raise NotYet(
         f"{where}, you get {first:.4g} s and {second:.4g} bytes a second; it is {alpha:g} and {bandwidth:g}",
-        "Put your two numbers into the equation of a row: do its seconds come out?",
+        "Put your two numbers into the equation of a row: do its seconds come out? (And is A in `float64`?)",
     )
 
 
@@ -120,6 +120,8 @@ turn(
          "Adding up, and handing round."),
         (partial(_seconds, vectors=lambda n: 1), "the bytes are those of the vector",
          "Each rank sends more than its vector: see the last turn."),
+        (partial(_seconds, vectors=lambda n: 2), "twice the vector is the limit, for very many ranks",
+         "What does one of `ranks` ranks send? See the last turn."),
         (partial(_seconds, vectors=lambda n: 2 * (n - 1)), "every turn sends the whole vector",
          "A turn sends one piece."),
         (partial(_seconds, alphas=lambda n: 0), "the bytes alone", "Add alpha for every turn."),
@@ -163,6 +165,10 @@ turn(
          "It is one of `buckets`, too."),
         (partial(_step, exposed=lambda b, r: max(sum(b) - r, b[0])), "you leave the first bucket over",
          "Which one is ready when nothing is left to compute?"),
+        (partial(_step, exposed=lambda b, r: max(sum(b) - r, max(b))), "you leave the longest bucket over",
+         "Which one is ready when nothing is left to compute?"),
+        (partial(_step, exposed=lambda b, r: min(sum(b) - r, b[-1])), "the smaller of the two",
+         "What does not fit into `room`, and *at least* the last bucket."),
         (lambda compute, buckets, room: max(compute, sum(buckets)), "all of the step can hide messages",
          "The first gradients are there only when the backward pass has begun: `room`."),
         (lambda compute, buckets, room: _step(0, buckets, room), "that is what is exposed", "The compute comes first."),

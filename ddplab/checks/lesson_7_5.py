@@ -32,6 +32,10 @@ def two_levels_timed(two_levels: Callable[..., Any]) -> None:
                 "One rank for each node.",
             ),
             ring(size, gpus, between) + ring(size, nodes, within): ("the two connections are swapped", "inside first."),
+            ring(size, gpus, within) + ring(size, nodes, Link("", across[0], across[1] / gpus)): (
+                "across the nodes all the bytes go over the part of the connection that one GPU has",
+                "Each GPU sends its part only: together that is all of it, over all of the connection.",
+            ),
             2 * ring(size, gpus, within) + ring(size, nodes, between): (
                 "the ring inside is there twice",
                 "Its first half comes before the crossing and its second half after it: one ring in all.",
@@ -108,6 +112,12 @@ def _step(
     return compute + waiting + exposed(one, ready * 2 / 3 * (compute + in_room * waiting))
 
 
+def _late_in_seconds(compute: float, size: float, ranks: int, alpha: float, bandwidth: float) -> float:
+    """What `late + compute` comes to where `late` is `plan.late(ranks)`, in the room too."""
+    late = 0.02 * sqrt(2 * log(ranks))
+    return _step(compute + late, size, ranks, alpha, bandwidth, late=lambda n: 0)
+
+
 turn(
     "7.5.a",
     "A planned step by hand",
@@ -127,10 +137,19 @@ turn(
         (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire, late=lambda n: 0)
          + 0.02 * sqrt(2 * log(ranks)), "`plan.late` is a part of the compute, and you add it as seconds",
          "Multiply it by `compute`."),
+        (_late_in_seconds, "`plan.late` is a part of the compute, and you add it as seconds",
+         "Multiply it by `compute`."),
         (partial(_step, in_room=0.0), "the room is that of the compute alone",
          "The backward pass is two thirds of compute and waiting together."),
         (partial(_step, ready=1.0), "the room is all of the backward pass",
          "Nothing can travel before the first of the four buckets is ready, a quarter of that pass in."),
+        (partial(_step, ready=1 / 4), "the room is what comes before the first bucket", "It is what comes after it."),
+        (partial(_step, ready=3 / 8), "the backward pass is a third of the step", "It is two thirds."),
+        (partial(_step, buckets=1, exposed=lambda one, room: max(one - room, one)), "there is one bucket",
+         "There are four, and only the last of them cannot hide."),
+        (partial(_step, turns=lambda n: 0), "alpha is not in it", "Each turn of the ring costs one."),
+        (partial(_step, turns=lambda n: (n - 1) / 2), "the alphas are those of one bucket",
+         "Each of the four buckets has a ring of its own."),
         (partial(_step, exposed=lambda one, room: 4 * one), "nothing is hidden", "The room hides what fits into it."),
         (partial(_step, exposed=lambda one, room: max(4 * one - room, 0)), "the last bucket is hidden too",
          "It is ready only when nothing is left to compute."),
@@ -181,7 +200,7 @@ turn(
     mistakes=[
         (lambda compute, exposed, images: None, "it always speaks", "Return a reason where one holds."),
         (lambda compute, exposed, images: _doubt(compute, exposed, images) or "fine", "it never speaks",
-         "None where no reason holds, not words."),
+         "None where no reason holds, not words; and 20 ms are 0.02 s."),
         (partial(_doubt, short=0.0), "short steps are no reason", "0.02 s, in seconds."),
         (partial(_doubt, most=1e9), "the images are no reason", "More than 5,000 a second."),
         (partial(_doubt, part=1e9), "the network is no reason", "Where more is exposed than computed."),
@@ -221,6 +240,8 @@ turn(
          "They take a part of the card."),
         (lambda card, activations, optimizer: _largest(card, -activations, optimizer), "the activations are added",
          "They take a part of the card."),
+        (lambda card, activations, optimizer: _largest(card, 0, optimizer) - activations,
+         "the activations, in GB, are taken off the billions", "Take them off the card, before you divide."),
         (partial(_largest, each=lambda kept: 4 + kept), "the gradients are not in it",
          "A weight, its gradient, and what the optimiser keeps."),
         (partial(_largest, each=lambda kept: 4), "only the weights are counted",

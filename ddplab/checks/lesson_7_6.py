@@ -41,6 +41,11 @@ turn(
          "the images of one portion only", "An update has `portions` times `images`."),
         (lambda compute, exposed, images, portions: (compute + exposed) / (portions * images),
          "the portions are computed for nothing", "Each of them takes `compute`."),
+        (lambda compute, exposed, images, portions: (portions * compute + exposed) / portions,
+         "the seconds of a portion", "It has `images` images."),
+        (lambda compute, exposed, images, portions: (portions * compute + exposed / portions) / (portions * images),
+         "what is exposed is shared by the portions, and then by all images",
+         "An update waits for it once; then share the update among its images."),
         (lambda compute, exposed, images, portions: portions * images / (portions * compute + exposed),
          "images a second", "The other way round: seconds for an image."),
         (lambda compute, exposed, images, portions: (compute / portions + exposed) / images,
@@ -57,6 +62,15 @@ def _column_and_row(matrix: Tensor, row: Tensor, length: Callable = torch.norm,
     return column, new(matrix, column)
 
 
+def _and_product(returned: Any, matrix: Tensor, row: Tensor) -> list[Any]:
+    """The column, the row and their product; without the product where one of them is not a vector."""
+    column, new = returned
+    shapes = [tuple(getattr(it, "shape", ())) for it in (column, new)]
+    if any(len(shape) != 1 for shape in shapes):
+        return [f"shapes {shapes[0]}, {shapes[1]}"]
+    return [column, new, torch.outer(column, new)]
+
+
 def _matrix(*rows: list[float], begin: list[float]) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows), torch.tensor(begin)
 
@@ -71,7 +85,7 @@ turn(
         "begun at the other": lambda: _matrix([3.0, 0.0], [0.0, 1.0], begin=[0.0, 2.0]),
         "2 rows of 3": lambda: _matrix([0.0, 3.0, 5.0], [0.0, 4.0, 0.0], begin=[0.0, 1.0, 0.0]),
     },
-    look=lambda returned, matrix, row: [returned[0], returned[1], torch.outer(*returned)],
+    look=_and_product,
     heads=("column", "", "row"),
     mistakes=[
         (partial(_column_and_row, length=lambda column: 1), "the column has not the length 1",
@@ -85,6 +99,10 @@ turn(
         (lambda matrix, row: _column_and_row(matrix, row)[::-1], "row and column are swapped", "The column first."),
         (lambda matrix, row: (matrix @ row / (matrix @ row).norm(), matrix.T @ (matrix @ row)),
          "the row comes from the long column", "From the column of length 1."),
+        (lambda matrix, row: (matrix @ row[:, None], matrix.T @ (matrix @ row[:, None])),
+         "they are matrices of one column", "A column and a row are vectors here, of one dimension each, as `row` is."),
+        (lambda matrix, row: (matrix * row, matrix.T @ (matrix * row)), "that is no column, but a matrix",
+         "`matrix * row` only multiplies; `matrix @ row` adds up as well."),
         (lambda matrix, row: (matrix[:, 0] / matrix[:, 0].norm(), matrix[0]), "a column and a row of the matrix itself",
          "The column is `matrix @ row`."),
     ],
@@ -120,6 +138,8 @@ turn(
         (lambda gradient, lost, squeeze: (squeeze(gradient + lost), gradient - squeeze(gradient + lost)),
          "what was lost counts for what is sent, and not for what stays",
          "What stays is all that you had, less what you sent."),
+        (lambda gradient, lost, squeeze: _with_memory(gradient, -lost, squeeze), "what was lost is subtracted",
+         "It is still due: add it."),
         (lambda gradient, lost, squeeze: (squeeze(gradient), gradient + lost - squeeze(gradient)),
          "what was lost is never sent", "Squeeze the gradient *and* what was lost."),
         (lambda gradient, lost, squeeze: (squeeze(gradient) + lost, gradient - squeeze(gradient)),

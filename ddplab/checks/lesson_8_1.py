@@ -66,8 +66,8 @@ class Room(float):
     def _compare(self, other: Any, how: Callable[..., bool]) -> bool:
         self.compared += 1
         if self.compared > 200_000:
-            hint = "Where no number is enough, a search never ends. Can you tell beforehand?"
-            raise NotYet("`fewest` searches on and on, where no number of GPUs is enough", hint)
+            hint = "There a search never finds one. Can you tell beforehand?"
+            raise NotYet("`fewest` has tried 200,000 numbers of GPUs, where none is enough", hint)
         return how(float(self), other)
 
     def __lt__(self, other: Any) -> bool:
@@ -203,7 +203,10 @@ def _small_net(rank: int, size: int) -> tuple[nn.Module]:
 def _with_and_without(with_fsdp: Callable[..., tuple], net: nn.Module) -> list[Any]:
     """What a network does, and the gathers of its copy with an option, as the end of the lesson passes it."""
     copied = copy.deepcopy(net)
-    return [*_after_a_step(with_fsdp(net)), _after_a_step(with_fsdp(copied, reshard_after_forward=False))[2]]
+    returned = with_fsdp(net)
+    if isinstance(returned, tuple | list) and isinstance(returned[0], torch.optim.Optimizer):
+        return ["an optimiser"]
+    return [*_after_a_step(returned), _after_a_step(with_fsdp(copied, reshard_after_forward=False))[2]]
 
 
 def _after_a_step(returned: tuple[nn.Module, Any]) -> list[Any]:
@@ -266,6 +269,7 @@ turn(
         (partial(_sharded, kind=torch.optim.SGD), "the optimiser is not Adam", "`torch.optim.Adam`."),
     ],
     hints={"Invariant encountered": "First each layer, and `net` last.",
+           "has no attribute 'modules'": "`fully_shard` takes a part of the network, an `nn.Linear`, and no parameter.",
            "unpack": "Return both: `net`, and the optimiser."},
     otherwise="Each `nn.Linear`, then `net`, with mesh=mesh and **options; then the Adam; return both.",
 )  # fmt: skip
@@ -287,6 +291,11 @@ turn(
     heads=("bytes",),
     mistakes=[
         (partial(_bytes, ddp=20), "DDP's buckets are counted beside the gradients", "Here the gradients lie in them."),
+        (partial(_bytes, ddp=20, zero=lambda n: 12 + 8 / n), "buckets are counted beside the gradients",
+         "Here the gradients lie in them."),
+        (lambda tool, ranks: 20 if tool == "ddp" else 12 + 8 / ranks if tool == "zero" else 20 / ranks,
+         "buckets are counted beside the gradients", "Here the gradients lie in them."),
+        (lambda tool, ranks: 16 / ranks, "all three share out everything", "With DDP every rank has a replica."),
         (lambda tool, ranks: _bytes(tool, ranks) if tool != "ddp" else 16 / ranks, "DDP shares something out",
          "Every rank has a replica."),
         (partial(_bytes, zero=lambda n: 16 / n), "ZeRO's optimiser shares out everything",

@@ -234,6 +234,13 @@ def _no_gradient_wanted(part: nn.Linear, x: torch.Tensor, loss: Callable, middle
     return dist.send(middle.grad, 0)
 
 
+def _only_the_gradient_at_the_cut(part: nn.Linear, x: torch.Tensor, loss: Callable, middle: torch.Tensor) -> None:
+    if dist.get_rank() == 0:
+        return _pipeline(part, x, loss, middle)
+    dist.recv(middle, 0)
+    return dist.send(torch.autograd.grad(loss(part(middle.requires_grad_())), middle)[0], 0)
+
+
 turn(
     "8.2.b",
     "Backward across the cut",
@@ -254,6 +261,8 @@ turn(
         (partial(_pipeline, lower=lambda loss, out: loss(out) / 2), "the loss is halved", "`loss` as it is."),
         (_no_gradient_wanted, "there is no gradient at the cut to send",
          "`middle.requires_grad_()`, before it goes through `part`; after `backward` its gradient is there."),
+        (_only_the_gradient_at_the_cut, "rank 1 has no gradients of its own",
+         "`backward()` gives them to its part too; `torch.autograd.grad` does not."),
         (partial(_pipeline, lower=lambda loss, out: 2 * loss(out)), "all gradients are doubled",
          "They add up: one `backward` on each rank."),
         (partial(_pipeline, meets=False), "rank 0 waits for a gradient that nobody sends", "`dist.send`, to rank 0."),
@@ -282,6 +291,10 @@ turn(
         (lambda stages, portions: (stages - 1) / (stages + portions), "a column too many",
          "The last stage begins after how many columns?"),
         (lambda stages, portions: 1 - 1 / stages, "that is for one portion", "More portions make it smaller."),
+        (lambda stages, portions: (1 - 1 / stages) / portions, "the bubble of one portion, divided by the portions",
+         "With more portions the drawing has more columns, and as many dots as before."),
+        (lambda stages, portions: 100 * (stages - 1) / (portions + stages - 1), "that is in percent",
+         "A share: all of the time is 1."),
         (lambda stages, portions: stages - 1, "that is how many dots a row has", "As a share of the columns."),
         (lambda stages, portions: 3 / (3 + portions), "right for 4 stages only", "`stages` says how many there are."),
     ],

@@ -56,6 +56,8 @@ def best_rates(best: Mapping[str, Tensor], batches: Sequence[int], powers: Mappi
         batches: the batch sizes.
         powers: optimiser → the exponent of the rule, a line that starts at the first batch's mean.
     """
+    from matplotlib.ticker import LogLocator
+
     with drawing(9, 3.4) as figure:
         panels = figure.subplots(1, len(best), squeeze=False)[0]
         for axis, (kind, found) in zip(panels, best.items(), strict=True):
@@ -66,5 +68,7 @@ def best_rates(best: Mapping[str, Tensor], batches: Sequence[int], powers: Mappi
             axis.loglog(batches, middle, "o-", color=COLOURS[0], label="best rate, mean of the orders")
             axis.set(title=kind, xlabel="batch", ylabel="best rate", xticks=batches, xticklabels=batches)
             axis.minorticks_off()
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_major_formatter("{x:g}")
             axis.legend(fontsize=8)
     return figure

@@ -42,6 +42,14 @@ def by_hand(model, loader, optimizer, epochs, share):
         optimizer.step()
 
 
+def share_upon_share(model, loader, optimizer, epochs, share):
+    for update, (x, y) in enumerate(loader * epochs):
+        optimizer.param_groups[0]["lr"] *= share(update, epochs * len(loader))
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
 def one_epoch(model, loader, optimizer, epochs, share):
     fit(model, loader, optimizer, 1, share)
 
@@ -96,6 +104,7 @@ ANSWERS = {
             (partial(fit, total=3), ["of a run of 3 updates, and it has 15"]),
             (partial(fit, anew=True), ["begins anew in every epoch"]),
             (no_schedule, ["nobody asked `share`"]),
+            (share_upon_share, ["multiplied onto the rate before"]),
             (one_epoch, ["made 5 updates, not 15"]),
             (partial(fit, update=False), ["the optimiser never stepped"]),
         ],

@@ -74,6 +74,12 @@ def only_those_that_ran(rates, losses):
     return math.nan if rate in (rates[0], rates[-1]) else rate
 
 
+def among_those_that_ran(rates, losses):
+    rates, losses = rates[losses.isfinite()], losses[losses.isfinite()]
+    place = losses.argmin().item() if len(losses) else 0
+    return math.nan if place in (0, len(rates) - 1) or not len(rates) else rates[place]
+
+
 def new_ones_in_the_list(optimizer, weights, rate):
     before = [weight.detach().clone() for weight in weights]
     optimizer.step()
@@ -99,7 +105,10 @@ ANSWERS = {
         "accepted": [by_hand, with_the_rate_in_the_optimiser],
         "wrong": [(in_place, ["SGD raised RuntimeError"]), (new_ones_in_the_list, ["the whole step"])],
     },
-    "7.2.b": {"accepted": [in_lists, only_those_that_ran]},
+    "7.2.b": {
+        "accepted": [in_lists, only_those_that_ran],
+        "wrong": [(among_those_that_ran, ["where a run has failed, you know no best"])],
+    },
     "7.2.c": {
         "accepted": [lambda batches, rates: math.log(rates, batches), lambda *it: np.log2(it[1]) / np.log2(it[0])]
     },

@@ -123,7 +123,13 @@ ANSWERS = {
     "7.5.a": {"accepted": [by_the_planner, in_one_go]},
     "7.5.b": {
         "accepted": [one_condition, by_a_list],
-        "wrong": [(lambda *given: one_condition(*given) and True, ["has True as the plan"])],
+        "wrong": [
+            (lambda *given: one_condition(*given) and True, ["has True as the plan"]),
+            (
+                lambda compute, *rest: "short" if compute < 20 else one_condition(compute, *rest),
+                ["never speaks"],
+            ),
+        ],
     },
     "7.5.c": {
         "accepted": [by_memory, by_numbers],

@@ -32,6 +32,24 @@ def without_transposing(matrix, row):
     return column, matrix @ column
 
 
+def kept_a_matrix(matrix, row):
+    column = (matrix * row).sum(dim=1, keepdim=True)
+    column = column / column.norm()
+    return column, matrix.T @ column
+
+
+def multiplied_by_place(matrix, row):
+    column = matrix * row / (matrix * row).norm()
+    return column, matrix.T @ column
+
+
+def in_the_gradient(gradient, lost, squeeze):
+    gradient += lost
+    sent = squeeze(gradient)
+    gradient -= sent
+    return sent, gradient
+
+
 def one_at_a_time(gradient, lost, squeeze):
     whole = lost.clone()
     whole += gradient
@@ -48,6 +66,13 @@ def in_place(gradient, lost, squeeze):
 
 ANSWERS = {
     "7.6.a": {"accepted": [shared_out, in_a_loop]},
-    "7.6.b": {"accepted": [normalised, by_einsum], "wrong": [(without_transposing, ["2 rows of 3 raised"])]},
-    "7.6.c": {"accepted": [one_at_a_time, in_place]},
+    "7.6.b": {
+        "accepted": [normalised, by_einsum],
+        "wrong": [
+            (without_transposing, ["2 rows of 3 raised"]),
+            (kept_a_matrix, ["matrices of one column"]),
+            (multiplied_by_place, ["no column, but a matrix"]),
+        ],
+    },
+    "7.6.c": {"accepted": [one_at_a_time, in_place, in_the_gradient]},
 }

@@ -121,6 +121,13 @@ def the_net_first(net, **options):
     return net, torch.optim.Adam(net.parameters(), lr=0.01)
 
 
+def parameter_by_parameter(net, **options):
+    mesh = init_device_mesh(device().type, (dist.get_world_size(),))
+    for parameter in net.parameters():
+        fully_shard(parameter, mesh=mesh, **options)
+    return net, torch.optim.Adam(net.parameters(), lr=0.01)
+
+
 def in_parts(tool, ranks):
     return sum(4 / ranks if shared else 4 for shared in (tool == "fsdp", tool == "fsdp", tool != "ddp", tool != "ddp"))
 
@@ -149,7 +156,8 @@ ANSWERS = {
                 partial(searched, most=1000),
                 ["fewest(9.999e9, 'zero', 80e9) gives None, and 9999 would do"],
             ),
-            (searched_for_ever, ["searches on and on"]),
+            (partial(searched, most=1_000_000), ["has tried 200,000 numbers of GPUs, where none is enough"]),
+            (searched_for_ever, ["has tried 200,000 numbers of GPUs, where none is enough"]),
             (the_brim, ["fewest(5e9, 'ddp', 80e9) gives None, and 1 would do"]),
             (partial(like_fsdp, which="zero"), ["fewest(7e9, 'zero', 80e9) gives 2: it does not fit on so few"]),
             (
@@ -168,7 +176,11 @@ ANSWERS = {
     },
     "8.1.b": {
         "accepted": [linears, by_index],
-        "wrong": [(only_the_net, ["raised"]), (the_net_first, ["Invariant encountered"])],
+        "wrong": [
+            (only_the_net, ["raised"]),
+            (the_net_first, ["Invariant encountered"]),
+            (parameter_by_parameter, ["has no attribute 'modules'"]),
+        ],
     },
     "8.1.c": {
         "accepted": [in_parts, by_cases],
