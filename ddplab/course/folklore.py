@@ -86,7 +86,7 @@ def guess(room: str, folder: str | Path = "..") -> None:
     own = [box for box in boxes(folder) if box.lesson == room]
     if not own:
         raise FileNotFoundError(
-            f"no claim boxes of {room} in {folder}: run the room to its end, save it, and come back"
+            f"no claim boxes of {room} in {folder}: run the lesson to its end, save it, and come back"
         )
     claims = [[str(box.row), box.text] for box in sorted(own, key=lambda box: box.row or 0)]
     _show(own, markdown_table(["", "claim: true, true if …, misleading, false, or not settled?"], claims), quiz=True)
@@ -121,6 +121,7 @@ def verdicts_by_text(boxes: Iterable[Box], texts: Mapping[str, range]) -> Figure
             axis.bar_label(bars, numbers, label_type="center", color=ON_COLOUR, bbox=patch)
             left = [before + count for before, count in zip(left, counts, strict=True)]
         axis.invert_yaxis()
+        axis.xaxis.get_major_locator().set_params(integer=True)  # claims come in whole numbers
         axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=5)
     return figure
 
