@@ -205,9 +205,8 @@ def _met(tell: Callable[..., None], size: int) -> list[str]:
         number = int(os.environ["RANK"])
         _forget_who_i_am()
         tell(number, size, port)
-        if not meet:
-            elsewhere = " at another port" * (os.environ["MASTER_PORT"] != str(port))
-            return f"waits as rank {os.environ['RANK']}{elsewhere}"
+        if (astray := _astray(size, port)) or not meet:
+            return f"waits as rank {os.environ['RANK']}" if not astray else astray
         dist.init_process_group("gloo")
         everybody = torch.ones(1)
         dist.all_reduce(everybody)
@@ -223,6 +222,20 @@ def _met(tell: Callable[..., None], size: int) -> list[str]:
         if "EADDRINUSE" in why:
             why = "EADDRINUSE: two want to hold the store"
         return [why.splitlines()[0][:80]]
+
+
+def _astray(size: int, port: int) -> str:
+    """In a process that was told: what of it leads past the others, for which nobody need wait; "" where nothing."""
+    if os.environ.get("MASTER_PORT") not in (None, str(port)):
+        return "goes to another port"
+    if os.environ.get("WORLD_SIZE") not in (None, str(size)):
+        return f"thinks it is one of {os.environ['WORLD_SIZE']}"
+    if address := os.environ.get("MASTER_ADDR"):
+        try:
+            socket.getaddrinfo(address, port)
+        except OSError:
+            return f"finds no machine {address}"
+    return ""
 
 
 def _tell(rank: int, size: int, port: int, leave_out: str = "", text: Any = str, **other: Any) -> None:
@@ -251,11 +264,16 @@ turn(
         (partial(_tell, RANK=0), "every process takes itself for rank 0, and opens the store",
          "Each has a number of its own."),
         (partial(_tell, WORLD_SIZE=2), "the number of processes is right for two only", "It is given: `size`."),
+        (lambda rank, size, port: _tell(rank, size - 1, port), "that is the highest number, not how many there are",
+         "It is given: `size`."),
+        (partial(_tell, MASTER_PORT=29500), "the port is one of your choice, and may be taken",
+         "One that is free is given: `port`."),
         (lambda rank, size, port: _tell(rank + 1, size, port), "the numbers begin at 1, so nobody opens the store",
          "Rank 0 is the host."),
         (lambda rank, size, port: _tell(rank, size, port + rank), "each process knocks at a port of its own",
          "They have to meet at one: `port`."),
     ],
+    otherwise="In the address stands a machine and no more, in the port its number, each a text of its own.",
 )  # fmt: skip
 
 
@@ -308,7 +326,10 @@ turn(
         (lambda env, gpus: torch.device("cuda", env["LOCAL_RANK"]), "a text stands where a number is to be",
          "Variables of the environment are texts: `int(…)`."),
     ],
-    hints={"not all arguments converted": "Variables of the environment are texts: `int(…)`."},
+    hints={"not all arguments converted": "Variables of the environment are texts: `int(…)`.",
+           "'LOCAL_RANK'": "The variables of the process are in `env`.",
+           "Invalid device string": "`cuda:1`, with a colon."},
+    otherwise="Where there are GPUs `cuda:` and a number, where there are none `cpu`.",
 )  # fmt: skip
 
 
@@ -317,8 +338,10 @@ def _read(command: Callable[..., str], processes: int, epochs: int) -> list[str]
     from torch.distributed.run import get_args_parser
 
     line = command(processes, epochs)
+    if isinstance(line, list | tuple):
+        return [f"a {type(line).__name__} of words"]
     words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
-    if words[:1] == ["python"] and words[1:3] == ["-m", "torch.distributed.run"]:
+    if words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "torch.distributed.run"]:
         words = ["torchrun", *words[3:]]
     if words[:1] != ["torchrun"]:
         return [f"starts {words[0]}" if words else "starts nothing"]
@@ -365,4 +388,5 @@ turn(
         (lambda processes, epochs: "torchrun --nproc-per-node {processes} train.py --epochs {epochs}",
          "the names stand there, to the letter", "A text in which Python fills values in begins with `f`."),
     ],
+    otherwise="One text, as you would type it: `torchrun`, its option, the script, the script's option.",
 )  # fmt: skip

@@ -21,12 +21,18 @@ def _read(meeting: Callable[..., str], server: str, host: str, port: int) -> lis
     refusal, options = io.StringIO(), meeting(server, host, port)
     if not isinstance(options, str):
         return [f"returns a {type(options).__name__}"]
-    words = shlex.split(options.replace("torchrun ", "").replace("train.py", ""))
+    words = shlex.split(options)
+    if typed := [word for word in words if word == "torchrun" or word.endswith(".py")]:
+        return [f"{typed[0]} once more"]
     try:
         with contextlib.redirect_stderr(refusal):
-            read = get_args_parser().parse_args([*words, "train.py"])
+            read = get_args_parser().parse_args([*words, "job.py"])
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+    if read.standalone:
+        return ["this server alone"]
+    if read.nproc_per_node != "1":
+        return [f"{read.nproc_per_node} ranks on each"]
     least, _, most = read.nnodes.partition(":")
     nodes = least if most in ("", least) else read.nnodes  # 2:2 is 2
     return [nodes, read.rdzv_backend, read.rdzv_endpoint or "nowhere", read.rdzv_id]
@@ -62,6 +68,14 @@ turn(
         (partial(_meeting, id=8), "that is another job", "This one is called 7."),
         (lambda server, host, port: f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host}:{port}",
          "the job has no name", "`--rdzv-id`"),
+        (lambda server, host, port: f"torchrun {_meeting(server, host, port)}",
+         "`torchrun` would be typed twice", "The options alone: what stands before and behind them is typed already."),
+        (lambda server, host, port: f"{_meeting(server, host, port)} job.py",
+         "the script would be typed twice", "The options alone: what stands before and behind them is typed already."),
+        (lambda server, host, port: f"{_meeting(server, host, port)} --standalone",
+         "`--standalone` takes the place of all four, and each server runs a job of its own", "Leave it out."),
+        (lambda server, host, port: f"{_meeting(server, host, port)} --nproc-per-node 2",
+         "right, but the cells below count on one rank for each server", "The four options of the table."),
     ],
     hints={"No closing quotation": "A quotation mark is missing."},
     otherwise="The four options of the table, each with its value; an f-string fills in the names between braces.",
@@ -166,6 +180,7 @@ turn(
     otherwise='The words stand in a file under `["message"]["message"]`, its time beside them under `"extraInfo"`.',
     hints={"empty": "Files lie some folders below `logs`: `logs.rglob(…)` finds them.",
            "Expecting value": "`json.loads` reads a text: `path.read_text()`.",
+           "JSON object must be": "`json.loads` reads a text: `path.read_text()`.",
            "'str' and 'PosixPath'": "`logs` is a `Path`: `logs.rglob(…)`.",
            "not supported between instances of 'dict'": "`min(…, key=…)` needs to know by what: the time of death."},
 )  # fmt: skip

@@ -20,6 +20,9 @@ from ddplab.checks.common import kind
 from ddplab.checks.turns import turn
 from ddplab.course.played_servers import sbatch
 
+ALL_GPUS = [("nproc_per_node", "gpu"), ("nproc_per_node", "auto")]  # torchrun counts them itself
+LATE = 64 * 65536  # a late job, whose number leaves no remainder when it is divided by the number of ports
+
 
 @exercise("5.3.1", "Mend the script")
 def mend_the_script(mended: str) -> None:
@@ -29,16 +32,19 @@ def mend_the_script(mended: str) -> None:
     mended = mended.lstrip()
     if not mended.startswith("#!"):
         raise NotYet("its first line is not `#!/bin/bash`", "Slurm refuses a script without it.")
-    jobs = [_submit(mended, number) for number in (4242, 4243, 4_000_000)]
-    tasks = re.findall(r"^#SBATCH\s+(?:--ntasks-per-node)[= ](\d+)", mended, re.MULTILINE)
-    if tasks and tasks[-1] != "1":
+    jobs = [_submit(mended, number) for number in (4242, 4243, LATE)]
+    tasks = _asked(lambda *_: mended, 2, 4)[1]
+    if tasks > 1:
         raise NotYet(
-            f"Slurm would start {tasks[-1]} agents on each node, and a meeting of 2 lets only two of them in",
+            f"Slurm would start {tasks:g} agents on each node, and a meeting of 2 lets only two of them in",
             "Tasks are what srun starts. How many agents does a node need?",
         )
+    if tasks < 1:
+        raise NotYet("Slurm would start one agent for both nodes", "Tasks are what srun starts. Each node needs one.")
     first, second, late = jobs
     for name, wanted in {"nnodes": "2", "nproc_per_node": "4", "training_script": "train.py"}.items():
-        if (found := getattr(first, name)) != wanted:
+        found = getattr(first, name)
+        if found != wanted and (name, found) not in ALL_GPUS:
             raise NotYet(f"torchrun reads {name} as {found!r}, not {wanted!r}", "Two nodes of four ranks run train.py.")
     if first.rdzv_backend != "c10d":
         raise NotYet(
@@ -49,7 +55,7 @@ def mend_the_script(mended: str) -> None:
 
 
 def _judge_the_meeting(mended: str, first: tuple[str, str], second: tuple[str, str], late: tuple[str, str]) -> None:
-    """The endpoints, host and port, of jobs 4242, 4243 and 4000000."""
+    """The endpoints, host and port, of jobs 4242, 4243 and LATE."""
     host, port = first
     if not host:
         raise NotYet(f"the endpoint is {':'.join(first)!r}: it names no machine", "Say which node holds the store.")
@@ -63,7 +69,7 @@ def _judge_the_meeting(mended: str, first: tuple[str, str], second: tuple[str, s
     if port == second[1]:
         hint = "$SLURM_JOB_ID differs from job to job."
         raise NotYet(f"jobs 4242 and 4243 both meet at port {port or 29400}, and may be on one node", hint)
-    for number, it in ((4242, port), (4243, second[1]), (4_000_000, late[1])):
+    for number, it in ((4242, port), (4243, second[1]), (LATE, late[1])):
         if not (it.isdigit() and 1024 <= int(it) <= 65535):
             hint = "Numbers of jobs grow into the millions. A remainder keeps a number small: %."
             raise NotYet(f"the port of job {number} is {it or 'missing'}, and ports of yours are 1024 to 65535", hint)
@@ -112,7 +118,10 @@ def _asked(ask: Callable[..., str], nodes: int, gpus: int) -> list[float]:
     options = []
     for line in ask(nodes, gpus).splitlines():
         if line.startswith("#SBATCH"):
-            options += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            if words and not words[0].startswith("-"):
+                raise ValueError(f"Invalid directive found in batch script: {words[0]}")  # as sbatch says it
+            options += words
         elif line.strip() and not line.startswith("#"):
             break  # at the first command Slurm stops reading
     reader = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
@@ -156,6 +165,7 @@ turn(
          "`--gpus-per-node`, as an option of its own."),
     ],
     hints={"'NoneType'": "Return the lines, as one text.", "'splitlines'": "Return the lines as one text.",
+           "Invalid directive": "Each option begins with `--`.",
            "could not convert": "Slurm wants numbers. In an f-string Python fills in the names between braces."},
     otherwise="`--nodes` for the job; `--ntasks-per-node` and `--gpus-per-node` for each of them.",
 )  # fmt: skip
@@ -199,7 +209,8 @@ def _started(start: Callable[[], str], nodes: int, gpus: int, job: int) -> list[
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
     host = re.sub(rf"^({re.escape(socket.gethostname())}):", "gpu03:", read.rdzv_endpoint)  # the script runs there
-    return ["on every node", read.nnodes, read.nproc_per_node, f"{read.rdzv_backend} {host}"]
+    ranks = str(gpus) if ("nproc_per_node", read.nproc_per_node) in ALL_GPUS else read.nproc_per_node
+    return ["on every node", read.nnodes, ranks, f"{read.rdzv_backend} {host}"]
 
 
 def _start(

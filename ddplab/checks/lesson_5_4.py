@@ -83,6 +83,12 @@ def _otherwise_named(job: dict[str, Any]) -> dict[str, Any]:
     return states | {"rng": states.pop(RANDOM)}
 
 
+def _all_like_rank_0(job: dict[str, Any]) -> dict[str, Any]:
+    drawn = [_random().get_rng_state()]
+    dist.broadcast_object_list(drawn)
+    return _snapshot(job) | {RANDOM: drawn[0]}
+
+
 def _of_the_network(job: dict[str, Any]) -> dict[str, Any]:
     return _snapshot(job) | {"model": job["model"].module.state_dict()}
 
@@ -118,6 +124,7 @@ turn(
         (lambda job: _snapshot(job) | {RANDOM: torch.initial_seed()},
          "a seed says where the random numbers began, not how far they have come",
          "`torch.get_rng_state()`, on a GPU `torch.cuda.get_rng_state()`."),
+        (_all_like_rank_0, "rank 1 goes on with rank 0's random state", "Each rank has one of its own."),
     ],
     otherwise="On each rank, for each part its `state_dict()`, under its name in `job`, and torch's random state.",
     hints={"KeyError": "Each state has the name that its part has in `job`.",

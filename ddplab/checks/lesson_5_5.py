@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Callable
@@ -25,12 +26,16 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
     from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
     line = command(restarts)
-    words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
+    line = line.strip().removeprefix("!").replace("\\\n", " ") if isinstance(line, str) else ""
+    *before, words = [shlex.split(it) for it in re.split(r"[;&\n]+", line) if "torchrun" in it or "export " in it] or [
+        []
+    ]
     names = [name for name in ("torchrun", "torch.distributed.run") if name in words]
-    if not names:
+    if not names or words[0] == "export":
         return ["starts no torchrun"]
     at, seen, real = words.index(names[0]), [], run.elastic_launch
-    refusal, before, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
+    switched = any(f"{SWITCH}=1" in it for it in [words[:at], *before])  # a variable that is not exported stays in bash
+    refusal, others, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
     logging.disable()
     try:
         # torchrun itself, up to the point where it would start something
@@ -38,7 +43,7 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
         with contextlib.redirect_stderr(refusal):
             read = run.get_args_parser().parse_args(words[at + 1 :])
             run.run(read)
-        os.environ[SWITCH] = "1" if f"{SWITCH}=1" in [word.rstrip(";") for word in words[:at]] else "0"
+        os.environ[SWITCH] = "1" if switched else "0"
         kind = seen[0].rdzv_backend
         endpoint = "localhost:0" if kind == "c10d" else "localhost:29500"
         lends = get_rendezvous_handler(RendezvousParameters(kind, endpoint, "job", 1, 1, rank=0)).use_agent_store
@@ -48,7 +53,7 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
         run.elastic_launch = real
         logging.disable(told)
         os.environ.clear()
-        os.environ.update(before)  # torchrun sets OMP_NUM_THREADS
+        os.environ.update(others)  # torchrun sets OMP_NUM_THREADS
     given = f"{seen[0].nproc_per_node}", f"{seen[0].max_restarts}", read.training_script
     return [*given, f"{kind}, lent" if lends else f"{kind}, not lent"]
 
@@ -66,7 +71,7 @@ turn(
     heads=("processes", "restarts", "script", "the agent's store"),
     mistakes=[
         (partial(_command, switch=""), "each attempt finds the addresses of the one before",
-         "The switch is a variable: it stands before `torchrun`, and is 1."),
+         "The switch is a variable: `NAME=1`, a gap, and then `torchrun`, in one command."),
         (partial(_command, more="--master-port 29500 "), "a named port makes a static meeting, which lends its store",
          "Leave the port out: the system picks one."),
         (lambda restarts: f"torchrun --nproc-per-node 2 train.py --max-restarts {restarts}",
@@ -79,7 +84,10 @@ turn(
          "`--nproc-per-node`"),
         (lambda restarts: _command(restarts, "", f"--{SWITCH} 1 "), "torchrun has no such option",
          "It is a variable of the environment: `NAME=1` before the command."),
+        (partial(_command, switch=f"{SWITCH}=1; "), "each attempt finds the addresses of the one before",
+         "The switch is a variable: `NAME=1`, a gap, and then `torchrun`, in one command."),
     ],
+    otherwise="The switch and its 1, a gap, `torchrun` and its options, and then the script.",
 )  # fmt: skip
 
 
@@ -126,7 +134,7 @@ turn(
         (lambda path, start: None, "steps that are trained again stand there twice",
          "Take them out before they come again."),
         (lambda path, start: os.path.exists(path) and os.remove(path), "what is behind you is lost too",
-         "Keep the lines of the steps before `start`."),
+         "Keep the lines of the steps before `start`. To open a file for writing empties it: read it first."),
         (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
         (partial(_go_on, upto=-1), "one line too few is kept", "All steps before `start` were saved."),
         (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
@@ -136,7 +144,12 @@ turn(
         (lambda path, start: os.path.exists(path) and Path(path).write_text(
             "".join(line + "\n" for line in Path(path).read_text().splitlines() if line.split()[0] < str(start))),
          "texts are compared letter by letter: `'7' < '30'` is false", "`int(…)`"),
+        (lambda path, start: os.path.exists(path) and Path(path).write_text(Path(path).read_text() + "".join(
+            line + "\n" for line in Path(path).read_text().splitlines() if int(line.split()[0]) < start)),
+         "lines are added, and none is taken out", "`\"w\"` writes a file anew; with `\"a\"` it grows."),
     ],
+    hints={"invalid literal": "The step is the first word of its line: `line.split()[0]`."},
+    otherwise="The step is the whole first word of its line. In the file stay those below `start`.",
 )  # fmt: skip
 
 
@@ -188,5 +201,9 @@ turn(
          "a late step's numbers are past the last image", "Begin again at image 0 when you are through: `% n`."),
         (partial(_my_images, rest=False), "of 64 among three, one is left out", "`images[rank::size]` leaves none."),
         (lambda step, n, rank, size: _my_images(step, n, 0, size), "all ranks take rank 0's share", "From `rank` on."),
+        (lambda step, n, rank, size: torch.randint(n, (64,), generator=torch.Generator().manual_seed(step))[rank::size],
+         "an image can be drawn twice", "`torch.randperm` has each number once."),
     ],
+    hints={"invalid combination": "`generator=` takes a `torch.Generator()`, seeded by its `manual_seed(…)`."},
+    otherwise="The step alone decides which 64 it is, each once, on every rank alike. Then the ranks share them.",
 )  # fmt: skip

@@ -28,7 +28,7 @@ def _understood(asked: Callable[..., Any], words: list[str], size: int) -> list[
         if words == ["--batch", "100"]:
             return ["refused"]
         raise
-    return ["nothing"] if held is None else [repr(it) if isinstance(it, str) else it for it in held]
+    return ["nothing"] if held is None else [repr(it) if isinstance(it, str | float) else it for it in held]
 
 
 def _asked(
@@ -56,6 +56,8 @@ turn(
          "An error is better than another batch than was asked for."),
         (partial(_asked, whole=False, divide=lambda batch, size: batch / size), "a rank cannot take half an image",
          "Raise an error where there is a rest: `%`."),
+        (partial(_asked, divide=lambda batch, size: batch / size), "16.0 is no whole number, and a loader wants one",
+         "`//` divides whole numbers."),
         (partial(_asked, kind=str), "what is typed is text, until somebody makes numbers of it",
          "`add_argument` has an argument `type`."),
         (lambda words, size: (words[3] if len(words) > 2 else 10, _asked(words, size)[1]),
@@ -119,7 +121,8 @@ turn(
 
 def _tried(agreed: Callable[[int], int], found: int) -> str:
     try:
-        return f"epoch {agreed(found)}"
+        epoch = agreed(found)
+        return "an error came back" if isinstance(epoch, Exception) else f"epoch {epoch}"
     except (RuntimeError, ValueError, AssertionError, OSError):
         return "refused"
 
@@ -167,6 +170,8 @@ turn(
          "who has found most goes on, and the others refuse", "Is there any difference in the whole list?"),
         (lambda found: _all(found), "that is a list, and not an epoch",
          "Return `found`, if all found the same."),
+        (lambda found: found if len(set(_all(found))) == 1 else RuntimeError(), "the error is returned, and not raised",
+         "`raise RuntimeError(…)`"),
     ],
     hints={"'NoneType'": "Return the epoch."},
     otherwise="All ask all, outside of any `if`; any difference is an error on every rank; else return the epoch.",

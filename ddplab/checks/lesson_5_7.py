@@ -83,7 +83,10 @@ turn(
         (lambda path, net, optimizer: _resume(path, net, optimizer) and None, "nothing came back",
          "Return the step to go on with."),
         (partial(_resume, check=False), "on the first evening there is no file yet", "`os.path.exists(path)`"),
+        (lambda path, net, optimizer: _resume(path, net, optimizer) or None,
+         "on the first evening nothing came back", "Which step is the first?"),
     ],
+    otherwise="The file holds `net`, `optimizer` and `done`. Where there is none, the first step is 0.",
 )  # fmt: skip
 
 
@@ -135,8 +138,17 @@ turn(
          "each step shuffles anew: some images come twice, others never", "One order for an epoch."),
         (partial(_picked, every=0), "every step of an epoch gets the same images", "Which 64 of the order are its?"),
         (partial(_picked, every=1), "the batches of an epoch overlap", "A batch begins where the one before it ends."),
+        (lambda step, n: torch.randperm(n, generator=torch.Generator().manual_seed(step))[:64],
+         "each step shuffles anew: some images come twice, others never", "One order for an epoch."),
+        (lambda step, n: torch.randperm(n)[64 * (step % 12) :][:64], "nobody knows any more what was drawn",
+         "A generator of your own, with a seed that follows from the epoch."),
+        (lambda step, n: torch.randperm(n, generator=torch.Generator().manual_seed(0))[64 * step :][:64],
+         "after one epoch there are no images left", "Which step of *its* epoch is it? `%`"),
+        (lambda step, n: torch.randperm(n, generator=torch.Generator().manual_seed(step // 12))[64 * step :][:64],
+         "after one epoch there are no images left", "Which step of *its* epoch is it? `%`"),
     ],
-    hints={"'NoneType'": "Return the numbers of the images."},
+    hints={"'NoneType'": "Return the numbers of the images.", "got float": "`//` divides whole numbers."},
+    otherwise="An epoch has one order, of which each of its `n // 64` steps takes 64 of its own.",
 )  # fmt: skip
 
 
@@ -246,6 +258,9 @@ turn(
         (partial(_meet, times=1000), "that is a thousand times as long", "`patience` is a timedelta already."),
         (lambda patience: None, "no group is made", "`dist.init_process_group`"),
     ],
+    hints={"must be a string": "The argument for that has a name: `timeout=`.",
+           "datetime.timedelta": "`patience` is a timedelta already.",
+           "NCCL": "Over gloo: there is no GPU tonight."},
 )  # fmt: skip
 
 
@@ -261,16 +276,20 @@ def _seen(learn: Callable[..., Any], model: Any, *given: Any) -> list[str]:
     hook = model.module.register_forward_pre_hook(lambda _, inputs: passes.append(len(inputs[0])))
     learn(model, *given)
     hook.remove()
-    net, (images, labels, *_) = network(), given
+    net, (images, labels, _, size) = network(), given
+    held = [None] * size
+    dist.all_gather_object(held, digest([part.grad for part in model.module.parameters()]))
     for share in range(2):
         (cross_entropy(net(images[share::2]), labels[share::2], reduction="sum") / 64).backward()
     mine, wanted = ([part.grad for part in it.parameters()] for it in (model.module, net))
     if any(gradient is None for gradient in mine):
         return [" + ".join(map(str, passes)), "none", ""]
+    if len(set(held)) > 1:
+        return [" + ".join(map(str, passes)), "each rank's own", ""]
     factor = multiple(flat(mine), flat(wanted), within=1e-5)
-    size = "the batch's" if off(flat(mine), flat(wanted)) < 1e-5 else f"{factor:.3g} times" if factor else "another"
+    near = "the batch's" if off(flat(mine), flat(wanted)) < 1e-5 else f"{factor:.3g} times" if factor else "another"
     same = all(torch.equal(*pair) for pair in zip(mine, wanted, strict=True))
-    return [" + ".join(map(str, passes)), size, "the same" if same else "others"]
+    return [" + ".join(map(str, passes)), near, "the same" if same else "others"]
 
 
 def _learn(
@@ -304,10 +323,19 @@ turn(
         (partial(_learn, first=lambda rank: 0, step=lambda size: size), "rank 1 takes rank 0's share",
          "Which share does each begin with?"),
         (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Both shares are its own."),
+        (lambda model, *given: _learn(model.module, *given), "the ranks do not exchange their gradients",
+         "Not `model.module`, and no `no_sync`: in DDP the backward pass does it."),
+        (partial(_learn, scale=lambda size: 2), "alone, the means of the two shares add up to twice the batch's",
+         "The sum over both shares, divided by 64."),
+        (partial(_learn, first=lambda rank: 0, step=lambda size: 1, scale=lambda size: 1),
+         "each rank takes both shares", "On two ranks each takes one."),
+        (partial(_learn, first=lambda rank: 0, step=lambda size: 1), "each rank takes both shares",
+         "On two ranks each takes one."),
         (lambda model, images, labels, rank, size: cross_entropy(model(images), labels).backward(),
          "each takes the whole batch in one go", "Always two shares: `images[share::2]`."),
         (lambda model, images, labels, rank, size: None, "nothing is learned", "`loss.backward()`"),
         (partial(_learn, shares=4), "four shares are added up in another order by two ranks than by one",
          "As many shares as there can be ranks: two."),
     ],
+    otherwise="Images 0, 2, 4, … are one share, 1, 3, 5, … the other; each leaves its part, for DDP divides by `size`.",
 )  # fmt: skip

@@ -21,6 +21,12 @@ def _lands(place: Callable[[], Any]) -> str:
         where = place()
         if not isinstance(where, torch.device):
             return "nothing came back" if where is None else f"a device as {type(where).__name__}"
+        if (
+            where.type == "cuda"
+            and where.index is None
+            and torch.cuda.current_device() == int(os.environ["LOCAL_RANK"])
+        ):
+            return "cuda, without its number"
         return str(torch.ones(1, device=where).device)
     except torch.AcceleratorError:
         return "no such GPU"
@@ -50,6 +56,8 @@ turn(
         (partial(_place, add=1), "the first GPU is number 0", "LOCAL_RANK begins at 0 as well."),
         (lambda: torch.cuda.set_device(_place()), "nothing came back", "Return the device as well."),
         (lambda: _place().index, "that is a number alone", "`torch.device(\"cuda\", number)`"),
+        (lambda: torch.cuda.set_device(_place()) or torch.device("cuda"),
+         "right, but the cells below ask it for its `index`", "`torch.device(\"cuda\", number)`"),
         (lambda: str(_place()), "that is text, which has no `index`", "`torch.device(…)`"),
     ],
     hints={"not str": "What stands in `os.environ` is text: `int(…)`.",
@@ -59,6 +67,7 @@ turn(
 
 
 def _refused(total: Callable[..., Any], *arguments: Any) -> Any:
+    torch.cuda.set_device(0)  # as it is in a script that has not chosen
     try:
         return total(*arguments)
     except RuntimeError as error:

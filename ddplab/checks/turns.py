@@ -220,7 +220,7 @@ def turn(
             left = left_on(size)
             picture = Beside(wanted, left, heads)
             if left.fate or left.first_off(wanted):
-                where = f"on {size} ranks, " if len(ranks) > 1 else ""
+                where = f"on {size} rank{'s' * (size > 1)}, " if len(ranks) > 1 else ""
                 what, hint = named(left, size) or unexpected(left, wanted)
                 raise NotYet(where + what, hint, picture)
             shown = shown or picture

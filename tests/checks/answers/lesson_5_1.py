@@ -96,6 +96,19 @@ def of_this_process_alone(rank, size, port):
         os.putenv(name, value)  # which os.environ does not notice
 
 
+def address_with_port(rank, size, port):
+    by_update(rank, size, port)
+    os.environ["MASTER_ADDR"] = f"127.0.0.1:{port}"
+
+
+def size_from_0(rank, size, port):
+    by_update(rank, size - 1, port)
+
+
+def port_of_my_own(rank, size, port):
+    by_update(rank, size, 29500)
+
+
 def by_remainder(env, gpus):
     return f"cuda:{int(env['RANK']) % gpus}" if gpus else "cpu"
 
@@ -103,22 +116,33 @@ def by_remainder(env, gpus):
 ANSWERS = {
     "5.1.a": {
         "accepted": [by_update, all_seven],
-        "wrong": [(of_this_process_alone, ["no process knows its number"])],
+        "wrong": [
+            (of_this_process_alone, ["no process knows its number"]),
+            (address_with_port, ["finds no machine 127.0.0.1:"]),
+            (size_from_0, ["the highest number"]),
+            (port_of_my_own, ["may be taken"]),
+        ],
     },
     "5.1.c": {
         "accepted": [by_remainder, lambda env, gpus: f"cuda:{env['LOCAL_RANK']}" if gpus > 0 else torch.device("cpu")],
         "wrong": [
             (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number is to be"]),
             (lambda env, gpus: env["local_rank"], ["KeyError"]),
+            (lambda env, gpus: f"cuda:{os.environ['LOCAL_RANK']}", ["KeyError"]),
+            (lambda env, gpus: f"cuda{env['LOCAL_RANK']}" if gpus else "cpu", ["Invalid device string"]),
         ],
     },
     "5.1.b": {
         "accepted": [
             lambda n, epochs: f"python -m torch.distributed.run --nproc_per_node={n} train.py --epochs={epochs}",
+            lambda n, epochs: f"python3 -m torch.distributed.run --nproc-per-node {n} train.py --epochs {epochs}",
             lambda n, epochs: f"torchrun --nproc-per-node {n} ./train.py --epochs {epochs}",
             lambda n, epochs: f"!torchrun --standalone --nproc-per-node {n} train.py --epochs {epochs}",
         ],
-        "wrong": [(lambda n, epochs: print(n), ["starts nothing"])],
+        "wrong": [
+            (lambda n, epochs: print(n), ["starts nothing"]),
+            (lambda n, epochs: ["torchrun", "--nproc-per-node", str(n), "train.py"], ["a list of words"]),
+        ],
     },
     "5.1.1": {
         "correct": said(),

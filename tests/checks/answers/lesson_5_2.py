@@ -32,11 +32,21 @@ ANSWERS = {
         "accepted": [
             lambda server, host, port: f"--rdzv_id=7 --nnodes=2:2 --rdzv_backend=c10d --rdzv_endpoint={host}:{port}",
             lambda server, host, port: (
-                f"torchrun --node-rank 1 --nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint {host}:{port}"
+                f"--node-rank 1 --nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint {host}:{port}"
             ),
         ],
         "wrong": [
             (lambda server, host, port: f"--nnodes 2 --master-addr {host} --master-port {port}", ["static"]),
+            (
+                lambda server, host, port: (
+                    f"--standalone --nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint {host}:{port}"
+                ),
+                ["takes the place of all four"],
+            ),
+            (
+                lambda server, host, port: f"torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host}:{port}",
+                ["typed twice"],
+            ),
             (lambda server, host, port: f"--nodes 2 --rdzv-endpoint {host}:{port}", ["torchrun refuses"]),
         ],
     },
@@ -52,6 +62,7 @@ ANSWERS = {
         "wrong": [
             (lambda logs: None, ["None as culprit"]),
             (not_below, ["raised ValueError"]),
+            (lambda logs: next(json.loads(path) for path in logs.rglob("error.json")), ["raised TypeError"]),
             (without_the_words, ["as culprit"]),
         ],
     },

@@ -44,6 +44,7 @@ ANSWERS = {
                 ["as Slurm reads it, one node is asked for"],
             ),
             (lambda nodes, gpus: "#SBATCH --nodes={nodes} --gpus-per-node={gpus}", ["raised ValueError"]),
+            (lambda nodes, gpus: f"#SBATCH nodes={nodes}\n#SBATCH gpus-per-node={gpus}", ["Invalid directive"]),
         ],
     },
     "5.3.b": {
@@ -51,6 +52,10 @@ ANSWERS = {
             from_the_host,
             lambda: (
                 "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $gpus "
+                "--rdzv-backend c10d --rdzv-endpoint $first:$port train.py"
+            ),
+            lambda: (
+                "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node gpu "
                 "--rdzv-backend c10d --rdzv-endpoint $first:$port train.py"
             ),
             lambda: (
@@ -88,6 +93,7 @@ ANSWERS = {
             but(("$(hostname)", '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)')),
             but(("$(hostname)", "$HOSTNAME")),
             but(("srun torchrun", "srun --kill-on-bad-exit=1 torchrun")),
+            but(("--nproc-per-node 4", "--nproc-per-node gpu"), ("#SBATCH --ntasks-per-node=1\n", "")),
         ],
         "wrong": [
             (but(("node=1", "node=4")), ["start 4 agents on each node"]),
@@ -105,7 +111,10 @@ ANSWERS = {
             (but(("$(hostname)", "localhost")), ["the store is always on 'localhost'"]),
             (but(("$(hostname)", "gpu01")), ["the store is always on 'gpu01'"]),
             (but(("10000 + SLURM_JOB_ID % 20000", "60000 + SLURM_JOB_ID * 7")), ["the port of job 4242 is 89694"]),
-            (but(("10000 + SLURM_JOB_ID % 20000", "10000 + SLURM_JOB_ID")), ["the port of job 4000000 is 4010000"]),
+            (but(("10000 + SLURM_JOB_ID % 20000", "10000 + SLURM_JOB_ID")), ["the port of job 4194304 is 4204304"]),
+            (but(("10000 + SLURM_JOB_ID % 20000", "SLURM_JOB_ID % 65536")), ["the port of job 4194304 is 0"]),
+            (but(("--ntasks-per-node=1", "--ntasks=8")), ["4 agents on each node"]),
+            (but(("--ntasks-per-node=1", "--ntasks=1")), ["one agent for both nodes"]),
             (but(('"$(hostname):$((10000', "'$(hostname):'\"$((10000")), ["'$(hostname)', to the letter"]),
             (but(("$((10000 + SLURM_JOB_ID % 20000))", "")), ["both meet at port 29400"]),
             (["srun", "torchrun"], ["a list, not a text"]),
