@@ -170,6 +170,7 @@ turn(
         (lambda cards: cards[:: dist.get_world_size()], "every rank has rank 0's hand", "Where does a hand begin?"),
         (lambda cards: None, "nothing comes back", "What a rank prints is output. `return` what it has."),
     ],
+    hints={"is not defined": "A rank asks: `dist.get_rank()`, and `dist.get_world_size()` for how many there are."},
     otherwise="Rank r gets the card in place r, then every W-th one after it, with W ranks.",
 )
 
@@ -186,10 +187,10 @@ def _darts(handfuls: int, row: Callable[..., Any] = lambda hits, own, n: {"pi": 
 
 
 def _logged(*_: Any) -> list[Any]:
-    """What this rank has logged so far: the column `pi` of each row."""
+    """What this rank has logged so far: the column `pi` of each row, to two decimals, for whoever has rounded it."""
     path = Path(Folder.of_this_rank().of(dist.get_rank(), "metrics"))
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [row.get("pi", "no pi") for row in rows]
+    return [round(row["pi"], 2) if isinstance(row.get("pi"), int | float) else "no pi" for row in rows]
 
 
 turn(
@@ -219,8 +220,15 @@ turn(
         (partial(_darts, row=lambda hits, own, n: not dist.get_rank() and {"pi": 4 * hits / (100 * n)}),
          "only rank 0 logs", "Leave the rank out of it: every rank logs its own rows."),
     ],
+    hints={"positional argument": "A column has a name: `log(pi=…)`."},
     otherwise="4 times the hits so far, over the darts so far.",
 )  # fmt: skip
+
+
+def _reduced(hits: int) -> float:
+    pool = torch.tensor(hits, device=device())
+    dist.reduce(pool, 0)
+    return hits if dist.get_rank() else pool.item()
 
 
 def _pooled(hits: int, op: Any = dist.ReduceOp.SUM, factor: Callable[[], float] = lambda: 1) -> float:
@@ -228,6 +236,8 @@ def _pooled(hits: int, op: Any = dist.ReduceOp.SUM, factor: Callable[[], float] 
     dist.all_reduce(pool, op=op)
     return pool.item() * factor()
 
+
+BY_ALL = "`all_reduce` is called by every rank, or it does not end."
 
 turn(
     "1.1.c",
@@ -246,8 +256,9 @@ turn(
         (partial(_pooled, op=dist.ReduceOp.MAX), "that is the largest", "Leave `op` out: it adds by default."),
         (partial(_pooled, factor=lambda: 1 / dist.get_world_size()), "that is a mean", "Leave the division out."),
         (lambda hits: _pooled(1), "that counts the ranks", "Put this rank's hits into the tensor."),
-        (lambda hits: hits if dist.get_rank() else _pooled(hits), "rank 0 waits for ever",
-         "`all_reduce` is called by every rank, or it does not end."),
+        (_reduced, "only rank 0 has the sum", "`all_reduce`, not `reduce`: each rank is to have it."),
+        (lambda hits: hits if dist.get_rank() else _pooled(hits), "rank 0 waits for ever", BY_ALL),
+        (lambda hits: None if dist.get_rank() else _pooled(hits), "rank 0 waits for ever", BY_ALL),
     ],
     hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(hits, device=device())`."},
     otherwise="A tensor with the rank's hits, `dist.all_reduce(…)`, and its `.item()`.",

@@ -116,6 +116,7 @@ def one_seed(train_mlp: Callable[[int], nn.Module]) -> None:
         )
     if torch.equal(first, other):
         raise NotYet("seed 0 and seed 1 give the same model", "Is a number written where `seed` should stand?")
+    _are_training_digits(batches)
     x, y = digits(train=False).tensors
     model.cpu().eval()
     with torch.no_grad():
@@ -140,6 +141,11 @@ def _batches_seen() -> Iterator[list[Tensor]]:
         yield batches
     finally:
         handle.remove()
+
+
+def _are_training_digits(batches: list[Tensor]) -> None:
+    if batches and not (digits().tensors[0] == batches[0][0]).flatten(1).all(dim=1).any():
+        raise NotYet("the loader serves other images than the training digits", "`digits()`, with nothing in brackets.")
 
 
 def _are_shuffled(batches: list[Tensor]) -> None:
@@ -170,8 +176,8 @@ def _two_weights(epochs: int) -> tuple[Any, ...]:
 
 
 def _train(
-    model: Any, data: Any, batch: int, lr: float, epochs: int, *, zero: bool = True, step: float = 1, note: bool = True,
-    loss_of: Callable[..., Any] = F.cross_entropy,
+    model: Any, data: Any, batch: int, lr: float, epochs: int, *, zero: bool = True, step: float = 1,
+    note: str = "before", loss_of: Callable[..., Any] = F.cross_entropy,
 ) -> list[float]:  # fmt: skip
     """The lesson's loop, with one thing done otherwise at a time."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr), []
@@ -183,6 +189,8 @@ def _train(
             (loss * (-1 if step < 0 else 1)).backward()
             for _ in range(int(abs(step))):
                 optimizer.step()
+            if note == "after":
+                loss = loss_of(model(x.to(device())), y.to(device()))
             if note:
                 losses.append(loss.item())
     return losses
@@ -204,11 +212,14 @@ turn(
          "Leave `reduction` as it is: the mean."),
         (partial(_train, loss_of=lambda scores, y: F.cross_entropy(scores.softmax(1), y)),
          "softmax is taken twice", "`F.cross_entropy` wants the scores as the model gives them."),
-        (partial(_train, note=False), "no loss is noted", "`losses.append(loss.item())`, in every step."),
+        (partial(_train, note=""), "no loss is noted", "`losses.append(loss.item())`, in every step."),
+        (partial(_train, note="after"), "the loss that is noted was asked for anew, after the update",
+         "Note the loss that you went backward from."),
         (partial(_train, step=2), "each batch updates twice", "One `step()` a batch."),
         (partial(_train, step=-1), "the loss grows", "The optimiser makes smaller what `backward()` is called on."),
     ],
     hints={
+        "not implemented for 'Long'": "The scores come first: `F.cross_entropy(scores, labels)`.",
         "second time": "Forward belongs into the loop: each batch has a loss of its own.",
         "does not require grad": "The backward pass needs what the forward pass noted: no `no_grad`, no `item()`.",
     },
@@ -286,6 +297,9 @@ turn(
         (partial(_weighed, share=lambda piece, size, n: piece / size), "only the shorter piece is weighed",
          "All pieces together count for 1."),
     ],
-    hints={"'NoneType' object": "Nothing has called `backward()`."},
+    hints={
+        "'NoneType' object": "Nothing has called `backward()`.",
+        "'NoneType' and": "`backward()` gives nothing back: what a piece counts for belongs to the loss before it.",
+    },
     otherwise="Each piece counts for its part of all the images.",
 )  # fmt: skip

@@ -123,9 +123,14 @@ turn(
         (lambda optimizer: 440, "those are the parameters", "`optimizer.state.values()` has what it keeps for them."),
         (lambda optimizer: _state_bytes(optimizer) // 2, "only one of the two parameters is looked at",
          "`optimizer.state` has an entry for each of them."),
+        (lambda optimizer: [t.nbytes for held in optimizer.state.values() for t in held.values() if t.dim()],
+         "those are the tensors one by one", "`sum(…)` of them."),
         (lambda optimizer: None, "nothing comes back", "Is there a `return`?"),
     ],
-    hints={"'dict' object has no": "What is kept for a parameter is a dictionary: go through its `.values()`."},
+    hints={
+        "'dict' object has no": "What is kept for a parameter is a dictionary: go through its `.values()`.",
+        "is not associated with a value": "Begin with 0, before the loops: plain SGD keeps nothing.",
+    },
     otherwise="Two loops: over `optimizer.state.values()`, and over the `.values()` of each.",
 )  # fmt: skip
 
@@ -138,7 +143,7 @@ turn(
     "1.3.c",
     "Bytes on each of N devices",
     _gb_on_each,
-    {f"1 + 10 + 100 + 1000 GB, on {n}": (lambda n=n: (1, 10, 100, 1000, n)) for n in (1, 2, 4)},
+    {f"1 + 10 + 100 + 1000 GB, on {n}": (lambda n=n: (1, 10, 100, 1000, n)) for n in (1, 2, 3)},
     look=lambda gb, *_: [] if gb is None else gb,
     heads=("GB on each",),
     mistakes=[
@@ -153,6 +158,9 @@ turn(
         (lambda *it: sum(it[:3]) * it[4] + it[3], "that is the total of all devices", "How much is on one of them?"),
         (lambda *it: sum(it[:3]) + it[3] / 2, "that is for two devices", "`devices` says how many there are."),
         (lambda *it: sum(it[:3]), "the activations are left out", "Which share of them does a device keep?"),
+        (lambda *it: it[0] + it[1] + it[3] / it[4], "the state is left out", "It lies on each device, for the update."),
+        (lambda *it: it[0] + it[2] + it[3] / it[4], "the gradients are left out", "They lie on each device."),
+        (lambda *it: sum(it[:3]) + it[3] // it[4], "only whole GB are counted", "`/` keeps what `//` drops."),
         (lambda *it: None, "nothing comes back", "Is there a `return`?"),
     ],
     otherwise="Which of the bars above is half as high with half the batch?",

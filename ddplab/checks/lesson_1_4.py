@@ -108,12 +108,25 @@ def _tensors(new: Any, images: Any, labels: Any) -> tuple[Any, Any]:
 def _tall_images(place: Any = "cpu") -> tuple[Any, Any, Any]:
     """A model with two weights, both 0, that notes its images; and four of one pixel, with gradients 4, 40, 400, 4000.
 
-    The gradient pulls the first weight up: it is minus the number said.
+    The gradient pulls the first weight up: it is minus the number said. `model.kept` is the most images that have been
+    through the model at a time and not back.
     """
     model = nn.Linear(1, 2, bias=False).to(place)
     nn.init.zeros_(model.weight)
-    model.images = []
-    model.register_forward_pre_hook(lambda _, inputs: model.images.append(len(inputs[0])))
+    model.images, model.on_the_way, model.kept = [], 0, 0
+
+    def forward(_: Any, inputs: Any, output: Any) -> None:
+        images = len(inputs[0])
+        model.images.append(images)
+        model.on_the_way += images
+        model.kept = max(model.kept, model.on_the_way)
+        if output.requires_grad:
+            output.register_hook(lambda _: back(images))
+
+    def back(images: int) -> None:
+        model.on_the_way -= images
+
+    model.register_forward_hook(forward)
     images = torch.tensor([[8.0], [80], [800], [8000]], device=place)
     return model, images, torch.zeros(4, dtype=torch.long, device=place)
 
@@ -130,18 +143,30 @@ def _an_update(most: int) -> tuple[Any, ...]:
 
 def _in_pieces(
     model: Any, optimizer: Any, x: Any, y: Any, most: int, *, share: Callable[..., float] = lambda n, most: n / 4,
-    zero: str = "first", step: str = "last", pieces: int = 9,
+    zero: str = "first", step: str = "last", pieces: int = 9, backward: str = "each",
 ) -> None:  # fmt: skip
     if zero == "first":
         optimizer.zero_grad()
+    losses = []
     for a, b in [*zip(x.split(most), y.split(most), strict=True)][:pieces]:
         if zero == "each":
             optimizer.zero_grad()
-        (F.cross_entropy(model(a), b) * share(len(a), most)).backward()
+        losses.append(F.cross_entropy(model(a), b) * share(len(a), most))
+        if backward == "each":
+            losses[-1].backward()
         if step == "each":
             optimizer.step()
+    if backward == "last":
+        sum(losses).backward()
     if step == "last":
         optimizer.step()
+
+
+def _after_an_update(_: Any, model: Any, *given: Any) -> list[Any]:
+    """How many images were in the model at a time, where that was too many; updates; what the weight was pulled by."""
+    most, largest = given[-1], max(model.images, default=0)
+    at_once = largest if largest > most else f"{model.kept} kept" if model.kept > most else f"≤ {most}"
+    return [at_once, len(model.updates), model.weight[0].item()]
 
 
 ONCE = "One update for the batch: once, after all pieces."
@@ -151,12 +176,14 @@ turn(
     "1.4.a",
     "One update from pieces",
     _in_pieces,
-    {f"4 images, {most} at once": partial(_an_update, most) for most in (2, 3)},
-    look=lambda _, model, *__: [max(model.images, default=0), len(model.updates), model.weight[0].item()],
+    {f"4 images, {most} at once": partial(_an_update, most) for most in (3, 1)},
+    look=_after_an_update,
     heads=("at once", "updates", "weight"),
     mistakes=[
         (lambda *it: _in_pieces(*it[:4], most=4), "all images go through the model at once",
          "`x.split(most)` cuts x into pieces of at most so many."),
+        (partial(_in_pieces, backward="last"), "they go forward piece by piece, and all are kept till the end",
+         "Go backward from each piece at once: that frees what it has kept."),
         (partial(_in_pieces, zero=""), "the gradient from before is still in it", "Begin with `zero_grad()`."),
         (partial(_in_pieces, zero="each"), "only the last piece is left", ONLY_LAST),
         (partial(_in_pieces, zero="each", share=lambda n, most: 1), "only the last piece is left, as if it were all",
@@ -167,8 +194,10 @@ turn(
          ONCE),
         (partial(_in_pieces, share=lambda n, most: 1), "the pieces' means are added up",
          "Each loss is a mean over its piece: it counts for its part of x."),
-        (partial(_in_pieces, share=lambda n, most: 1 / 2), "the shorter piece counts as much as the others",
+        (partial(_in_pieces, share=lambda n, most: most / 4), "the shorter piece counts as if it were full",
          "A piece's part is that of its images: `len(a)` of `len(x)`."),
+        (partial(_in_pieces, share=lambda n, most: 1 / math.ceil(4 / most)),
+         "the shorter piece counts as much as the others", "A piece's part is that of its images: `len(a)` of `len(x)`."),
         (partial(_in_pieces, step=""), "there is no update", "`optimizer.step()`, after all pieces."),
         (partial(_in_pieces, pieces=1), "the rest of the images is left out", "A loop over all pieces."),
     ],

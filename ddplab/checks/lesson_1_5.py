@@ -100,6 +100,10 @@ turn(
          "that is the length of the gradients, not of their errors", "Subtract `whole` first."),
         (lambda gradients, whole: (gradients.norm(dim=1) - whole.norm()).pow(2).mean().sqrt() / whole.norm(),
          "lengths were compared, not vectors", "Subtract first, then take the length."),
+        (lambda gradients, whole: (gradients - whole).pow(2).sum(dim=0).mean().sqrt() / whole.norm(),
+         "the sum goes over the gradients, the mean over the numbers", "A gradient is a row: `dim=1` runs along it."),
+        (lambda gradients, whole: (gradients - whole).norm(dim=1) / whole.norm(), "there is a number for each gradient",
+         "One for all of them: square, take the mean, then the root."),
         (lambda gradients, whole: None, "nothing comes back", "Is there a `return`?"),
     ],
     otherwise="Differences, squared lengths, mean, root; divided by the length of `whole`.",
@@ -114,7 +118,10 @@ turn(
     "1.5.b",
     "The price of calm",
     _batch_for,
-    {f"1.0 with 32, {wanted} wanted": partial(lambda wanted: (wanted, 32, 1.0), wanted) for wanted in (0.5, 0.1, 2.0)},
+    {
+        f"{error} with 32, {wanted} wanted": partial(lambda *it: it, wanted, 32, error)
+        for error, wanted in ((1.0, 0.5), (1.0, 0.1), (4.0, 8.0))
+    },
     look=lambda batch, *_: [] if batch is None else batch,
     heads=("batch",),
     mistakes=[
@@ -127,6 +134,7 @@ turn(
          "The error goes with the root of the batch. So how does the batch go with the error?"),
         (lambda wanted, batch, error: 4 * batch, "right for half the error only",
          "How many times smaller shall it be?"),
+        (lambda wanted, batch, error: batch / wanted**2, "right where the error is 1 only", "Where is `error`?"),
         (lambda wanted, batch, error: (error / wanted) ** 2, "that is how many times the batch",
          "And with how many images did it begin?"),
         (lambda wanted, batch, error: None, "nothing comes back", "Is there a `return`?"),
@@ -165,6 +173,8 @@ turn(
         (lambda n, batch: torch.randperm(n), "all images come", "Take the first `batch` of the shuffled ones."),
         (lambda n, batch: torch.randperm(n)[1:batch], "one image is missing", "A slice begins at 0: `[:batch]`."),
         (lambda n, batch: torch.randperm(n)[:batch] + 1, "image n does not exist", "They are numbered from 0."),
+        (lambda n, batch: torch.randint(n - batch + 1, (1,)) + torch.arange(batch),
+         "only the first is drawn by lot, and the others come after it", "Shuffle all n of them."),
         (lambda n, batch: torch.arange(0, n, n // batch), "that is a pattern, no lot", "`torch.randperm` shuffles."),
         (lambda n, batch: torch.randperm(n, generator=torch.Generator().manual_seed(0))[:batch],
          "each call draws the same images, for the seed is set inside", "Seed once, outside, where the run begins."),

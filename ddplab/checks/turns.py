@@ -236,6 +236,8 @@ def turn(
             return f"{row} {_first_line(fate)}", hint_for(left.reason, {**TWICE, **(hints or {})}) or hint
         row, place = left.first_off(wanted)
         mine, asked = ([*map(brief, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
+        if mine == asked:  # alike to four digits, as the table shows them
+            mine, asked = (repr(it.rows[row][place]) for it in (left, wanted))
         column = "".join(heads[place : place + 1]) or f"number {place + 1}"
         return f"{row} has {mine} as {column}, and {asked} is wanted", hint
 

@@ -133,6 +133,17 @@ def a_plain_number(hits):
     return hits
 
 
+def asks_nobody(cards):
+    return cards[rank::world_size]  # noqa: F821
+
+
+def darts_alone(handfuls, note):
+    hand, hits = torch.Generator().manual_seed(dist.get_rank()), 0
+    for n in range(1, handfuls + 1):
+        hits += (torch.rand(100, 2, generator=hand).norm(dim=1) < 1).sum().item()
+        note(4 * hits / (100 * n))
+
+
 ANSWERS = {
     "1.1.1": {
         "correct": greet,
@@ -184,8 +195,14 @@ ANSWERS = {
             (3.14, ["`darts_of_all` is 3.14, not a function"]),
         ],
     },
-    "1.1.a": {"accepted": [by_a_loop, by_places]},
-    "1.1.b": {"accepted": [with_a_mean, with_hits_too]},
+    "1.1.a": {
+        "accepted": [by_a_loop, by_places],
+        "wrong": [(asks_nobody, ["NameError: name 'rank' is not defined"])],
+    },
+    "1.1.b": {
+        "accepted": [with_a_mean, with_hits_too, partial(darts_alone, note=lambda pi: log(pi=round(pi, 3)))],
+        "wrong": [(partial(darts_alone, note=lambda pi: log(pi)), ["positional argument"])],
+    },
     "1.1.c": {
         "accepted": [in_float, listed_by_rank],
         "wrong": [(a_plain_number, ["rank 0 raised"])],

@@ -198,6 +198,21 @@ def never_backward(model, images, labels, size):
     return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
 
 
+def weighs_what_backward_gives(model, images, labels, size):
+    for a, b in zip(images.split(size), labels.split(size), strict=True):
+        F.cross_entropy(model(a), b).backward() * len(a) / len(images)
+
+
+def labels_first(model, data, batch, lr, epochs):
+    for x, y in DataLoader(data, batch):
+        F.cross_entropy(y.to(device()), model(x.to(device()))).backward()
+
+
+def on_the_test_split(seed):
+    torch.manual_seed(seed)
+    return fit(MLP(), DataLoader(digits(train=False), 32, shuffle=True))
+
+
 ANSWERS = {
     "1.2.1": {
         "correct": accuracy,
@@ -234,16 +249,23 @@ ANSWERS = {
             (seeded_too_late, ["different weights"]),
             (lambda seed: train_mlp(0), ["seed 0 and seed 1 give the same model"]),  # always seed 0
             (seeded_mlp, ["hardly trained"]),
+            (on_the_test_split, ["serves other images than the training digits"]),
             (lambda seed: print(train_mlp(seed)), ["returned 'NoneType', not a model"]),
         ],
     },
     "1.2.a": {
         "accepted": [zero_at_the_end, without_an_optimiser],
-        "wrong": [(forward_outside, ["after 2 steps raised RuntimeError"])],
+        "wrong": [
+            (forward_outside, ["after 2 steps raised RuntimeError"]),
+            (labels_first, ["raised NotImplementedError"]),
+        ],
     },
     "1.2.b": {"accepted": [with_tensors, one_by_one]},
     "1.2.c": {
         "accepted": [sums_of_losses, with_a_weight_for_backward],
-        "wrong": [(never_backward, ["raised AttributeError"])],
+        "wrong": [
+            (never_backward, ["raised AttributeError"]),
+            (weighs_what_backward_gives, ["raised TypeError"]),
+        ],
     },
 }

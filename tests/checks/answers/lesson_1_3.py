@@ -55,6 +55,12 @@ def takes_the_size_of_a_dictionary(optimizer):
     return sum(held.nbytes for held in optimizer.state.values())
 
 
+def keeps_the_last(optimizer):
+    for held in optimizer.state.values():
+        total = sum(t.nbytes for t in held.values() if t.dim())
+    return total
+
+
 ANSWERS = {
     "1.3.1": {
         "correct": bytes_to_train,
@@ -80,7 +86,10 @@ ANSWERS = {
     },
     "1.3.b": {
         "accepted": [in_loops, from_state_dict],
-        "wrong": [(takes_the_size_of_a_dictionary, ["raised AttributeError"])],
+        "wrong": [
+            (takes_the_size_of_a_dictionary, ["raised AttributeError"]),
+            (keeps_the_last, ["raised UnboundLocalError"]),
+        ],
     },
     "1.3.c": {
         "accepted": [

@@ -74,6 +74,21 @@ def one_forward_for_all(model, optimizer, x, y, most):
     optimizer.step()
 
 
+def in_chunks_of(model, optimizer, x, y, pieces):
+    optimizer.zero_grad()
+    for a, b in zip(x.chunk(pieces), y.chunk(pieces), strict=True):
+        (F.cross_entropy(model(a), b) * len(a) / len(x)).backward()
+    optimizer.step()
+
+
+def in_equal_pieces(model, optimizer, x, y, most):
+    in_chunks_of(model, optimizer, x, y, math.ceil(len(x) / most))
+
+
+def as_many_pieces(model, optimizer, x, y, most):
+    in_chunks_of(model, optimizer, x, y, most)
+
+
 def from_a_sum(model, x, y):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     return F.cross_entropy(model(x[rank::ranks]), y[rank::ranks], reduction="sum") / (len(x) / ranks)
@@ -142,8 +157,11 @@ ANSWERS = {
         ],
     },
     "1.4.a": {
-        "accepted": [sums_over_pieces, divides_the_gradients],
-        "wrong": [(one_forward_for_all, ["4 images, 2 at once raised RuntimeError"])],
+        "accepted": [sums_over_pieces, divides_the_gradients, in_equal_pieces],
+        "wrong": [
+            (one_forward_for_all, ["4 images, 3 at once raised RuntimeError"]),
+            (as_many_pieces, ["4 images, 1 at once has 4 as at once"]),
+        ],
     },
     "1.4.b": {
         "accepted": [from_a_sum, in_blocks],
