@@ -162,6 +162,8 @@ turn(
          "Those who get something call it too: no `if` around a collective."),
         (partial(_from_last, only=lambda last: not last), "the last rank does not call `broadcast`",
          "The one that has the numbers calls it too, or who sends?"),
+        (lambda x: dist.broadcast(x, src=dist.get_rank()) or x, "every rank names itself as `src`, and all wait",
+         "All have to name the same rank: the one that holds what is wanted."),
     ],
     hints={"root rank": "With N ranks, which number has the last? `dist.get_world_size()` is N.",
            "not part of group": "With N ranks, which number has the last? `dist.get_world_size()` is N."},
@@ -214,6 +216,8 @@ turn(
     ],
     hints={
         "expected length": "One place for each rank: `dist.get_world_size()` of them.",
+        "`gather_list`": "`gather` fills the places of one rank only. Which collective does it for all?",
+        "'NoneType'": "All shall have them, so every rank brings places.",
         "`tensor_list`": "First the list of places, then the tensor to send.",
     },
 )  # fmt: skip
@@ -257,6 +261,7 @@ turn(
         (partial(_pair, over=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_pair, reduce=partial(dist.reduce, dst=0)), "only rank 0 has them",
          "That is `reduce`. Every rank shall return them."),
+        (lambda x: _pair(x)[::-1], "the largest comes first", "First the mean, and then the largest."),
         (lambda x: print(_pair(x)), "nothing is returned", "`return mean, largest`"),
     ],
     hints={"NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it."},

@@ -16,6 +16,7 @@ from ddplab.course.messages import Message, noted_messages
 from ddplab.hardware import device
 
 TIMEOUT = 4  # seconds until ranks that wait for each other are stopped
+BEGINS = "Rank 0 sends before it receives; all others receive before they send."
 
 
 @exercise("3.2.1", "Once around")
@@ -23,7 +24,7 @@ def once_around(go_around: Callable[..., Any]) -> None:
     """The ball goes from rank 0 over all ranks back to rank 0, and every rank adds its own number."""
     needs_function("go_around", go_around)
     for size in (2, 4):
-        ranks = on_ranks(_ball_in_rank, go_around, size=size, hints=HINTS, timeout=TIMEOUT)
+        ranks = on_ranks(_ball_in_rank, go_around, size=size, hints=HINTS, waiting=BEGINS, timeout=TIMEOUT)
         where, messages = f"on {size} ranks", [noted for _, noted in ranks]
         _only_send_and_recv(where, messages)
         if not any(messages):
@@ -84,6 +85,7 @@ HINTS = {
     **TWICE,
     "Invalid destination rank": "A rank cannot send to itself.",
     "Invalid source rank": "A rank cannot receive from itself.",
+    "Pair is not connected": "Does a rank name itself? `send(x, to)` names who gets it, `recv(x, sender)` whose it was.",
     "there is no rank": "They are numbered from 0 to N - 1. Compare with, or count modulo, `dist.get_world_size()`.",
 }
 
@@ -150,6 +152,15 @@ def _backwards(x: Any) -> None:
         dist.send(x, rank - 1)
 
 
+def _only_the_first_sends(x: Any) -> None:
+    rank, part = dist.get_rank(), x.clone()
+    if rank == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(part, rank - 1)
+        x += part
+
+
 def _all_receive_first(x: Any) -> None:
     rank, size, part = dist.get_rank(), dist.get_world_size(), x.clone()
     dist.recv(part, (rank - 1) % size)
@@ -177,6 +188,8 @@ turn(
         (_backwards, "it runs backwards, from the last to rank 0", "The right neighbour of rank r is rank r + 1."),
         (dist.all_reduce, "every rank has the whole sum", "A rank adds only those that come before it in the chain."),
         (_all_receive_first, "all receive first, and nobody has sent", "Who has no left neighbour begins."),
+        (_only_the_first_sends, "rank 1 adds what comes, and does not hand it on",
+         "Who stands in the middle does both: two `if`, and no `else`."),
     ],
     hints=HINTS,
 )  # fmt: skip

@@ -17,6 +17,7 @@ from ddplab.hardware import device
 HINTS = {
     **TWICE,
     "list index out of range": "Chunks are numbered from 0 to N - 1: count modulo the number of ranks, `% size`.",
+    "Pair is not connected": "Does rank 0 wait for a message from itself? `range(1, size)`.",
     "there is no rank": "They are numbered from 0 to N - 1. Use `pass_right`, which counts modulo.",
 }
 
@@ -70,6 +71,17 @@ def _keeps_its_own(x: Any) -> None:
         x.copy_(own)
 
 
+def _keeps_the_sum(x: Any) -> None:
+    _plain(x, back="at the end" if dist.get_rank() else "never")
+
+
+def _added_again(x: Any) -> None:
+    own = x.clone()
+    _plain(x)
+    if dist.get_rank() > 0:
+        x += own
+
+
 turn(
     "3.3.a",
     "All-reduce, the plain way",
@@ -92,6 +104,9 @@ turn(
         (partial(_plain, over=3), "it is the mean, and the sum is asked for", "An all-reduce adds up, no more."),
         (lambda x: dist.all_reduce(x), "torch's `all_reduce` does it", "Here you build it: `send` and `dist.recv`."),
         (_nobody_takes_it, "rank 0 sends the sum, and nobody receives it", "All but rank 0 send, and then receive."),
+        (_keeps_the_sum, "rank 0 has the sum, and sends it to nobody", "The others wait for it: `send(x, other)`."),
+        (_added_again, "all but rank 0 add the sum to their own numbers",
+         "What comes back is the sum of all: receive it into `x` itself."),
         (_hands_out_first, "both send first, and nobody receives", "Who receives first? Rank 0."),
     ],
     hints=HINTS,
@@ -143,6 +158,8 @@ turn(
         (partial(_average, after=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_average, after=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_average, frozen=True), "the frozen parameter has a gradient now", "Pass over those that have none."),
+        (partial(_average, after=1, reduce=partial(dist.broadcast, src=0)), "all hold rank 0's gradients",
+         "Each rank has seen images of its own, and all count. Which collective adds up?"),
         (partial(_average, reduce=partial(dist.reduce, dst=0)), "only rank 0 has the mean", "`all_reduce`, for all."),
         (lambda net: dist.get_rank() or _average(net), "only rank 0 adds up, and waits for the others",
          "A collective is a call that all ranks make."),
@@ -152,7 +169,7 @@ turn(
 )  # fmt: skip
 
 
-def _net_and_batch(*_: int) -> tuple[Any, Any, Any]:
+def _net_batch_and_rate(*_: int) -> tuple[Any, Any, Any, float]:
     """A small network alike on all ranks, which writes down how many rows it is given, and has an old gradient."""
     net = MLP(hidden=8).to(device())
     torch.nn.init.zeros_(net.layers[-1].bias)
@@ -161,7 +178,7 @@ def _net_and_batch(*_: int) -> tuple[Any, Any, Any]:
     net.rows = []
     net.register_forward_pre_hook(lambda _, inputs: net.rows.append(len(inputs[0])))
     images, labels = (tensor[:64].to(device()) for tensor in digits().tensors)
-    return net, images, labels
+    return net, images, labels, 0.4  # not what the lesson has: who forgets it does not step as far
 
 
 def _rows_and_bias(_: Any, net: Any, *__: Any) -> list[Any]:
@@ -172,10 +189,11 @@ def _one_step(
     net: Any,
     images: Any,
     labels: Any,
+    lr: float,
     share: str = "own",
     zero: bool = True,
     average: Any = _average,
-    lr: float = 0.5,
+    rate: Any = lambda lr: lr,
 ) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None)}[share]
@@ -185,14 +203,14 @@ def _one_step(
     average(net)
     with torch.no_grad():
         for p in net.parameters():
-            p -= lr * p.grad
+            p -= rate(lr) * p.grad
 
 
 turn(
     "3.3.c",
     "A training step by hand",
     _one_step,
-    _net_and_batch,
+    _net_batch_and_rate,
     ranks=(2, 4),
     look=_rows_and_bias,
     heads=("rows", "weights", "", ""),
@@ -207,8 +225,11 @@ turn(
          "A mean loss has a mean gradient: divide by the number of ranks."),
         (lambda *it: _one_step(*it, average=lambda net: _average(net, before=dist.get_world_size())),
          "it divides twice by the number of ranks", "`average_gradients` has divided already."),
-        (partial(_one_step, lr=-0.5), "the step goes uphill", "Against the gradient: `-=`."),
-        (partial(_one_step, lr=0), "the weights have not moved", "`p -= lr * p.grad`, under `torch.no_grad()`."),
+        (partial(_one_step, rate=lambda lr: 1), "the step forgets `lr`", "`p -= lr * p.grad`"),
+        (partial(_one_step, rate=lambda lr: 0.5), "it steps by 0.5, and `lr` is another here", "`p -= lr * p.grad`"),
+        (partial(_one_step, rate=lambda lr: -lr), "the step goes uphill", "Against the gradient: `-=`."),
+        (partial(_one_step, rate=lambda lr: 0), "the weights have not moved", "`p -= lr * p.grad`, under `torch.no_grad()`."),
     ],
     hints={**TWICE, "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
+    otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
 )  # fmt: skip

@@ -231,13 +231,19 @@ def _who(ran: Ran) -> str:
     return "the first process" if ran.by_parent else "a forked child" if ran.by_fork else "a spawned child"
 
 
+def _error(said: str) -> str:
+    """What kind of error a script has shown first; that a name was not found is told apart."""
+    kind = next(iter(re.findall(r"^(?:\w+\.)*(\w+Error)", said, re.MULTILINE)), "none")
+    return "can't get attribute" if "Can't get attribute" in said else kind
+
+
 def _outcome(text: Any) -> list[Any]:
     if what := _no_text(text):
         return [f"{what} is returned", 0, "no text"]
     ran = _run(HELLO + text)
     if ran is None:
         return ["nobody", 0, "it does not end"]
-    return [_who(ran), len(ran.lines), next(iter(re.findall(r"^(\w+Error)", ran.said, re.MULTILINE)), "none")]
+    return [_who(ran), len(ran.lines), _error(ran.said)]
 
 
 turn(
@@ -251,7 +257,8 @@ turn(
         (lambda: SPAWN, "each process that reads the file is about to spawn the next",
          "What must be true of a process that may start others? Python's message has the line."),
         (lambda: MAIN.replace("__main__", "main") + SPAWN, "no process is started",
-         'The first process has the `__name__` `"__main__"`; and a process begins with `start()`.'),
+         'The first process has the `__name__` `"__main__"`; a process begins with `start()`; and what is indented '
+         "is still the body of `hello`."),
         (lambda: MAIN + "hello(0)\n", "the first process calls `hello` itself",
          "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`."),
         (lambda: MAIN + SPAWN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
@@ -269,9 +276,8 @@ def _number(text: Any) -> list[Any]:
     ran = _run(DRAWN + text + TOLD)
     if ran is None:
         return ["nobody", "nothing", "it does not end"]
-    error = next(iter(re.findall(r"^(\w+Error)", ran.said, re.MULTILINE)), "none")
     same = ran.number and any(ran.number in line for line in ran.lines)
-    return [_who(ran), "the same number" if same else "another" if ran.lines else "nothing", error]
+    return [_who(ran), "the same number" if same else "another" if ran.lines else "nothing", _error(ran.said)]
 
 
 PRINTS = "\ndef child(number):\n    print(number)\n"
@@ -294,6 +300,11 @@ turn(
          "The child is to: `print` belongs into what it runs."),
         (lambda: PRINTS + MAIN + GIVEN.replace(", args=(number,)", ""), "the child is not given what it takes",
          "`args` is a tuple, with a comma even where there is one: `args=(…,)`."),
+        (lambda: MAIN + GIVEN.replace("child, args=(number,)", "lambda: print(number)"),
+         "the target cannot be sent to another process: it has no name in the file",
+         "A lambda is nobody's name. Write `child` with `def`."),
+        (lambda: MAIN + PRINTS.strip().replace("\n", "\n    ") + "\n    " + GIVEN,
+         "`child` is defined under the guard, where no spawned process looks", "Define it above the guard."),
         (lambda: PRINTS, "no process is started", "Defining `child` starts nobody: a `Process`, under the guard."),
     ],
 )  # fmt: skip
@@ -324,10 +335,12 @@ def _launched(got: Any, start: _Start, ranks: int) -> list[str]:
     return ["no" if start.alone else "yes", *told]
 
 
-def _launcher(start: Any, ranks: int, numbers: Any = range, without: str = "", wait: bool = False) -> list[str]:
+def _launcher(
+    start: Any, ranks: int, numbers: Any = range, without: str = "", wait: bool = False, local: int | None = None
+) -> list[str]:
     started = []
     for rank in numbers(ranks):
-        who = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
+        who = {"RANK": rank, "LOCAL_RANK": rank if local is None else local, "WORLD_SIZE": ranks}
         started.append(start({name: str(value) for name, value in who.items() if name != without}))
         if wait:
             started[-1] = started[-1].communicate()[0]
@@ -349,8 +362,12 @@ turn(
         (partial(_launcher, numbers=lambda ranks: range(1, ranks + 1)), "the ranks are counted from 1", "From 0."),
         (partial(_launcher, without="WORLD_SIZE"), "nobody knows how many there are", "`WORLD_SIZE`"),
         (partial(_launcher, without="LOCAL_RANK"), "nobody knows which GPU is for it", "`LOCAL_RANK`"),
+        (partial(_launcher, local=0), "all take GPU 0", "On one machine the local rank is the rank."),
+        (partial(_launcher, numbers=lambda ranks: range(ranks)[::-1]), "the last rank comes first",
+         "Rank 0's comes first in the list."),
         (partial(_launcher, without="RANK"), "nobody knows which rank it is", "`RANK`"),
         (lambda start, ranks: print(_launcher(start, ranks)), "nothing is returned", "What each printed, in a list."),
     ],
     hints={"expected str": "Environment variables are texts: `str(rank)`."},
+    otherwise="A list of texts: what a process printed is the first of the two things that `communicate()` returns.",
 )  # fmt: skip

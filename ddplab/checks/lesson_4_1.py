@@ -279,7 +279,7 @@ def _rows_and_gradient(_: Any, net: Any, *__: Any) -> list[Any]:
 
 
 def _two_ranks(
-    net: Any, images: Any, labels: Any, ddp: bool = True, share: str = "", reduction: str = "mean", divide: bool = False
+    net: Any, images: Any, labels: Any, ddp: bool = True, share: str = "", reduction: str = "mean", divide: float = 1
 ) -> None:
     """share: "" is every size-th image, "blocks" neighbours, "mixed" the former with the labels of the latter."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -290,7 +290,7 @@ def _two_ranks(
         mine = slice(first, first + 64 // size) if share in ("first", "blocks") else slice(rank, None, size)
         images, labels = images[mine], neighbours if share == "mixed" else labels[mine]
     loss = F.cross_entropy(model(images), labels, reduction=reduction)
-    (loss / size if divide else loss).backward()
+    (loss / divide).backward()
 
 
 OWN = "each rank keeps the gradient of its own images"
@@ -328,9 +328,14 @@ turn(
             "Leave `reduction` as it is: the mean.",
         ),
         (
-            partial(_two_ranks, divide=True),
+            lambda *it: _two_ranks(*it, divide=dist.get_world_size()),
             "DDP divides by the number of ranks, and you divide again",
             "Leave the loss as it is: the mean over this rank's images.",
+        ),
+        (
+            lambda *it: _two_ranks(*it, divide=1 / dist.get_world_size()),
+            "the mean over the ranks comes out multiplied by their number",
+            "When `backward()` returns, the mean is there: neither add it up again nor multiply the loss.",
         ),
         (
             lambda net, images, labels: (_two_ranks(net, images, labels), net.zero_grad()),
@@ -383,9 +388,16 @@ turn(
         (lambda *it: 64 * _summed(*it, factor=1), "multiplied by the number of images", "DDP divides by the ranks."),
         (lambda *it: 64 / dist.get_world_size() * _summed(*it, factor=1), "multiplied by the images of one rank",
          "DDP divides by the ranks, whatever the number of images."),
+        (lambda model, *it: _summed(model.module, *it), "each rank has the gradient of its own images",
+         "DDP averages where *it* is called: `model(images)`, and not `model.module`."),
+        (lambda model, *it: _summed(model.module, *it, factor=1), "each rank has the gradient of its own images",
+         "DDP averages where *it* is called: `model(images)`, and not `model.module`."),
+        (lambda model, *it: _summed(model, *(of[dist.get_rank() :: dist.get_world_size()] for of in it)),
+         "the share is cut once more", "`images` and `labels` are this rank's own already."),
         (partial(_summed, factor=2), "right on two ranks only", "`dist.get_world_size()` counts them."),
     ],
     hints={"'NoneType' object has no attribute 'backward'": "Return the loss: the check calls its `backward()`.",
+           "'float' object": "Return the tensor: a Python number has no `backward()`.",
            "backward through the graph a second time": "Return the loss, and leave `backward()` to the check."},
     otherwise="Begin with the sum over this rank's images. What does DDP do to it, and what undoes that?",
 )  # fmt: skip

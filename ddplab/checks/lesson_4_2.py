@@ -163,6 +163,7 @@ HINTS = {
     "'NoneType' object is not iterable": "Return what is asked for.",
     "not a Future": "DDP wants a promise: `dist.all_reduce(…, async_op=True).get_future().then(…)`.",
     "the Future holds": "The function in `.then(…)` returns the averaged tensor.",
+    "'torch._C.Future' object": "The promise is kept with a list of tensors: `promise.value()[0]` is the sum.",
     "has no attribute 'get_future'": "Without `async_op=True`, `all_reduce` waits and returns None.",
     "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere. Divide yourself.",
 }
@@ -223,7 +224,9 @@ turn(
     ],
     hints={
         "KeyError": CALLED, "'bucket'": CALLED, "takes 1 positional": CALLED, "Future": RETURN, "SIGSEGV": RETURN,
-        "SIGABRT": RETURN,
+        "SIGABRT": RETURN, "'builtin_function": "It is a method: `bucket.buffer()`.",
+        "has no attribute 'buffer'": "Give DDP the function, without calling it. DDP calls it with each bucket.",
+        "only be called once": "A model has one communication hook, and it does both: it notes and all-reduces.",
     },
 )  # fmt: skip
 
@@ -256,6 +259,14 @@ def _gradient_and_sent(_: Any, model: Any, *rest: Any) -> list[Any]:
     return ["none" if grad is None else grad.item(), len(model.sent)]
 
 
+def _by_hand(model: Any, portions: list[Any], loss_of: Any) -> None:
+    _accumulate(model, portions, loss_of, held=lambda *_: True)
+    for p in model.parameters():
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+
+LEFT = "A `backward()` for each portion, and no `zero_grad()` in between."
 EACH_TIME = "every portion is exchanged"
 AROUND = "`no_sync()` goes around the forward pass of all portions but the last. `backward()` never asks."
 ALONE = "Hold back all portions but the last: its forward pass and `backward()` stand outside of `no_sync()`."
@@ -280,11 +291,13 @@ turn(
          "DDP divides by the ranks. You divide by the portions."),
         (partial(_accumulate, divide=lambda at, n: n if at < n - 1 else 1), "the last portion is not divided",
          "Every portion's loss counts alike."),
-        (partial(_accumulate, zero=True), "only the last portion is left", "No `zero_grad()` in between."),
-        (partial(_accumulate, zero=True, divide=lambda *_: 1), "only the last portion is left",
-         "No `zero_grad()` in between."),
+        (partial(_accumulate, zero=True), "only the last portion is left", LEFT),
+        (partial(_accumulate, zero=True, divide=lambda *_: 1), "only the last portion is left", LEFT),
+        (_by_hand, "the gradient is right, but DDP has not sent it",
+         "Let DDP do it: the last portion stands outside of `no_sync()`."),
     ],
     hints={"has no attribute 'no_sync'": "`no_sync` is a method of the `model` that you are given."},
+    otherwise="Each portion goes through once, its loss divided by how many there are: the last one like the others.",
 )  # fmt: skip
 
 
@@ -340,5 +353,7 @@ turn(
          "`net.named_parameters()` gives names, too."),
         (partial(_as_what, what=lambda at, p: at), "those are numbers", "`net.named_parameters()` gives names, too."),
     ],
-    hints={"'NoneType' object is not iterable": "`return` the list of names."},
+    hints={"'NoneType' object is not iterable": "`return` the list of names.",
+           "Boolean value of Tensor": "A tensor is neither true nor false. Ask `p.grad is None`."},
+    otherwise="Names as `net.named_parameters()` has them: of those that want a gradient, and have `None`.",
 )  # fmt: skip

@@ -82,6 +82,12 @@ def _counted(rows: Any, model: Any, batches: Any) -> Any:
     return round(float(rows), 3) if model.module.number else "rows that never went through"
 
 
+def _without_the_model(_: Any, batches: Any) -> Any:
+    rows = torch.tensor(sum(map(len, batches)), device=device())
+    dist.all_reduce(rows)
+    return rows.item()
+
+
 def _nothing(rows: Any) -> None:
     pass
 
@@ -114,10 +120,12 @@ turn(
          "The ranks have different numbers of rows."),
         (partial(_rows, reduce=lambda rows: dist.reduce(rows, dst=0)), "rank 0 has the sum, others do not",
          "`dist.all_reduce` leaves it on every rank."),
+        (_without_the_model, "no batch has gone through the model", "Call it with each: `model(x)`."),
         (partial(_rows, reduce=_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
     ],
     hints={"Expected a": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
            "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
+           "attribute 'number'": "The module inside of DDP is `model.module`.",
            "NoneType": "`return` the number. `all_reduce` itself returns nothing: it changes the tensor."},
     otherwise="Call the model with each batch, count its rows, `len(x)`, and after the loop add up over the ranks.",
 )  # fmt: skip
@@ -186,6 +194,8 @@ turn(
         (partial(_fill, scale="buffer"), "nobody trains the scale", "A buffer is not trained; a `Parameter` is."),
     ],
     hints={
+        "already exists": "`register_buffer` makes the attribute. Do not assign it before.",
+        "not a Module subclass": "`ModuleList` is for modules. For parameters there is `ParameterList`.",
         "attribute 'scale'": "All three are needed: scale, mean, heads.",
         "attribute 'mean'": "All three are needed: scale, mean, heads.",
         "attribute 'heads'": "All three are needed: scale, mean, heads.",
