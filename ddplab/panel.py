@@ -24,6 +24,13 @@ DRAWN_POINTS = 300  # in all curves together, which keeps a redraw of 8 ranks un
 TAIL = 8192  # bytes read of each file at a redraw; run.metrics misses nothing, the panel may skip
 PRINTED_LINES = 20  # of each rank under the cell; the rest is in run.output
 KEPT_POINTS = 1024  # of each line, so that a run of many hours needs no more memory than one of a minute
+# What stays looks as the widget did, and is as tall: JupyterLab gives HTML other margins.
+STAYS = (
+    ".ddplab-stays {font-size: 13px; line-height: 28px}"
+    ".ddplab-stays table {margin: 0; font-size: 12px; border-collapse: separate; border-spacing: 2px}"
+    ".ddplab-stays tr {background: none !important}"
+    ".ddplab-stays :is(td, th) {padding: 1px 16px 1px 1px; font-size: 12px; line-height: 1.6; text-align: left}"
+)
 COLUMNS = 8  # logged values with a column of their own; the others are in run.metrics
 
 
@@ -229,7 +236,8 @@ class Panel(View):
         curves = self.draw_curves(stays=True)
         if self.display is not None or curves:
             alone = "" if self.blocks else self._under_the_button()
-            bundle = {"text/html": self.draw_title() + self.table + curves + alone, "text/plain": "\n".join(words)}
+            stays = f'<div class="ddplab-stays" style="margin:2px">{self.draw_title()}{self.table}{curves}{alone}</div>'
+            bundle = {"text/html": f"<style>{STAYS}</style>{stays}", "text/plain": "\n".join(words)}
             (self.display.update if self.display else display)(bundle, raw=True)
         elif self.blocks:
             print(self.run.summary())

@@ -4,9 +4,10 @@
     python stress/panel_in_a_page.py --seconds 120
 
 It counts what a person sees: redraws a second, and each change of the panel's height from when its curves are there
-until a second after the run has ended. And what the machine feels: the page's JavaScript memory and nodes after a collection of garbage, and the kernel's memory,
-after a tenth of the time and at its end. Exit status 0 when nothing has jumped or grown, and at least 20 redraws a
-second came, which two idle cores are enough for; else its last lines say which of them was not so.
+until a second after the run has ended. And what the machine feels: the page's JavaScript memory and nodes after a
+collection of garbage, and the kernel's memory, after a tenth of the time and at its end. Exit status 0 when nothing has
+jumped or grown, and at least 20 redraws a second came, which two idle cores are enough for; else its last lines say
+which of them was not so.
 """
 
 import argparse

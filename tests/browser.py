@@ -61,7 +61,11 @@ def server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
             [*command, *options, f"--ServerApp.root_dir={home}"], env=environment, stdout=log, stderr=log
         )
     try:
-        found = until(lambda: list(runtime.glob("jpserver-*.json")) or process.poll() is not None, 60)
+
+        def written() -> list[Path]:  # it is there before anything is in it
+            return [path for path in runtime.glob("jpserver-*.json") if path.stat().st_size]
+
+        found = until(lambda: written() or process.poll() is not None, 60)
         if found is True:
             raise RuntimeError(f"JupyterLab did not start:\n{(folder / 'server.log').read_text()}")
         yield json.loads(found[0].read_text())["url"], process
