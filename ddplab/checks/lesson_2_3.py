@@ -476,9 +476,10 @@ turn(
     _cached,
     {
         "GPU 0, 3 columns": lambda: (0, 3, True),
-        "then GPU 1, 3 columns": lambda: (1, 3, False),
         "GPU 0 again": lambda: (0, 3, False),
+        "then GPU 1, 3 columns": lambda: (1, 3, False),
         "GPU 1 again": lambda: (1, 3, False),
+        "back on GPU 0": lambda: (0, 3, False),
         "then GPU 1, 4 columns": lambda: (1, 4, False),
     },
     call=_Calls(),
