@@ -17,6 +17,7 @@ import torch
 from ddplab.checks.turns import turn
 
 SWITCH = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+STARTS = {"torchrun", "torch.distributed.run"}
 
 
 def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
@@ -27,14 +28,13 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
 
     line = command(restarts)
     line = line.strip().removeprefix("!").replace("\\\n", " ") if isinstance(line, str) else ""
-    *before, words = [shlex.split(it) for it in re.split(r"[;&\n]+", line) if "torchrun" in it or "export " in it] or [
-        []
-    ]
-    names = [name for name in ("torchrun", "torch.distributed.run") if name in words]
-    if not names or words[0] == "export":
+    commands = [shlex.split(it) for it in re.split(r"[;&\n]+", line) if it.strip()]
+    exported = [word for it in commands if it[0] == "export" for word in it]  # what is not exported stays in bash
+    words = next((it for it in commands if it[0] != "export" and STARTS.intersection(it)), None)
+    if words is None:
         return ["starts no torchrun"]
-    at, seen, real = words.index(names[0]), [], run.elastic_launch
-    switched = any(f"{SWITCH}=1" in it for it in [words[:at], *before])  # a variable that is not exported stays in bash
+    at, seen, real = next(n for n, word in enumerate(words) if word in STARTS), [], run.elastic_launch
+    switched = f"{SWITCH}=1" in [*exported, *words[:at]]
     refusal, others, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
     logging.disable()
     try:

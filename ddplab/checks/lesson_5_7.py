@@ -324,7 +324,7 @@ turn(
          "Which share does each begin with?"),
         (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Both shares are its own."),
         (lambda model, *given: _learn(model.module, *given), "the ranks do not exchange their gradients",
-         "Not `model.module`, and no `no_sync`: in DDP the backward pass does it."),
+         "In DDP the last backward pass does it: not in `model.module`, and not under `no_sync`."),
         (partial(_learn, scale=lambda size: 2), "alone, the means of the two shares add up to twice the batch's",
          "The sum over both shares, divided by 64."),
         (partial(_learn, first=lambda rank: 0, step=lambda size: 1, scale=lambda size: 1),

@@ -56,6 +56,7 @@ turn(
         (partial(_place, add=1), "the first GPU is number 0", "LOCAL_RANK begins at 0 as well."),
         (lambda: torch.cuda.set_device(_place()), "nothing came back", "Return the device as well."),
         (lambda: _place().index, "that is a number alone", "`torch.device(\"cuda\", number)`"),
+        (lambda: torch.device("cuda"), "both ranks are on GPU 0", "Which variable counts the ranks of one node?"),
         (lambda: torch.cuda.set_device(_place()) or torch.device("cuda"),
          "right, but the cells below ask it for its `index`", "`torch.device(\"cuda\", number)`"),
         (lambda: str(_place()), "that is text, which has no `index`", "`torch.device(…)`"),

@@ -3,8 +3,9 @@
     torchrun --standalone --nproc-per-node 2 train.py --epochs 90 --batch 1024 --checkpoint /shared/run7.pt
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc-per-node 8 --max-restarts 3 train.py  # restarts
 
-Put your own data and model where it says YOURS. It needs torch and nothing else. Started again with the same
---checkpoint it goes on after the last epoch that was finished; to train anew, delete that file.
+Put your own data and model where it says YOURS. It needs torch and nothing else. The same line typed again goes on
+after the last epoch that was finished; to train anew, delete the checkpoint. (Do so for more --epochs too: the schedule
+is saved as well, and its cosine, once down, would rise again.)
 """
 
 import argparse

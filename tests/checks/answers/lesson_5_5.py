@@ -45,6 +45,11 @@ ANSWERS = {
                 ["a named port makes a static meeting"],
             ),
             (lambda n: print(n), ["starts no torchrun"]),
+            (
+                lambda n: f"export {ALONE} torchrun --nproc-per-node 2 --max-restarts {n} train.py",
+                ["starts no torchrun"],
+            ),
+            (lambda n: f"{ALONE}; torchrun --nproc-per-node 2 --max-restarts {n} train.py", ["of the one before"]),
         ],
     },
     "5.5.b": {"accepted": [line_by_line, the_first_lines], "wrong": [(lambda path: None, ["TypeError"])]},

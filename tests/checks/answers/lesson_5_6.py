@@ -53,8 +53,16 @@ def compared_with_the_mean(found):
     return found
 
 
+def divided(words, size):
+    epochs, images = asserted(words, size)
+    return epochs, images / 1
+
+
 ANSWERS = {
-    "5.6.a": {"accepted": [asserted, by_hand], "wrong": [(lambda words, size: None, ["nothing"])]},
+    "5.6.a": {
+        "accepted": [asserted, by_hand],
+        "wrong": [(lambda words, size: None, ["nothing"]), (divided, ["16.0 is no whole number"])],
+    },
     "5.6.b": {
         "accepted": [by_text, lambda run, epoch, rank: rank + 1000 * epoch + 10**8 * run],
         "wrong": [

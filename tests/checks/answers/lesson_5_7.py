@@ -79,10 +79,31 @@ def learned_without_waiting(model, images, labels, rank, size):
     (cross_entropy(model(images[share::2]), labels[share::2], reduction="sum") / 64 * size).backward()
 
 
+def picked_by_the_step(step, n):
+    order = torch.Generator().manual_seed(step)
+    return torch.randperm(n, generator=order)[:64]
+
+
+def learned_apart(model, images, labels, rank, size):
+    with model.no_sync():
+        learned_by_mean(model, images, labels, rank, size)
+
+
+def learned_by_two_means(model, images, labels, rank, size):
+    for share in range(rank, 2, size):
+        cross_entropy(model(images[share::2]), labels[share::2]).backward()
+
+
 ANSWERS = {
     "5.7.a": {"accepted": [resumed_with_else, resumed_with_try]},
-    "5.7.b": {"accepted": [picked_as_a_list, picked_by_split]},
+    "5.7.b": {
+        "accepted": [picked_as_a_list, picked_by_split],
+        "wrong": [(picked_by_the_step, ["each step shuffles anew"])],
+    },
     "5.7.c": {"accepted": [saved_by_hand, saved_beside]},
     "5.7.d": {"accepted": [met_without_a_name, met_by_environment]},
-    "5.7.e": {"accepted": [learned_by_mean, learned_without_waiting]},
+    "5.7.e": {
+        "accepted": [learned_by_mean, learned_without_waiting],
+        "wrong": [(learned_apart, ["do not exchange"]), (learned_by_two_means, ["on 1 rank, alone"])],
+    },
 }

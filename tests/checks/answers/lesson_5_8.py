@@ -13,6 +13,16 @@ def chosen():
     return torch.device("cuda")
 
 
+def of_the_node():
+    return torch.device("cuda", int(os.environ["RANK"]) % torch.cuda.device_count())
+
+
+def on_the_current_gpu(noted, here):
+    seen = torch.tensor(noted, device="cuda")
+    dist.all_reduce(seen)
+    return seen.item()
+
+
 def total_of_a_list(noted, here):
     seen = torch.tensor([float(noted)]).to(here)
     dist.all_reduce(seen, op=dist.ReduceOp.SUM)
@@ -38,15 +48,19 @@ def without_a_graph(noted, loss):
 
 ANSWERS = {
     "5.8.a": {
-        "accepted": [chosen, device],
+        "accepted": [of_the_node, device],
         "wrong": [
             (lambda: torch.device("cuda"), ["both ranks are on GPU 0"]),
+            (chosen, ["ask it for its `index`"]),
             (lambda: torch.device("cuda", dist.get_rank()), ["has not been initialized"]),
         ],
     },
     "5.8.b": {
         "accepted": [total_of_a_list, gathered],
-        "wrong": [(lambda noted, here: dist.all_reduce(torch.tensor(noted, device=here)), ["rank 0 has None"])],
+        "wrong": [
+            (lambda noted, here: dist.all_reduce(torch.tensor(noted, device=here)), ["rank 0 has None"]),
+            (on_the_current_gpu, ["raised DistBackendError"]),
+        ],
     },
     "5.8.c": {
         "accepted": [
