@@ -60,6 +60,8 @@ turn(
         (partial(_never_came, words="idle"), "with gloo a rank that waits is idle, and one that sleeps as well",
          "Not the state of the thread tells: in which function does it stand?"),
     ],
+    hints={"'int' object is not iterable": "A list, also of one rank.",
+           "argument of type 'int'": "`for rank, stack in stacks.items()`: else a dictionary gives its keys only."},
     otherwise="Print the stacks of that job: what does one that waits in a collective have, whatever the collective?",
 )  # fmt: skip
 
@@ -100,6 +102,15 @@ def _only_rank_0(loss: Any, target: Any) -> Any:
     return _mean_and_stop(loss, target) if dist.get_rank() == 0 else (loss, False)
 
 
+def _mean_on_rank_0(loss: Any, target: Any) -> Any:
+    dist.reduce(loss, 0)
+    stop = torch.zeros(1)
+    if dist.get_rank() == 0:
+        stop += loss / dist.get_world_size() <= target
+    dist.broadcast(stop, src=0)
+    return loss / dist.get_world_size(), bool(stop)
+
+
 turn(
     "6.1.b",
     "Two calls in step",
@@ -122,6 +133,7 @@ turn(
         (partial(_mean_and_stop, src=1), "the sign comes from a rank that does not know", "`src` is who tells."),
         (_crosswise, "rank 0 is in one call, the others are in the other",
          "Both calls stand where every rank passes, in one order. What is for rank 0 alone is the comparison."),
+        (_mean_on_rank_0, "only rank 0 has the mean", "Which call leaves the sum on every rank?"),
         (_only_rank_0, "rank 0 waits for ranks that never come", "A collective does not stand under an `if`."),
     ],
     otherwise="Both calls stand where every rank passes; the comparison is for rank 0 alone.",
@@ -152,6 +164,12 @@ def _crossed(sums: Any) -> Any:
     return sums["loss"] / sums["images"]
 
 
+def _on_rank_0(sums: Any) -> Any:
+    both = torch.cat([sums["loss"], sums["images"]])
+    dist.reduce(both, 0)
+    return both[0] / both[1]
+
+
 IN_ONE = "Put both into one tensor, the loss first on every rank, whatever the order of the dictionary."
 
 turn(
@@ -171,6 +189,7 @@ turn(
          "First the two sums over all ranks, then the division."),
         (partial(_loss_per_image, whole=False), "each rank divides its own sums", "Add up over the ranks first."),
         (partial(_loss_per_image, names=("images", "loss")), "those are images per loss", "Loss divided by images."),
+        (_on_rank_0, "only rank 0 has the sums", "Which call leaves them on every rank?"),
         (lambda sums: _loss_per_image(sums) if dist.get_rank() == 0 else sums["loss"] / sums["images"],
          "rank 0 waits for the others", "Every rank makes the call."),
     ],

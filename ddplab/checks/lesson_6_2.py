@@ -97,7 +97,7 @@ turn(
 
 # For each job, what each rank computes in each step, in milliseconds.
 STEPS = {
-    "two ranks": [[20, 20, 20], [60, 60, 60]],
+    "a job of two": [[20, 20, 20], [60, 60, 60]],
     "rank 0 is slow": [[50, 70, 60], [20, 20, 30], [60, 30, 20]],
     "a long first step": [[20, 20, 20, 20, 20], [900, 20, 20, 20, 20], [20, 60, 60, 60, 60], [20, 20, 20, 20, 20]],
     "a pause at the end": [[20, 20, 20, 20], [60, 60, 60, 20], [20, 20, 20, 300]],
@@ -137,7 +137,8 @@ turn(
         (partial(_straggler, of=lambda waits: waits[0]), "in the first step it was that one, in most steps another",
          "Count the steps, or take a median."),
     ],
-    hints={"must be a string, a bytes-like object or a real number": "Return the number of a rank."},
+    hints={"must be a string, a bytes-like object or a real number": "Return the number of a rank.",
+           "no median for empty data": "How many ranks has the job? The rows tell."},
     otherwise="Who comes last to the all-reduce: how long does that rank wait?",
 )  # fmt: skip
 
@@ -178,6 +179,11 @@ turn(
          "`size` ranks, from 0 on: the last one is `size - 1`."),
         (lambda store, size: [n for n in range(size) if not store.get(f"here/{n}")],
          "rank 1 of 2 raised DistStoreError: Wait timeout", "`store.get` waits for a key. Which call only looks?"),
+        (lambda store, size: list(range(size)), "every rank is said to be missing", "Print the key that you ask for."),
+        (lambda store, size: [] if store.check([f"here/{n}" for n in range(size)]) else list(range(size)),
+         "you ask for all keys at once: then it says only whether all are there", "Ask for one key at a time."),
+        (lambda store, size: [f"here/{n}" for n in _not_here(store, size)], "those are keys", "The ranks' numbers."),
+        (lambda store, size: _not_here(store, size + 1, first=1), "you count the ranks from 1", "The first is rank 0."),
         (lambda store, size: list(range(store.num_keys(), size)), "you count the keys, and do not ask whose they are",
          "Ask for each rank's key."),
     ],

@@ -66,19 +66,32 @@ turn(
 def _work(rank: int, size: int) -> tuple[Callable[[], int]]:
     def work() -> int:
         work.calls += 1
-        if size == 3 and rank == 1:
+        if size != 2 and rank == 1:
             raise ValueError("a bad row")
+        if size == 4 and rank == 2:
+            raise KeyError("label")
         return 10 * rank
 
     work.calls = 0
     return (work,)
 
 
-def _everybody(work: Any, went: Any = lambda value: value is not None, flag: bool = False) -> Any:
+def _everybody(
+    work: Any, went: Any = lambda value: value is not None, flag: bool = False, bad: Any = range(1, 99)
+) -> Any:
     value = _for_itself(work)
     failed = torch.tensor(0 if went(value) else 1)
     dist.all_reduce(failed)
-    return not failed if flag else None if failed else value
+    return not failed if flag else None if int(failed) in bad else value
+
+
+def _of_one_kind(work: Any) -> Any:
+    value = None
+    try:
+        value = work()
+    except ValueError:
+        pass
+    return _everybody(lambda: value)
 
 
 def _for_itself(work: Any) -> Any:
@@ -114,11 +127,13 @@ turn(
     "One fails, all know",
     _everybody,
     _work,
-    ranks=(3, 2),
+    ranks=(3, 2, 4),
     device="cpu",
     look=lambda returned, work: [str(returned), work.calls],
     heads=("returns", "calls of work"),
     mistakes=[
+        (partial(_everybody, bad=(1,)), "two ranks failed, and the others return their numbers",
+         "How many failures are too many?"),
         (_for_itself, "who did well returns its number, though another failed",
          "How does a rank learn whether it failed anywhere?"),
         (lambda work: (_everybody(work), _for_itself(work))[0], "`work` is called twice", "Keep what it returned."),
@@ -126,6 +141,7 @@ turn(
          "Where it went well on all, the number; else None."),
         (partial(_everybody, went=bool), "all went well, and nobody gets a number",
          "Is 0 a failure? And is there a `return`?"),
+        (_of_one_kind, "only a ValueError is caught, and rank 2 raises another", "`except Exception`."),
         (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
         (_raised_again, "rank 0 raised RuntimeError: somebody failed", "Raise nowhere: return None on all ranks."),
         (_told_in_try, "rank 0 waits in all_reduce, and rank 1 is past it",
@@ -157,6 +173,13 @@ def _load_weights(model: Any, file: Any, to: Any = None, into: bool = True, **ho
         model.load_state_dict(weights, **how)
 
 
+def _passed_on(model: Any, file: Any) -> None:
+    if dist.get_rank() == 0:
+        _load_weights(model, file)
+    for it in model.parameters():
+        dist.broadcast(it.data, 0)
+
+
 turn(
     "6.3.c",
     "Weights on one's own GPU",
@@ -170,14 +193,18 @@ turn(
         (partial(_load_weights, to={}), "rank 1's copy goes through GPU 0", "Where shall `torch.load` put it?"),
         (partial(_load_weights, to="vgpu:1"), "rank 0's copy goes through GPU 1", "Which GPU is the model on?"),
         (partial(_load_weights, into=False), "what was loaded is not in the model", "`load_state_dict`."),
-        (partial(_load_weights, to="cpu", into=False), "what was loaded is on the CPU, and not in the model",
+        (partial(_load_weights, to="cpu", into=False), "the model has its old weights, and no GPU was given any",
          "`load_state_dict`."),
         (partial(_load_weights, to="cpu", assign=True), "the model is on the CPU now",
          "It stays where it is: no `assign`, no `model.cpu()`."),
+        (_passed_on, "rank 1 reads nothing, and gets its weights from rank 0's GPU", "Let each rank read the file."),
         (lambda model, file: _load_weights(model, file) if dist.get_rank() == 0 else None, "only rank 0 loads",
          "Every rank has a model of its own."),
     ],
-    hints={"has no attribute 'device'": "Its parameters have one: `next(model.parameters()).device`."},
+    hints={"has no attribute 'device'": "Its parameters have one: `next(model.parameters()).device`.",
+           "on a CUDA device": "These GPUs are virtual, and not called cuda. Where are the model's parameters?",
+           "dict-like": "`torch.load` reads the file first.",
+           "to use the mmap": "Here the file lies in memory: leave `mmap` out."},
     otherwise="`map_location` says where `torch.load` puts what it reads; then `load_state_dict`.",
 )  # fmt: skip
 
@@ -219,7 +246,7 @@ turn(
     "What no loss reaches",
     _unused,
     {name: lambda how=how: (_Heads(**how), torch.ones(4, 2)) for name, how in MODELS.items()},
-    look=lambda names, *_: ", ".join(map(str, names)) or "none",
+    look=lambda names, *_: ", ".join("a tensor" if hasattr(it, "grad") else str(it) for it in names) or "none",
     heads=("unused",),
     mistakes=[
         (partial(_unused, backward=False), "nobody has a gradient yet", "Who brings the gradients? `backward`."),
@@ -228,6 +255,9 @@ turn(
         (partial(_unused, of=lambda p: p.requires_grad and (p.grad is None or not p.grad.any())),
          "a gradient of zero has come, too", "Is there one: `is None`."),
         (partial(_unused, of=lambda p: not p.requires_grad), "those are the frozen ones", "Which get no gradient?"),
+        (lambda model, x: [p for p in model.parameters() if p.requires_grad and p.grad is None]
+         if model(x).sum().backward() is None else None, "those are the parameters, and not their names",
+         "`model.named_parameters()`."),
         (lambda model, x: [n for n, p in enumerate(model.parameters()) if p.requires_grad and p.grad is None]
          if model(x).sum().backward() is None else None, "those are numbers", "`model.named_parameters()`."),
     ],

@@ -65,7 +65,7 @@ turn(
         (lambda frames: next(frame for frame in frames if frame["name"] == "<module>"),
          "not every call comes from `<module>`", "Look at the file, not the name."),
     ],
-    hints={"indices must be integers": "Return one frame, the dictionary."},
+    hints=dict.fromkeys(("indices must be integers", "object is not subscriptable"), "Return a frame, the dictionary."),
     otherwise="From the innermost on: the first frame whose `filename` is in no `site-packages`.",
 )  # fmt: skip
 
@@ -104,10 +104,10 @@ def _first_apart(
     return None
 
 
-def _by_place(lists: Any, what: str) -> int | None:
-    for those in zip_longest(*lists):
+def _by_place(lists: Any, what: str, zipped: Any = zip_longest, place: bool = False) -> int | None:
+    for n, those in enumerate(zipped(*lists)):
         if None in those or len({it[what] for it in those}) > 1:
-            return next(it["number"] for it in those if it)
+            return n if place else next(it["number"] for it in those if it)
     return None
 
 
@@ -122,6 +122,12 @@ turn(
         (partial(_first_apart, place=True), "that is the place in the list, counted from 0", "Return the number."),
         (_by_place, "calls of different numbers are compared: the lists do not all begin with the same one",
          "Look calls up by their `number`, on all ranks."),
+        (partial(_by_place, zipped=zip), "`zip` ends with the shortest list, and pairs by place and not by number",
+         "Look calls up by their `number`, up to the last that any rank has."),
+        *((partial(_by_place, zipped=it, place=True), "that is the place in the list, counted from 0",
+           "Return the number.") for it in (zip, zip_longest)),
+        (partial(_first_apart, last=lambda those: max(those) - 1), "the last number is never looked at",
+         "`range` ends before its end."),
         (partial(_first_apart, first=min), "what the recorder has dropped counts as different",
          "Begin with the first number that all ranks have."),
         (partial(_first_apart, last=min), "a rank whose list ends sooner goes unnoticed",
@@ -154,6 +160,7 @@ def _model_and_x(rank: int, size: int) -> tuple[Any, Any]:
 def _after(predictions: Any, model: Any, _: Any) -> list[Any]:
     held = ["nothing", "nothing"] if predictions is None else torch.as_tensor(predictions).flatten().tolist()
     mode = "training" if model.training and model.module.training else "evaluation"
+    mode += ", gradients off" * (not torch.is_grad_enabled())
     mode += ", frozen" * (not all(p.requires_grad for p in model.parameters()))
     made = dist.group.WORLD._get_sequence_number_for_group() - model.before
     graph = "yes" if getattr(predictions, "requires_grad", False) else "no"
@@ -179,6 +186,17 @@ def _evaluate(
     return predictions
 
 
+def _off_for_good(model: Any, x: Any) -> Any:
+    predictions = _evaluate(model, x)
+    torch.set_grad_enabled(dist.get_rank() > 0)
+    return predictions
+
+
+def _all_through_ddp(model: Any, x: Any) -> Any:
+    predictions = _evaluate(model, x, inside=False, alone=False)
+    return predictions if dist.get_rank() == 0 else None
+
+
 turn(
     "6.4.c",
     "An evaluation that nobody hears of",
@@ -199,6 +217,8 @@ turn(
          "rank 0's parameters are frozen, and stay so", "Under `torch.no_grad()` nothing has to be frozen."),
         (lambda model, x: (_evaluate(model, x), dist.barrier())[0], "all ranks meet in a collective",
          "Nobody has to wait for rank 0 here."),
+        (_off_for_good, "rank 0 computes no gradients from now on", "`with torch.no_grad():` ends by itself."),
+        (_all_through_ddp, "all ranks call DDP, and that is a collective", "What is inside DDP?"),
         (partial(_evaluate, alone=False), "all ranks evaluate", "Rank 0 alone: `dist.get_rank()`."),
         (partial(_evaluate, eval=False, grad=True), "the model was in training mode, and a graph is kept",
          "`eval()`, and `torch.no_grad()`."),

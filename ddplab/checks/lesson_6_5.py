@@ -12,7 +12,7 @@ from ddplab.course.incident_runs import COLON, INDENT, broken, differences, ends
 HEADS = ("rank", "the place", "the job then")
 WELL = "ends as it should"
 PATCH = (
-    'Return a rank (or `None`) and a dictionary: line → the text that shall stand there, as in `2, {33: ""}`. '
+    'Return a rank (or `None`) and a dictionary: line → the text that shall stand there, as in `1, {7: ""}`. '
     "`page.script()` has the numbers."
 )
 HINTS = dict.fromkeys(("cannot unpack", "not enough values", "not iterable", "not a "), PATCH)
@@ -25,7 +25,7 @@ def _job(text: str, another_order: bool) -> str:
     outcome = last_night() if text == SOUND else play(text)
     own = [line for line in error_lines(outcome.terminal) if "by peer" not in line]
     if outcome.state != "ended":
-        return ends(outcome) + (f": {own[0].partition('] ')[2] or own[0]}"[:60] if own else "")
+        return ends(outcome) + (f": {own[0].partition(']: ')[2] or own[0]}"[:60] if own else "")
     return "; ".join(differences(outcome, another_order)) or WELL
 
 

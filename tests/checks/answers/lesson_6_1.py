@@ -46,11 +46,24 @@ def sorted_names(sums):
     return loss / images
 
 
+def of_keys(stacks):
+    return [rank for rank, stack in enumerate(stacks) if "distributed_c10d.py" not in stack]
+
+
+def summed_up_on_rank_0(sums):
+    dist.reduce(sums["loss"], 0)
+    dist.reduce(sums["images"], 0)
+    return sums["loss"] / sums["images"]
+
+
 ANSWERS = {
     "6.1.a": {
         "accepted": [line_by_line, of_the_top_frame],
-        "wrong": [(lambda stacks: max(stacks), ["raised TypeError"])],
+        "wrong": [(lambda stacks: max(stacks), ["raised TypeError"]), (of_keys, ["raised TypeError"])],
     },
     "6.1.b": {"accepted": [told_as_an_object, the_target_first]},
-    "6.1.c": {"accepted": [two_calls_in_a_fixed_order, sorted_names]},
+    "6.1.c": {
+        "accepted": [two_calls_in_a_fixed_order, sorted_names],
+        "wrong": [(summed_up_on_rank_0, ["only rank 0 has the sums"])],
+    },
 }

@@ -35,7 +35,7 @@ def by_the_least(work):
     value, good = 0, torch.ones(1)
     try:
         value = work()
-    except ValueError:
+    except BaseException:
         good.zero_()
     dist.all_reduce(good, op=dist.ReduceOp.MIN)
     if good.item() == 1:
@@ -85,10 +85,24 @@ def one_is_enough(work):
     number, well = None, torch.zeros(1)
     try:
         number, well = work(), torch.ones(1)
-    except ValueError:
+    except Exception:
         pass
     dist.all_reduce(well, op=dist.ReduceOp.MAX)
     return number if well else None
+
+
+def on_cuda(model, file):
+    model.load_state_dict(torch.load(file, map_location=f"cuda:{dist.get_rank()}"))
+
+
+def with_two_all_reduces(work):
+    try:
+        number = work()
+    except ValueError:
+        dist.all_reduce(torch.ones(1))
+        return None
+    dist.all_reduce(failed := torch.zeros(1))
+    return None if failed else number
 
 
 ANSWERS = {
@@ -99,10 +113,13 @@ ANSWERS = {
             (taken_out_meanwhile, ["a victim's clock was behind"]),
         ],
     },
-    "6.3.b": {"accepted": [by_gathering, by_the_least], "wrong": [(one_is_enough, ["though another failed"])]},
+    "6.3.b": {
+        "accepted": [by_gathering, by_the_least],
+        "wrong": [(one_is_enough, ["though another failed"]), (with_two_all_reduces, ["only a ValueError is caught"])],
+    },
     "6.3.c": {
         "accepted": [over_the_cpu, with_a_map],
-        "wrong": [(moved_afterwards, ["rank 1's copy goes through GPU 0"])],
+        "wrong": [(moved_afterwards, ["rank 1's copy goes through GPU 0"]), (on_cuda, ["on a CUDA device"])],
     },
     "6.3.d": {"accepted": [in_loops, by_autograd]},
 }

@@ -89,5 +89,10 @@ ANSWERS = {
             (lambda: (None, {56: "    sampler.set_epoch(epoch + rank)"}), ["trained on other rows"]),
         ],
     },
-    "6.5.c": {"accepted": [in_two_steps, with_the_line_after, wrapped_net, wrapped_at_once, by_hand]},
+    "6.5.c": {
+        "accepted": [in_two_steps, with_the_line_after, wrapped_net, wrapped_at_once, by_hand],
+        "wrong": [
+            (lambda: (None, {58: "        loss = cross_entropy(model(x), y)"}), ["the batch has stayed on the CPU"]),
+        ],
+    },
 }
