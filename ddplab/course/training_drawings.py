@@ -92,6 +92,7 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
                 look = {"linestyle": DASHES[rank % 4], "marker": MARKERS[rank % 8], "markersize": 4}
                 axis.plot([row["step"] for row in rows], heights, **look, label=f"{what} {rank}")
             axis.set(xlabel="epoch", title=title, ylim=(0, top))
+            axis.locator_params(axis="x", integer=True)
         axes[0].set_ylabel(column)
         axes[-1].legend(fontsize=8)
     return figure
