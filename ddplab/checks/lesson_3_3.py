@@ -178,7 +178,7 @@ def _net_batch_and_rate(*_: int) -> tuple[Any, Any, Any, float]:
     net.rows = []
     net.register_forward_pre_hook(lambda _, inputs: net.rows.append(len(inputs[0])))
     images, labels = (tensor[:64].to(device()) for tensor in digits().tensors)
-    return net, images, labels, 0.4  # not what the lesson has: who forgets it does not step as far
+    return net, images, labels, 0.6  # not what the lesson has: who forgets it does not step as far
 
 
 def _rows_and_bias(_: Any, net: Any, *__: Any) -> list[Any]:
@@ -228,7 +228,8 @@ turn(
         (partial(_one_step, rate=lambda lr: 1), "the step forgets `lr`", "`p -= lr * p.grad`"),
         (partial(_one_step, rate=lambda lr: 0.5), "it steps by 0.5, and `lr` is another here", "`p -= lr * p.grad`"),
         (partial(_one_step, rate=lambda lr: -lr), "the step goes uphill", "Against the gradient: `-=`."),
-        (partial(_one_step, rate=lambda lr: 0), "the weights have not moved", "`p -= lr * p.grad`, under `torch.no_grad()`."),
+        (partial(_one_step, rate=lambda lr: 0), "the weights have not moved",
+         "`p -= lr * p.grad`, under `torch.no_grad()`."),
     ],
     hints={**TWICE, "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
     otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
