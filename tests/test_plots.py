@@ -57,7 +57,7 @@ def test_curves_stand_two_beside_each_other_without_a_background():
 def test_four_charts_fit_a_page_and_say_what_they_show():
     points = [(n, 1 / n) for n in range(1, 400)]
     page = charts([(name, {0: points, 1: points}) for name in "abcd"], "curves of a & b", each=100)
-    widths = [int(width) for width in re.findall(r'<svg width="(\d+)"', page)]
+    widths = [int(width) for width in re.findall(r'<svg xmlns="[^"]+" width="(\d+)"', page)]
     assert len(widths) == 4 and 2 * max(widths) <= int(re.search(r"max-width:(\d+)px", page)[1]) < 700
     assert 'role="img" aria-label="curves of a &amp; b"' in page
     lines = re.findall(r'points="(.*?)"', page)

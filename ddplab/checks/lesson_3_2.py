@@ -85,7 +85,7 @@ HINTS = {
     **TWICE,
     "Invalid destination rank": "A rank cannot send to itself.",
     "Invalid source rank": "A rank cannot receive from itself.",
-    "Pair is not connected": "Does a rank name itself? `send(x, to)` names who gets it, `recv(x, sender)` who sent it.",
+    "Pair is not connected": "Does a rank name itself? `send` names who gets it, `recv` whose it was.",
     "there is no rank": "They are numbered from 0 to N - 1. Compare with, or count modulo, `dist.get_world_size()`.",
 }
 

@@ -114,6 +114,17 @@ def uses_what_comes_back(x):
     return dist.all_reduce(x) / dist.get_world_size(), x
 
 
+def one_after_the_other(x):
+    mean, largest = from_everybodys(x)
+    return [largest, mean]
+
+
+def gathered_places_on_all(x):
+    places = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.gather(x, places, dst=0)
+    return torch.cat(places)
+
+
 def report_by_reduce(loss):
     dist.reduce(loss, dst=0)
     if dist.get_rank() == 0:
@@ -174,13 +185,17 @@ ANSWERS = {
         "accepted": [as_objects, into_rows],
         "wrong": [
             (tensor_first, ["on 3 ranks", "raised TypeError"]),
+            (gathered_places_on_all, ["raised ValueError", "gather_list"]),
             (a_list, ["in a list, and not in one tensor"]),
             (always_three_places, ["on 2 ranks", "raised"]),
         ],
     },
     "3.1.c": {
         "accepted": [from_everybodys, largest_first],
-        "wrong": [(uses_what_comes_back, ["on 3 ranks", "raised TypeError"])],
+        "wrong": [
+            (uses_what_comes_back, ["on 3 ranks", "raised TypeError"]),
+            (one_after_the_other, ["the largest comes first"]),
+        ],
     },
     "3.1.d": {"accepted": [report_by_reduce, report_by_return]},
 }

@@ -85,10 +85,15 @@ def step_by_autograd(net, images, labels, lr=0.5):
         p.data -= lr * gradient
 
 
-def step_with_gradients_on(net, images, labels):
+def step_with_gradients_on(net, images, labels, lr=0.5):
     step_by_sgd(net, images, labels, lr=0.0)
     for p in net.parameters():
-        p -= 0.5 * p.grad
+        p -= lr * p.grad
+
+
+def step_with_the_first_labels(net, images, labels, lr=0.5):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    step_by_sgd(net, images[rank::size].repeat(size, 1), labels[: len(labels) // size].repeat(size), lr)
 
 
 ANSWERS = {
@@ -102,6 +107,9 @@ ANSWERS = {
     },
     "3.3.c": {
         "accepted": [step_by_sgd, step_by_autograd],
-        "wrong": [(step_with_gradients_on, ["on 2 ranks", "raised RuntimeError"])],
+        "wrong": [
+            (step_with_gradients_on, ["on 2 ranks", "raised RuntimeError"]),
+            (step_with_the_first_labels, ["as weights"]),
+        ],
     },
 }

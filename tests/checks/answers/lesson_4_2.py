@@ -127,6 +127,12 @@ def all_forward_first(model, portions, loss_of):
         loss.backward()
 
 
+def only_the_last_backward(model, portions, loss_of):
+    for portion in portions:
+        loss = loss_of(model, portion) / len(portions)
+    loss.backward()
+
+
 def without_backward(net, loss):
     named = {name: p for name, p in net.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
@@ -177,6 +183,7 @@ ANSWERS = {
         "wrong": [
             (all_forward_first, ["the first portion is exchanged, the later ones are not"]),
             (lambda model, portions, loss_of: [loss_of(model, it) for it in portions], ["has none as gradient"]),
+            (only_the_last_backward, ["only the last portion is left"]),
         ],
     },
     "4.2.c": {
