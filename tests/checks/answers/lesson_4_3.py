@@ -77,7 +77,7 @@ ANSWERS = {
     },
     "4.3.b": {
         "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],
-        "wrong": [(with_a_number, ["raised TypeError"]), (never_called, ["rows that never went through"])],
+        "wrong": [(with_a_number, ["raised TypeError"]), (never_called, ["no batch has gone through the model"])],
     },
     "4.3.c": {
         "accepted": [with_a_frozen_parameter, with_register],
