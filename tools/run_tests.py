@@ -28,10 +28,10 @@ COPIES = "folder with copies of the notebooks"  # one word: of files that three 
 # tests and warms a kernel: twelve seconds of a core. The order is that of tests/conftest.py, the longest first.
 PYTEST = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
 PYTEST += ["-p", "no:logging"]  # it hangs itself into torch's 55 loggers, six times a test; nothing here is logged
-# Nothing waits in quick: a worker for each core, of which the last -n counts. And of what checks judge it takes the
-# right answers and the blanks, since the mistakes are a third of the time.
+# Nothing waits in quick: a worker for each core, of which the last -n counts. Of what checks judge it takes the right
+# answers and the blanks, and no whole trainings: the mistakes (all that is called test_each_...) and these are a third.
 QUICK = [*PYTEST, "-n=logical", "-p", "no:warnings", "--quick", "-r=fE"]
-QUICK += ["--deselect=tests/checks/test_checks.py::test_each_mistake_is_named"]
+QUICK += ["--deselect=tests/checks/test_checks.py::test_each_", "--deselect=tests/vgpu/test_training.py"]
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
