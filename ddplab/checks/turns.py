@@ -319,10 +319,11 @@ def _left_by_ranks(
         rows = {name: it[0] if it else [] for name, it in zip(names, error.run.results, strict=True)}
         if isinstance(error, RankTimeoutError):
             waits = re.findall(WAITING, str(error), re.MULTILINE)
-            if not waits and patience == PATIENCE:  # nobody waits for anybody: they may be slow, on a busy machine
-                return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
-            fate |= {name: "never came" for name in names if name not in fate and not rows[name]}
+            late = [name for name in names if name not in fate and not rows[name]]
+            if late and patience == PATIENCE:  # it neither waits nor has ended: it may be slow, on a busy machine
+                return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
+            fate |= dict.fromkeys(late, "never came")
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
         said = f"raised {error.type_name}: {error.reason.strip()}" if error.type_name else _without_rank(str(error))
         failed = names if error.rank is None else [f"rank {error.rank}"]

@@ -190,6 +190,15 @@ def test_who_is_slow_and_waits_for_nobody_gets_more_time(made, monkeypatch):
     assert made()(slow).state == checks.CORRECT
 
 
+def test_who_is_slow_while_others_wait_for_him_gets_more_time(made, monkeypatch):
+    def slow_on_one(x):
+        time.sleep(1.0 * dist.get_rank())
+        mean(x)
+
+    monkeypatch.setattr(turns, "PATIENCE", 0.5)
+    assert made()(slow_on_one).state == checks.CORRECT
+
+
 def test_a_function_of_the_notebook_is_tried_on_each_case(made):
     asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,), "two": lambda: (2,)})
     assert asked(lambda x: x + x).state == checks.CORRECT
