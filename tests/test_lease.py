@@ -17,7 +17,7 @@ import psutil
 import pytest
 from leftovers import until
 
-from ddplab import RankError, RankTimeoutError, launch, lease, tickets, torchrun
+from ddplab import RankError, RankTimeoutError, launch, lease, log, tickets, torchrun
 from ddplab.hardware import cpu_cores
 from ddplab.lease import Lease
 
@@ -374,6 +374,7 @@ def test_a_run_waits_says_so_and_is_stopped_or_gives_up_or_gets_its_turn(folder,
 
     def work(seconds):
         time.sleep(seconds)
+        log(cores=cpu_cores())
         return cpu_cores()
 
     first = launch(work, 600, nproc_per_node=everything, wait=False, quiet=True)
@@ -402,6 +403,7 @@ def test_a_run_waits_says_so_and_is_stopped_or_gives_up_or_gets_its_turn(folder,
     with pytest.raises(RankError, match="SIGKILL"):
         first.wait()
     assert third.wait().results == [everything] * (everything + 1) and third.state == "finished"
+    assert all(0 <= row["time"] < 600 for row in third.metrics), "seconds since its turn came"
     assert tickets.read_tickets(folder) == []
 
 
