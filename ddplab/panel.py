@@ -29,7 +29,8 @@ STAYS = (
     ".ddplab-stays {font-size: 13px; line-height: 28px}"
     ".ddplab-stays table {margin: 0; font-size: 12px; border-collapse: separate; border-spacing: 2px}"
     ".ddplab-stays tr {background: none !important}"
-    ".ddplab-stays :is(td, th) {padding: 1px 16px 1px 1px; font-size: 12px; line-height: 1.6; text-align: left}"
+    ".ddplab-stays :is(td, th) {padding: 1px 16px 1px 1px; text-align: left !important}"
+    ".ddplab-stays :is(td, th) {font-size: 12px; line-height: 1.6}"
 )
 COLUMNS = 8  # logged values with a column of their own; the others are in run.metrics
 
