@@ -31,7 +31,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ddplab import lease
+from ddplab import lease, vgpu
 
 
 def not_initialized():
@@ -161,6 +161,20 @@ def state_dict_mismatch():
 def both_prefixed():
     other = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
     nn.DataParallel(nn.Linear(2, 2)).load_state_dict(other.state_dict())
+
+
+def dp_keyword_parts():
+    with vgpu.virtual_gpus(3) as gpus:
+        nn.DataParallel(Scaled().to(gpus[0]))(2.0, tokens=torch.ones(2, 1, device=gpus[0]))
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, factor, tokens):
+        return self.scale * factor * tokens
 
 
 def half_written():
