@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddplab.checks.hints import COMMON, hint_for
 from ddplab.screen import in_kernel
 from ddplab.sharing import share_verdict
 from ddplab.tables import marked
@@ -237,13 +238,14 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
         return NOT_YET, f"your ranks never finished: {text.splitlines()[0]}", getattr(error, "hint", "")
     if "File too large" in text:
         return NOT_YET, f"your code logs or prints without end: more than {WRITTEN:,} bytes", "Does the loop end?"
+    hint = hint_for(text, COMMON)
     what = name + (f": {text.splitlines()[0]}" if text else "")
     if rank_error:
         rank = getattr(error, "rank", None)
         who = "your code" if rank is None else f"your code, on rank {rank},"
-        return NOT_YET, f"{who} raised {what}{_place_in(str(getattr(error, 'traceback', '')))}", ""
-    if place := _place(error):
-        return NOT_YET, f"your code raised {what} ({place})", ""
+        return NOT_YET, f"{who} raised {what}{place_in(str(getattr(error, 'traceback', '')))}", hint
+    if place := place_of(error):
+        return NOT_YET, f"your code raised {what}{place}", hint
     return (
         NOT_YET,
         f"the check could not use your answer, it met {what}",
@@ -251,16 +253,16 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
     )
 
 
-def _place(error: BaseException) -> str:
-    """Where in the learner's own code an exception passed last: "line 3 of greet: `return 1 / 0`"."""
+def place_of(error: BaseException) -> str:
+    """Where in the learner's own code an exception passed last: " (line 3 of greet: `return 1 / 0`)"."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_learners(frame.filename)]
     if not own:
         return ""
     line = linecache.getline(own[-1].filename, own[-1].lineno).strip()
-    return f"line {own[-1].lineno} of {own[-1].name}" + (f": `{line}`" if line else "")
+    return f" (line {own[-1].lineno} of {own[-1].name}{f': `{line}`' if line else ''})"
 
 
-def _place_in(text: str) -> str:
+def place_in(text: str) -> str:
     """The same from a rank's traceback, which comes as text."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
     own = [(line, name) for file, line, name in frames if _is_learners(file)]

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +12,9 @@ import torch
 
 import ddplab.vgpu as vgpu
 from ddplab.checks import NotYet, exercise
+from ddplab.checks.hints import hint_for
 from ddplab.launcher import launch
-from ddplab.run import RankError
+from ddplab.run import RankError, RankTimeoutError
 
 
 def needs_function(name: str, answer: Any) -> None:
@@ -113,28 +115,33 @@ def numbers(id: str, title: str, *asked: Number) -> None:
     exercise(id, title)(judge)
 
 
-TWICE = {
-    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line out.",
-}
-
-
-def hint_for(text: str, hints: Mapping[str, str]) -> str:
-    """The hint whose words are in an error's text, or nothing."""
-    return next((hint for words, hint in hints.items() if words in text), "")
+PATIENCE = 4.0  # seconds without progress after which ranks count as waiting for ever
+WAITING = r"^rank (\d+) (?:waits in|called) (.+?)(?: of shape .*?)?(?: at .*?(line \d+).*)?$"  # as `launch` says it
 
 
 def on_ranks(
-    fn: Any, *args: Any, size: int, hints: Mapping[str, str] | None = None, waiting: str = "", timeout: float = 20
+    fn: Any,
+    *args: Any,
+    size: int,
+    hints: Mapping[str, str] | None = None,
+    waiting: str = "",
+    patience: float | None = None,
 ) -> list[Any]:
     """What `fn(*args)` returns on each of `size` ranks.
 
     hints: words of an error's message, and what to say to a learner whose code raised it; then NotYet is raised.
     waiting: what to say to one whose ranks wait for each other for ever.
+    patience: seconds without progress after which they do. When left out, PATIENCE, and five times that where one of
+        them waits for nobody: it may be slow.
     Any other error goes on as the RankError it is.
     """
     try:
-        return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=timeout).results
+        return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=patience or PATIENCE).results
     except RankError as error:
+        if isinstance(error, RankTimeoutError) and patience is None:
+            waits = {int(rank) for rank, *_ in re.findall(WAITING, str(error), re.MULTILINE)}
+            if any(result is None and rank not in waits for rank, result in enumerate(error.run.results)):
+                return on_ranks(fn, *args, size=size, hints=hints, waiting=waiting, patience=5 * PATIENCE)
         text = error.reason or str(error)  # without a Python exception, as when gloo aborts, there is no reason
         hint = hint_for(text, hints or {})
         if not hint:

@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
-from ddplab.checks.turns import close, turn
+from ddplab.checks.relations import close
+from ddplab.checks.turns import turn
 from ddplab.folder import Folder
 from ddplab.hardware import device
 from ddplab.launcher import launch
@@ -25,10 +26,10 @@ from ddplab.worker import log
 def who_am_i(greet: Callable[[], str]) -> None:
     """`greet()` returns "rank R of W", read from torch.distributed. Run here on three ranks, then on two."""
     needs_function("greet", greet)
-    said = on_ranks(greet, size=3, timeout=15)
+    said = on_ranks(greet, size=3)
     wanted = [f"rank {rank} of 3" for rank in range(3)]
     if said == wanted:
-        if (on_two := on_ranks(greet, size=2, timeout=15)) != ["rank 0 of 2", "rank 1 of 2"]:
+        if (on_two := on_ranks(greet, size=2)) != ["rank 0 of 2", "rank 1 of 2"]:
             hint = "Ask torch.distributed for both numbers: `dist.get_rank()`, `dist.get_world_size()`."
             raise NotYet(f"right on three ranks; but on two, rank 0 said {on_two[0]!r}", hint)
         return
@@ -83,7 +84,7 @@ def countdown(count: Callable[[int], None]) -> None:
 
 def _counted(count: Callable[[int], None], n: int) -> Run:
     """The run of `count(n)` on two ranks. Raises NotYet for one that logs and logs."""
-    run = launch(count, n, nproc_per_node=2, quiet=True, timeout=15, wait=False)
+    run = launch(count, n, nproc_per_node=2, quiet=True, wait=False)
     try:
         while run.state == "running":
             time.sleep(0.1)
@@ -100,7 +101,7 @@ def one_curve(darts_of_all: Callable[[int], None]) -> None:
     """`darts_of_all(handfuls)` logs, after each handful, π from the darts of all ranks so far. On 2 ranks and on 3."""
     needs_function("darts_of_all", darts_of_all)
     for size in (2, 3):
-        run = launch(darts_of_all, 4, nproc_per_node=size, quiet=True, timeout=15)
+        run = launch(darts_of_all, 4, nproc_per_node=size, quiet=True)
         where, rows = f"on {size} ranks", _column(run, "pi")
         if short := [rank for rank in range(size) if len(rows[rank]) != 4]:
             hint = "Each rank logs a row after each handful, inside the loop."

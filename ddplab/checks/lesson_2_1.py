@@ -14,11 +14,11 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import (
     MARKED,
     gpus_for,
-    hint_for,
     kind,
     needs_function,
     place,
 )
+from ddplab.checks.hints import hint_for
 from ddplab.checks.turns import turn
 from ddplab.course.checklist import dataparallel_checklist
 from ddplab.course.data import digits

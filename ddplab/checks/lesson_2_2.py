@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn.utils.rnn import pad_packed_sequence
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import MARKED, gpus_for, hint_for, kind, needs_function, off
+from ddplab.checks.common import MARKED, gpus_for, kind, needs_function, off
+from ddplab.checks.hints import hint_for
 from ddplab.checks.turns import turn
 
 WIDTH, WORDS, HIDDEN = 9, 20, 6  # of the batches that the answers are tried on

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import MARKED, gpus_for, hint_for, kind, needs_function
+from ddplab.checks.common import MARKED, gpus_for, kind, needs_function
+from ddplab.checks.hints import hint_for
 from ddplab.checks.turns import turn
 
 STEPS = 5  # of the loop in exercise 2.4.2

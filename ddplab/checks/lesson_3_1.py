@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import TWICE, kind, needs_function, on_ranks
+from ddplab.checks.common import kind, needs_function, on_ranks
 from ddplab.checks.turns import turn
 from ddplab.course.messages import noted_messages
 from ddplab.hardware import device
@@ -117,7 +117,6 @@ def _gather_in_rank(gather_all: Callable[..., Any]) -> tuple[Any, list[str], boo
 
 ALIKE = "In a collective all ranks bring tensors of one shape and type. `mine` differs; its sum and its length do not."
 HINTS = {
-    **TWICE,
     "SIGABRT": ALIKE,  # how gloo ends a process whose partner brought another size
     "invalid tensor size": ALIKE,
     "expected a single tensor": "`dist.all_reduce` takes a tensor, and not a number: `torch.tensor(…)`.",

@@ -10,12 +10,11 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import TWICE, needs_function, on_ranks
+from ddplab.checks.common import needs_function, on_ranks
 from ddplab.checks.turns import turn
 from ddplab.course.messages import Message, noted_messages
 from ddplab.hardware import device
 
-TIMEOUT = 4  # seconds until ranks that wait for each other are stopped
 BEGINS = "Rank 0 sends before it receives; all others receive before they send."
 
 
@@ -24,7 +23,7 @@ def once_around(go_around: Callable[..., Any]) -> None:
     """The ball goes from rank 0 over all ranks back to rank 0, and every rank adds its own number."""
     needs_function("go_around", go_around)
     for size in (2, 4):
-        ranks = on_ranks(_ball_in_rank, go_around, size=size, hints=HINTS, waiting=BEGINS, timeout=TIMEOUT)
+        ranks = on_ranks(_ball_in_rank, go_around, size=size, hints=HINTS, waiting=BEGINS)
         where, messages = f"on {size} ranks", [noted for _, noted in ranks]
         _only_send_and_recv(where, messages)
         if not any(messages):
@@ -82,7 +81,6 @@ def _only_send_and_recv(where: str, messages: list[list[Message]]) -> None:
 
 
 HINTS = {
-    **TWICE,
     "Invalid destination rank": "A rank cannot send to itself.",
     "Invalid source rank": "A rank cannot receive from itself.",
     "Pair is not connected": "Does a rank name itself? `send` names who gets it, `recv` whose it was.",

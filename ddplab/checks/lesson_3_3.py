@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from ddplab.checks.common import TWICE
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.messages import noted_messages
@@ -15,7 +14,6 @@ from ddplab.course.models import MLP
 from ddplab.hardware import device
 
 HINTS = {
-    **TWICE,
     "list index out of range": "Chunks are numbered from 0 to N - 1: count modulo the number of ranks, `% size`.",
     "Pair is not connected": "Does rank 0 wait for a message from itself? `range(1, size)`.",
     "there is no rank": "They are numbered from 0 to N - 1. Use `pass_right`, which counts modulo.",
@@ -164,7 +162,7 @@ turn(
         (lambda net: dist.get_rank() or _average(net), "only rank 0 adds up, and waits for the others",
          "A collective is a call that all ranks make."),
     ],
-    hints={**TWICE, "'NoneType'": "The frozen parameter's `.grad` is None. Pass over it: `if p.grad is not None:`.",
+    hints={"'NoneType'": "The frozen parameter's `.grad` is None. Pass over it: `if p.grad is not None:`.",
            "Expected parameter `tensor`": "The frozen parameter's `.grad` is None. Pass over it."},
 )  # fmt: skip
 
@@ -231,6 +229,6 @@ turn(
         (partial(_one_step, rate=lambda lr: 0), "the weights have not moved",
          "`p -= lr * p.grad`, under `torch.no_grad()`."),
     ],
-    hints={**TWICE, "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
+    hints={"a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
     otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
 )  # fmt: skip

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import TWICE, Number, flat, needs_function, numbers, off, on_ranks
+from ddplab.checks.common import Number, flat, needs_function, numbers, off, on_ranks
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
@@ -252,7 +252,6 @@ def _real_in_rank(batch: int) -> Any:
 
 HINTS = {
     "device_ids": "Leave `device_ids` out: `net` is on the rank's device already, whichever that is.",
-    **TWICE,
     "to match target batch_size": "Images and labels have to be cut in the same way.",
 }
 

@@ -26,9 +26,7 @@ def stop_together(together: Callable[..., Any]) -> None:
     for sizes, form in (((3, 2), iter), ((1, 3), list), ((0, 2), iter)):
         where = f"with {sizes[0]} and {sizes[1]} batches on the ranks"
         waiting = "All ranks ask equally often, before each batch: a rank without one says so, and then all end."
-        ranks = on_ranks(
-            _steps_in_rank, together, sizes, form, size=2, hints=TOGETHER_HINTS, waiting=waiting, timeout=3
-        )
+        ranks = on_ranks(_steps_in_rank, together, sizes, form, size=2, hints=TOGETHER_HINTS, waiting=waiting)
         fewest = min(sizes)
         for rank, (batches, _) in enumerate(ranks):
             wanted = [f"batch {n} of rank {rank}" for n in range(fewest)]

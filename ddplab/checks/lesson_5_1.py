@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotFilledIn, NotYet, exercise
-from ddplab.checks.common import kind, needs_function
-from ddplab.checks.turns import PATIENCE, turn
+from ddplab.checks.common import PATIENCE, kind, needs_function
+from ddplab.checks.turns import turn
 from ddplab.course.played_servers import free_port
 from ddplab.launcher import launch
 from ddplab.run import RankError, RankTimeoutError

@@ -61,7 +61,7 @@ def any_length(stage: Callable[..., Any]) -> None:
     for size in (2, 3):
         net, x = _chain(size)
         _loss(net(x)).backward()
-        ranks = on_ranks(_stage_in_rank, stage, size, size=size, hints=HINTS, waiting=BOTH_WAYS, timeout=5)
+        ranks = on_ranks(_stage_in_rank, stage, size, size=size, hints=HINTS, waiting=BOTH_WAYS)
         for rank, got in enumerate(ranks):
             _judge_stage(f"on {size} ranks, stage {rank}", got, net, rank, x)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -22,16 +21,21 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddplab.checks import CannotCheck, NotFilledIn, NotYet, exercise
-from ddplab.checks.common import TWICE, hint_for, needs_function
+from ddplab.checks import CannotCheck, NotFilledIn, NotYet, exercise, place_in, place_of
+from ddplab.checks.common import PATIENCE, WAITING, needs_function
+from ddplab.checks.hints import COMMON, hint_for
+from ddplab.checks.relations import close, relation
 from ddplab.course.films import Frame, frames, name_of, strip
 from ddplab.launcher import launch
 from ddplab.run import RankError, RankTimeoutError
 from ddplab.tables import HTML, brief, html_table, marked
 
-PATIENCE = 4.0  # seconds without progress after which a turn's ranks count as waiting for ever
 WRONG, WAITS = "✗", "…"
-WAITING = r"^rank (\d+) (?:waits in|called) (.+?)(?: of shape .*?)?(?: at .*?(line \d+).*)?$"  # as `launch` says it
+FOR_WHOM = {  # what a rank waits in, and what to say where the lesson says nothing
+    "waits in recv": "`recv` waits for a `send` of the very rank that it names. Is there one, for each `recv`?",
+    "waits in send": "`send` waits until the rank that it names receives. Two that send first wait for each other.",
+    "waits in": "Every rank has to call it, as often as the others, and in the same order.",
+}
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
 
@@ -40,13 +44,15 @@ class Left:
     """What a function left: the name of each row (a rank, or a case), its numbers or words, and what became of it.
 
     fate: row → "raised KeyError: …", whole, or "waits in all_reduce, line 4", for rows that came to no end.
-    reason: what the learner's code raised, in full. film: its frames, of a tensor that was `filmed`.
+    reason: what the learner's code raised, in full. place: on which line of theirs.
+    film: its frames, of a tensor that was `filmed`.
     silent: the function returned nothing whenever it was called in this process.
     """
 
     rows: dict[str, list[Any]]
     fate: dict[str, str] = field(default_factory=dict)
     reason: str = ""
+    place: str = ""
     film: Sequence[Frame] = ()
     silent: bool = False
 
@@ -63,13 +69,6 @@ class Left:
                 if place >= min(len(cells), len(mine)) or not close(mine[place], cells[place]):
                     return row, place
         return None
-
-
-def close(a: Any, b: Any) -> bool:
-    """Tell whether two cells are alike: numbers up to rounding in float32, everything else exactly."""
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-6)
-    return a == b
 
 
 @dataclass
@@ -192,6 +191,7 @@ def turn(
         device: "cpu" for what is said of gloo, "virtual" for what is said of CUDA and NCCL; as `launch` chooses, when
             left out.
     """
+    as_given = look is None and call is None  # an answer that does nothing leaves its first argument
     look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
 
     def tried(fn: Callable[..., Any], size: int) -> Left:
@@ -221,7 +221,7 @@ def turn(
             picture = Beside(wanted, left, heads)
             if left.fate or left.first_off(wanted):
                 where = f"on {size} rank{'s' * (size > 1)}, " if len(ranks) > 1 else ""
-                what, hint = named(left, size) or unexpected(left, wanted)
+                what, hint = named(left, size) or unexpected(left, wanted, size)
                 raise NotYet(where + what, hint, picture)
             shown = shown or picture
         return shown
@@ -229,21 +229,38 @@ def turn(
     def named(left: Left, size: int) -> tuple[str, str] | None:
         return next(((what, hint) for wrong, what, hint in mistakes if known(wrong, size).same(left)), None)
 
-    def unexpected(left: Left, wanted: Left) -> tuple[str, str]:
+    def unexpected(left: Left, wanted: Left, size: int) -> tuple[str, str]:
         hint = "Is there a `return`?" if left.silent and not wanted.silent else otherwise
+        before = ""
+        if size != next(iter(ranks), 0):  # it has passed on the numbers of ranks before this one
+            before = f"; on {ranks[0]} rank{'s' * (ranks[0] > 1)} it was right"
+            hint = hint or "What in it holds for that number of ranks alone? `dist.get_world_size()` counts them."
         if left.fate:
             row, fate = next(iter(left.fate.items()))
-            return f"{row} {_first_line(fate)}", hint_for(left.reason, {**TWICE, **(hints or {})}) or hint
+            known_error = hint_for(left.reason, hints or {}) or hint_for(left.reason, COMMON)
+            return f"{row} {_first_line(fate)}{left.place}{before}", known_error or hint or hint_for(fate, FOR_WHOM)
+        if as_given and known(_nothing, size).same(left):
+            return f"everything is as it was{before}", hint
         row, place = left.first_off(wanted)
-        mine, asked = ([*map(brief, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
+        mine, asked = ([*map(_quoted, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
         if mine == asked:  # alike to four digits, as the table shows them
             mine, asked = (repr(it.rows[row][place]) for it in (left, wanted))
         column = "".join(heads[place : place + 1]) or f"number {place + 1}"
-        return f"{row} has {mine} as {column}, and {asked} is wanted", hint
+        clause = relation(left.rows, wanted.rows)
+        return f"{row} has {mine} as {column}, and {asked} is wanted{': ' * bool(clause)}{clause}{before}", hint
 
     TURNS[id] = Turn(right, mistakes, known, judged)
     judge.__module__ = f"ddplab.checks.lesson_{'_'.join(id.split('.')[:2])}"
     exercise(id, title, blank=lambda: Beside(known(right, next(iter(ranks), 0)), None, heads))(judge)
+
+
+def _nothing(*arguments: Any) -> None:
+    """Do what an answer does that changes nothing."""
+
+
+def _quoted(cell: Any) -> str:
+    """Return a cell as a sentence has it: several words in quotation marks."""
+    return f'"{brief(cell)}"' if isinstance(cell, str) and " " in cell else brief(cell)
 
 
 def noting(fn: Callable[..., Any], said: list[bool]) -> Callable[..., Any]:
@@ -286,7 +303,7 @@ def what_is_left(
     """
     if size:
         return _left_by_ranks(fn, given, size, look, device, PATIENCE)
-    rows, fate, reason = {}, {}, ""
+    rows, fate, reason, place = {}, {}, "", ""
     for case, arguments in given.items():
         torch.manual_seed(0)
         try:
@@ -295,9 +312,9 @@ def what_is_left(
         except Exception as error:
             if "ellipsis" in str(error):  # `...` still stands where a value is to be
                 raise NotFilledIn from error
-            rows[case], reason = [], str(error)
+            rows[case], reason, place = [], str(error), place_in(str(error)) or place_of(error)
             fate[case] = f"raised {type(error).__name__}: {reason.strip()}"
-    return Left(rows, fate, reason)
+    return Left(rows, fate, reason, place)
 
 
 def _left_by_ranks(
@@ -328,7 +345,8 @@ def _left_by_ranks(
         said = f"raised {error.type_name}: {error.reason.strip()}" if error.type_name else _without_rank(str(error))
         failed = names if error.rank is None else [f"rank {error.rank}"]
         stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
-        return Left(rows, dict.fromkeys(failed, said) | stopped, error.reason or str(error))
+        fate = dict.fromkeys(failed, said) | stopped
+        return Left(rows, fate, error.reason or str(error), place_in(str(error.traceback)))
 
 
 def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: Callable[..., Any]) -> tuple:
@@ -361,5 +379,7 @@ def _without_rank(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
-    line = (text.strip().splitlines() or [""])[0]
+    first, *_, last = text.strip().splitlines() * 2 or ["", ""]
+    caught = re.match(r"raised \w+: Caught ", first)  # in a thread or a worker process: its own words are the last
+    line = f"raised {last}" if caught else first
     return line if len(line) <= 140 else line[:139] + "…"

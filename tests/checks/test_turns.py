@@ -144,6 +144,53 @@ def test_an_unexpected_answer_is_told_by_its_first_wrong_cell(made):
     assert verdict.message == "rank 0 has 8 as seven, and 7 is wanted" and verdict.hint == "Look at the second number."
 
 
+def test_an_unexpected_answer_is_told_how_its_numbers_relate_to_those_wanted(made):
+    def mirrored(x):
+        mean(x)
+        x.neg_()
+
+    told = made()(mirrored).message
+    assert told == "rank 0 has -0.5 as mean, and 0.5 is wanted: every number is minus what is wanted"
+
+
+def test_an_answer_that_changes_nothing_is_told_so(made):
+    def pointless(x):
+        x + 1
+
+    assert made()(pointless).message == "everything is as it was"
+
+
+def test_what_is_said_in_words_stands_in_quotation_marks(made):
+    asked = made(right=lambda x: "as on all", ranks=(), given={"one": lambda: (1,)})
+    assert asked(lambda x: "on rank 0").message == 'one has "on rank 0" as mean, and "as on all" is wanted'
+
+
+def test_an_error_that_any_lesson_may_meet_has_a_hint(made):
+    def divided(x):
+        x[0] = dist.all_reduce(x) / 2
+
+    verdict = made(otherwise="Look again.")(divided)
+    assert "NoneType" in verdict.message and "all_reduce" in verdict.hint
+
+
+def test_who_waits_gets_a_hint_where_the_lesson_has_none(made):
+    def only_rank_1(x):
+        if dist.get_rank() == 1:
+            mean(x)
+
+    verdict = made()(only_rank_1)
+    assert "waits in all_reduce" in verdict.message and "Every rank has to call it" in verdict.hint
+
+
+def test_an_error_that_was_caught_elsewhere_is_told_in_its_own_words(made):
+    def in_a_thread(x):
+        raise OSError("Caught OSError in replica 0 on device 0.\nOriginal Traceback (most recent call last):\n"
+                       "  File \"notebook\", line 7, in forward\nOSError: width\n")  # fmt: skip
+
+    asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,)})
+    assert asked(in_a_thread).message.startswith("one raised OSError: width (line 7 of forward)")
+
+
 def test_a_rank_that_waits_is_drawn_with_the_line_where_it_waits(made):
     verdict = made()(only_rank_0)
     line = total.__code__.co_firstlineno + 1
@@ -154,7 +201,9 @@ def test_a_rank_that_waits_is_drawn_with_the_line_where_it_waits(made):
 
 def test_what_was_raised_is_drawn_and_its_hint_is_found(made):
     verdict = made(hints={"weight": "There is no such name."})(other_place)
-    assert verdict.message == "rank 0 raised KeyError: 'weight'" and verdict.hint == "There is no such name."
+    line = other_place.__code__.co_firstlineno + 1
+    assert verdict.message == f"rank 0 raised KeyError: 'weight' (line {line} of other_place)"
+    assert verdict.hint == "There is no such name."
 
 
 def test_what_was_raised_stands_whole_below_the_table_and_its_row_says_the_kind(made):
@@ -172,7 +221,9 @@ def test_the_number_of_ranks_is_said_where_there_are_several(made):
         total(x)
         x[0] /= 2
 
-    assert made(ranks=(2, 3))(halved).message.startswith("on 3 ranks, rank 0 has 1.5 as mean, and 1 is wanted")
+    told = made(ranks=(2, 3))(halved)
+    assert told.message == "on 3 ranks, rank 0 has 1.5 as mean, and 1 is wanted; on 2 ranks it was right"
+    assert "get_world_size" in told.hint
     assert made(ranks=(2, 3))(mean).state == checks.CORRECT
 
 
@@ -202,7 +253,7 @@ def test_who_is_slow_while_others_wait_for_him_gets_more_time(made, monkeypatch)
 def test_a_function_of_the_notebook_is_tried_on_each_case(made):
     asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,), "two": lambda: (2,)})
     assert asked(lambda x: x + x).state == checks.CORRECT
-    assert asked(lambda x: x + 1).message == "two has 3 as mean, and 4 is wanted"
+    assert asked(lambda x: x + 1).message == "two has 3 as mean, and 4 is wanted: only one is right"
 
 
 def test_a_return_is_asked_for_only_where_nothing_came_back(made):

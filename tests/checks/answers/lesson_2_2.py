@@ -274,7 +274,7 @@ ANSWERS = {
         "wrong": [
             (
                 lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths)),
-                ["Caught TypeError in replica 0"],
+                ["missing 1 required positional argument: 'scale'"],
             ),
             (returns_nothing, ["what it returns is dropped"]),
         ],

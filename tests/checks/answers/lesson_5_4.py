@@ -159,7 +159,7 @@ ANSWERS = {
         "wrong": [
             (lambda job: None, ["nothing came back"]),
             (by_the_model_inside, ["begin with `module.`"]),
-            (seeded_anew, ["off as weights at the end"]),
+            (seeded_anew, ['off" as weights at the end']),
             (otherwise_named, ["another name than the cells below look for"]),
             (lambda job: one_by_one(job) | {"random state": torch.seed()}, ["a seed says where"]),
             (
@@ -174,7 +174,7 @@ ANSWERS = {
     "5.4.c": {
         "accepted": [through_a_file, by_pathlib, moved],
         "wrong": [
-            (backup_left, ["another file as beside it"]),
+            (backup_left, ['"another file" as beside it']),
             (backup_removed, ["the old checkpoint is emptied"]),
             (by_a_copy, ["to copy is to write"]),
             (bytes_by_hand, ["written over the old ones"]),

@@ -73,7 +73,7 @@ ANSWERS = {
         "accepted": [leaves_nobody, as_a_list, another_condition, a_comment, only_the_return],
         "wrong": [
             (lambda: 2, ["raised TypeError"]),
-            (lambda: (3, {33: "", 34: ""}), ["incident 16 has not 3 as rank"]),
+            (lambda: (3, {33: "", 34: ""}), ['incident 16 has "not 3" as rank']),
             (lambda: (2, {33: ""}), ["line 34 of train.py: unexpected indent", *BLOCK]),
             (lambda: (2, {33: "if False:"}), BLOCK),
             (lambda: (2, {33: "    if (:", 34: ""}), ["raised SyntaxError: line 33 of train.py"]),

@@ -1,0 +1,22 @@
+"""Errors that learners meet in any lesson, and what to say where the lesson has no words of its own for them."""
+
+from collections.abc import Mapping
+
+COMMON = {
+    "initialize the default process group twice": "`launch` has initialised the process group. Leave that line.",
+    "should not be the same as the rank of": "A rank cannot send to itself, or receive from itself.",
+    "pair.cc": "Does a rank name itself? `send` names who gets it, `recv` whose it was.",  # gloo has no such connection
+    "'NoneType'": "`None` comes without a `return`, from `all_reduce`, and as the `.grad` of what took no part.",
+    "does not require grad": "`.item()`, `.detach()`, `no_grad` and a new tensor cut the way back to the weights.",
+    "leaf Variable": "Weights are changed inside `with torch.no_grad():`.",
+    "backward through the graph a second time": "One `backward()` for each forward pass.",
+    "Expected parameter `tensor`": "A collective takes a tensor. `torch.tensor(…, device=device())` makes one.",
+    "on the same device": "One of them was made elsewhere: `device=…`, or `.to(…)`, brings it there.",
+    "Boolean value of Tensor": "A tensor of several numbers is neither true nor false. Is `is None` meant?",
+    "result type Float can't be cast": "A tensor of whole numbers cannot hold a fraction: make it of floats.",
+}
+
+
+def hint_for(text: str, hints: Mapping[str, str]) -> str:
+    """Return the hint whose words are in an error's text, or nothing."""
+    return next((hint for words, hint in hints.items() if words in text), "")

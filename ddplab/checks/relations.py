@@ -1,0 +1,91 @@
+"""How what an answer left relates to what is wanted: "twice that, everywhere", "what the next rank is to hold".
+
+It is said of answers that nobody expected. A clause is a fact about the numbers; what follows is for the learner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+Rows = Mapping[str, Sequence[Any]]  # a rank's name, or a case's, and its numbers and words
+
+
+def close(a: Any, b: Any) -> bool:
+    """Tell whether two cells are alike: numbers up to rounding in float32, everything else exactly."""
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return (math.isnan(a) and math.isnan(b)) or math.isclose(a, b, rel_tol=1e-4, abs_tol=1e-6)
+    return a == b
+
+
+def relation(mine: Rows, wanted: Rows) -> str:
+    """Return a clause on how the two relate; nothing where they are not of one shape, or nothing simple is seen."""
+    if [*map(len, mine.values())] != [*map(len, wanted.values())] or mine.keys() != wanted.keys():
+        return ""
+    pairs = [pair for row in wanted for pair in zip(mine[row], wanted[row], strict=True)]
+    off = [place for place, (a, b) in enumerate(zip(_columns(mine), _columns(wanted), strict=True)) if not _alike(a, b)]
+    held, asked = ({row: [cells[place] for place in off] for row, cells in it.items()} for it in (mine, wanted))
+    return _factor(pairs, len(wanted)) or _whose(held, asked) or _order(held, asked) or _rows(held, asked)
+
+
+def _columns(rows: Rows) -> list[tuple]:
+    return [*zip(*rows.values(), strict=False)]
+
+
+def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(map(close, some, others))
+
+
+def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
+    """Say by which simple number all that is off is too large or too small."""
+    off = [(a, b) for a, b in pairs if not close(a, b)]
+    if any(isinstance(it, bool) or not isinstance(it, int | float) or not math.isfinite(it) for ab in off for it in ab):
+        return ""
+    which = "every number is" if len(off) == len(pairs) else "what is off is"
+    if len(off) > 1 and all(a == 0 for a, _ in off):
+        return f"{which} 0"
+    if not all(b for _, b in off):
+        return ""
+    factors = [a / b for a, b in off]
+    times = Fraction(factors[0]).limit_denominator(16)
+    if not all(close(factor, float(times)) for factor in factors):
+        return ""
+    if len(off) == 1 and rows not in (times, 1 / times):  # one number alone is a multiple of another by chance, too
+        return ""
+    named = {-1: "minus", 2: "twice", Fraction(1, 2): "half of"}
+    named |= {n: f"{n} times" for n in range(3, 17)} | {Fraction(1, n): f"1/{n} of" for n in range(3, 17)}
+    return f"{which} {named[times]} what is wanted" if times in named else ""
+
+
+def _whose(held: Rows, asked: Rows) -> str:
+    """Say of ranks that they hold what others are to hold, or the same where they are to differ, or the other way."""
+    mine, wanted = [*held.values()], [*asked.values()]
+    n = len(wanted)
+    if n < 2 or not all(row.startswith("rank ") for row in asked):
+        return ""
+    same, wanted_same = (all(_alike(it, rows[0]) for it in rows) for rows in (mine, wanted))
+    if wanted_same:
+        return "" if same else "the ranks differ, and all are to hold the same"
+    if same:
+        return "all ranks hold the same, and they are to differ"
+    for further in range(1, n):
+        if all(_alike(mine[rank], wanted[(rank + further) % n]) for rank in range(n)):
+            whose = "the other rank" if n == 2 else {1: "the next rank", n - 1: "the rank before it"}.get(further)
+            return f"each rank holds what {whose or f'the rank {further} further on'} is to hold"
+    return ""
+
+
+def _order(held: Rows, asked: Rows) -> str:
+    def in_order(cells: Sequence[Any]) -> list[Any]:
+        return sorted(cells, key=lambda it: (isinstance(it, str), it))
+
+    right = all(_alike(in_order(held[row]), in_order(asked[row])) for row in asked)
+    return "they are the right ones, in another order" if right else ""
+
+
+def _rows(held: Rows, asked: Rows) -> str:
+    """Say which rows are right, where some are."""
+    right = [row for row in asked if _alike(held[row], asked[row])]
+    return f"only {' and '.join(right)} {'is' if len(right) == 1 else 'are'} right" if right else ""

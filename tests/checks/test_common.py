@@ -1,0 +1,39 @@
+"""What several checks ask of an answer: how long ranks are waited for."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddplab.checks import common
+from ddplab.checks.common import on_ranks
+from ddplab.run import RankTimeoutError
+
+
+def slow_on_one() -> float:
+    time.sleep(1.0 * dist.get_rank())
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def only_rank_0() -> bool:
+    if dist.get_rank() == 0:
+        dist.all_reduce(torch.ones(1))
+    return True
+
+
+def test_a_rank_that_is_slow_while_others_wait_for_it_gets_more_time(monkeypatch):
+    monkeypatch.setattr(common, "PATIENCE", 0.4)
+    assert on_ranks(slow_on_one, size=2) == [2.0, 2.0]
+    with pytest.raises(RankTimeoutError):
+        on_ranks(slow_on_one, size=2, patience=0.4)
+
+
+def test_where_all_wait_or_have_returned_nobody_gets_more_time(monkeypatch):
+    monkeypatch.setattr(common, "PATIENCE", 2.0)
+    with pytest.raises(RankTimeoutError) as caught:
+        on_ranks(only_rank_0, size=2, waiting="A collective needs all.")
+    assert caught.value.hint == "A collective needs all."
+    assert "finished anything for 2 s" in str(caught.value)
