@@ -349,6 +349,7 @@ def _ring(
     half: bool = False,
     way: int = 1,
     three: bool = False,
+    lost: bool = False,
 ) -> None:
     """The chunk that goes and the one that comes, in each step of the first half; `later` is added in the second."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -356,6 +357,7 @@ def _ring(
     size = 3 if three else size
     for step in range(size + steps):
         chunks[comes(rank, step) % size].add_(pass_on(chunks[goes(rank, step) % size], right, left))
+    chunks = [chunk.clone() for chunk in chunks] if lost else chunks
     for step in range(0 if half else size + steps):
         arrived = pass_on(chunks[(goes(rank, step) + later) % size], right, left)
         place = chunks[(comes(rank, step) + later) % size]
@@ -389,6 +391,7 @@ def _held_and_sent(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
 
 
 ADDED = "At first chunk r; then the one to which it has just added."
+ONE_LESS = "The left one does not send the chunk that you send: its number is one less."
 
 turn(
     "4.8.f",
@@ -408,15 +411,21 @@ turn(
          "in the second step rank r sends a chunk that it has not just added to", ADDED),
         (partial(_ring, goes=lambda rank, step: rank, comes=lambda rank, step: rank - 1, later=0),
          "rank r sends chunk r in every step", ADDED),
+        (partial(_ring, goes=lambda rank, step: rank, comes=lambda rank, step: rank - 1),
+         "rank r sends one and the same chunk in every step of a half", ADDED),
+        (partial(_ring, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step + 1, later=-1),
+         "what comes from the left is added to the chunk that the right one sends", ONE_LESS),
         (partial(_ring, comes=lambda rank, step: rank - step),
          "what comes is added to the chunk that has just gone out",
-         "The left one does not send the chunk that you send: its number is one less."),
+         ONE_LESS),
         (partial(_ring, later=0), "the second half begins with a chunk that is not finished",
          "After the first half, which chunk has rank r finished? The one to which it has added last."),
         (partial(_ring, add_again=True), "in the second half finished chunks are added", "There it takes the place."),
         (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every other rank."),
         (lambda x, chunks: _ring(x, [it.clone() for it in chunks]), "`x` is as it was",
          "Write into the chunks that are there: `chunks[…] += …`, `chunks[…].copy_(…)`."),
+        (partial(_ring, lost=True), "what comes in the second half does not reach `x`",
+         "`chunks[…].copy_(…)` writes into the chunk that is there."),
         (_everybody_to_everybody, "everybody still sends to everybody", "`pass_on(…, right, left)` in every step."),
         (_left_ring, "that ring goes to the left", "`pass_on(…, right, left)`: to the right, and from the left."),
         (partial(_ring, three=True), "right on three ranks only", "`size` counts them."),

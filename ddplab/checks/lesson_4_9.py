@@ -25,6 +25,7 @@ HINTS = {
     "that requires grad": "Inside `torch.no_grad()`, or on `tensor.data` or `tensor.detach()`.",
     "Expected parameter `tensor`": "One tensor at a time: a list is none, nor is a network.",
     "has no attribute 'register_post": "Parameters have it: hook each of `net.parameters()`.",
+    "takes 0 positional": "torch calls a hook with the parameter: give it an argument.",
     "should return None": "A hook changes `p.grad` in place, and returns nothing.",
     "must match the size of tensor": PIECES,
     "is invalid for input of size": PIECES,
@@ -150,6 +151,8 @@ turn(
          "The mean is the sum, divided by the number of ranks."),
         (partial(_hooked, hook=partial(_average, by=2)), TWO_ONLY, COUNTS),
         (partial(_hooked, which=slice(1)), "the second parameter is each rank's own", "Every parameter wants a hook."),
+        (partial(_hooked, which=slice(1, None)), "the first parameter is each rank's own",
+         "Every parameter wants a hook, and a hook averages the parameter that it is called with."),
         (_hook_that_forgets, "every rank keeps its own gradients",
          "Change `p.grad` itself, in a hook that runs when it is there: `register_post_accumulate_grad_hook`."),
         (partial(_hooked, hook=_divided_only), "divided, but nobody was asked", "`dist.all_reduce(p.grad)` adds up."),
@@ -315,7 +318,8 @@ turn(
         (partial(_early, wait=True), "each message is waited for in the hook: nothing overlaps", "Wait in `finish`."),
         (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
         (partial(_early, divide=False), "added up, and not divided", "Divide when the sum has come."),
-        (partial(_early, background=False), "the hooks call `all_reduce` and wait for it", "`async_op=True`."),
+        (partial(_early, background=False), "the hooks call `all_reduce` and wait for it",
+         "`async_op=True`, and `wait()` in `finish`."),
         (partial(_early, waited_for=slice(0)), "nobody waits for the messages",
          "`work.wait()` for each, in `finish`; then divide."),
         (partial(_early, waited_for=slice(-1, None)), "only one message is waited for", "`work.wait()` for each."),
@@ -397,6 +401,7 @@ turn(
         (partial(_with_switch, never=True), "it sends nothing at all", "When the switch is on, the hook averages."),
         (partial(_with_switch, last_only=True), "the first portion's gradient is lost", "Let `.grad` grow."),
         (_upside_down, "it sends when the switch is off, and not when it is on", "The other way round."),
+        (partial(_with_switch, by=4), "divided by the portions too", "Portions add up; the mean is over the ranks."),
         (partial(_with_switch, by=1), "added up, and not divided", "Divide by `dist.get_world_size()`."),
         (_divides_always, "with the switch off gradients are divided all the same", "Off means: leave `.grad` alone."),
     ],
@@ -417,7 +422,7 @@ def _heads(rank: int, size: int) -> tuple[nn.Module]:
 def _zeros_for_none(net: nn.Module, fill: float = 0.0, divide: str = "ranks") -> None:
     for p in net.parameters():
         used = torch.tensor(0.0 if p.grad is None else 1.0, device=p.device)
-        by = {"ranks": dist.get_world_size(), "had one": 1 if p.grad is None else dist.get_world_size()}
+        by = {"ranks": dist.get_world_size(), "had one": 1 if p.grad is None else dist.get_world_size(), "two": 2}
         if p.grad is None:
             p.grad = torch.full_like(p, fill)
         dist.all_reduce(p.grad)
@@ -462,6 +467,7 @@ turn(
         (partial(_zeros_for_none, divide="users"), "divided by the ranks that used it",
          "A rank that did not use it has the gradient 0, and counts: DDP divides by all ranks."),
         (partial(_zeros_for_none, divide="none"), "added up, and not divided", "Divide by `dist.get_world_size()`."),
+        (partial(_zeros_for_none, divide="two"), "divided by two, and there are three ranks", COUNTS),
         (partial(_zeros_for_none, fill=1.0), "a rank that did not use it sends ones", "What adds nothing to a sum?"),
         (partial(_zeros_for_none, divide="had one"), "who had no gradient does not divide", "All hold the sum."),
         (_not_put_back, "the mean is there, but a rank without a gradient does not keep it", "`p.grad = …`"),
