@@ -259,6 +259,13 @@ def _mean_scatter(x: Any, chunks: list[Any]) -> None:
     chunks[dist.get_rank()].div_(dist.get_world_size())
 
 
+def _only_the_others(x: Any, chunks: list[Any]) -> None:
+    mine = chunks[dist.get_rank()]
+    own = mine.clone()
+    _reduce_scatter(x, chunks)
+    mine.sub_(own)
+
+
 def _reduce_scatter_lost(x: Any, chunks: list[Any]) -> None:
     copies = [chunk.clone() for chunk in chunks]
     _reduce_scatter(x, copies)
@@ -281,6 +288,7 @@ turn(
         (partial(_reduce_scatter, add=False), "what comes replaces what is there", "Add it up."),
         (partial(_reduce_scatter, ways=2), "each rank has heard one other rank only", "All others have a part of it."),
         (_mean_scatter, "that is the mean", "The sum is asked for."),
+        (_only_the_others, "the rank's own part is missing", "Chunk r of rank r counts too."),
         (_reduce_scatter_lost, "each rank's own chunk is as it was",
          "What comes belongs to `chunks[rank]`; add in place: `chunks[i] += …`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
@@ -392,6 +400,7 @@ def _held_and_sent(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
 
 ADDED = "At first chunk r; then the one to which it has just added."
 ONE_LESS = "The left one does not send the chunk that you send: its number is one less."
+FINISHED = "The first half adds up. The second begins with the chunk to which rank r has added last."
 
 turn(
     "4.8.f",
@@ -402,8 +411,9 @@ turn(
     look=_held_and_sent,
     heads=("other calls", "receiver", "messages", "tensors sent", "chunk 0", "chunk 1", "chunk 2"),
     hints=HINTS,
-    otherwise="Take three ranks on paper: which chunk does rank 0 send in the first step, and which comes to it?",
+    otherwise="Take three ranks on paper. In each step, one `pass_on`: which chunk does rank 0 send, and which comes?",
     mistakes=[
+        (partial(_ring, later=0), "in the end chunk r is what rank r had at the start", FINISHED),
         (partial(_ring, half=True), "each chunk's sum is finished on one rank only", "Hand the finished ones around."),
         (partial(_ring, goes=lambda rank, step: rank - step + 1),
          "in the first half rank r sends a chunk that it has not just added to", ADDED),
@@ -416,10 +426,7 @@ turn(
         (partial(_ring, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step + 1, later=-1),
          "what comes from the left is added to the chunk that the right one sends", ONE_LESS),
         (partial(_ring, comes=lambda rank, step: rank - step),
-         "what comes is added to the chunk that has just gone out",
-         ONE_LESS),
-        (partial(_ring, later=0), "the second half begins with a chunk that is not finished",
-         "After the first half, which chunk has rank r finished? The one to which it has added last."),
+         "what comes is added to the chunk that has just gone out", ONE_LESS),
         (partial(_ring, add_again=True), "in the second half finished chunks are added", "There it takes the place."),
         (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every other rank."),
         (lambda x, chunks: _ring(x, [it.clone() for it in chunks]), "`x` is as it was",
@@ -431,6 +438,9 @@ turn(
         (partial(_ring, three=True), "right on three ranks only", "`size` counts them."),
         (_everything_around, "whole tensors go around: right, and each rank sends as many as there are others",
          "Send one chunk in each step."),
+        (partial(_ring, later=2), "the second half begins with a chunk that is not finished", FINISHED),
+        (partial(_ring, steps=-2), "one step too few in each half", "A chunk has to pass every other rank."),
+        (lambda x, chunks: (_ring(x, chunks), x.div_(len(chunks))), "that is the mean", "The sum is asked for."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
     ],
 )  # fmt: skip

@@ -305,7 +305,7 @@ ANSWERS = {
         "wrong": [
             (to_the_left, ["that ring goes to the left"]),
             (in_new_tensors, ["`x` is as it was"]),
-            (from_the_start_again, ["the second half begins with a chunk that is not finished"]),
+            (from_the_start_again, ["in the end chunk r is what rank r had"]),
             (a_name_of_nothing, ["raised NameError"]),
             (past_the_last, ["raised IndexError"]),
         ],
