@@ -15,9 +15,11 @@ from ddplab.hardware import device
 NO_HELP = "called one of torch's collectives, and they are what is to be built"
 ONLY = "Only `dist.send`, `dist.recv` and `pass_on`."
 IN_RANGE = "Ranks go from 0 to `size - 1`"
+TENSOR_FIRST = "First the tensor, then the rank: `recv` writes into the tensor that it is given."
 HINTS = {
     "there is no rank": f"{IN_RANGE}; `% size` leads from the last back to the first.",
-    "Expected parameter `tensor`": "First the tensor, then the rank: `recv` writes into the tensor that it is given.",
+    "Expected parameter `tensor`": TENSOR_FIRST,
+    "value of Tensor with more": TENSOR_FIRST,
     "list index out of range": "Chunks are numbered from 0 to `size - 1`: count modulo the number of ranks, `% size`.",
     "should not be the same as the rank": "No rank sends to itself, or receives from itself.",
     "pair.cc": "Does a rank send to itself, or wait for itself?",  # gloo's words where there is no such connection

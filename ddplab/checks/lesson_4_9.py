@@ -107,6 +107,37 @@ turn(
 # ------------------------------------------------------------------ b: a hook
 
 
+class _Watched:
+    """A sum that is on its way, which notes when it is waited for."""
+
+    def __init__(self, work: Any, waited: list[str], moment: list[str]):
+        self.work, self.waited, self.moment = work, waited, moment
+
+    def wait(self, *timeout: Any) -> Any:
+        self.waited.append(self.moment[-1])
+        return self.work.wait(*timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.work, name)
+
+
+def _watched_sums(moment: list[str], late: bool = False) -> tuple[list[Any], list[str]]:
+    """From now on, note each sum in the first list, and in the second the moment at which it is waited for.
+
+    late: rank 0 comes late, and the others' sums are on their way then: who divides by now does so in vain.
+    """
+    sums, waited, noting = noted_sums(), [], dist.ProcessGroup.allreduce
+
+    def watched(*given: Any, **named: Any) -> _Watched:
+        time.sleep(0.1 if late and dist.get_rank() == 0 else 0)
+        work = noting(*given, **named)
+        time.sleep(0.03 if late and dist.get_rank() else 0)
+        return _Watched(work, waited, moment)
+
+    dist.ProcessGroup.allreduce = watched
+    return sums, waited
+
+
 def _average(p: Any, by: int = 0) -> None:
     dist.all_reduce(p.grad)
     p.grad /= by or dist.get_world_size()
@@ -131,8 +162,15 @@ def _divided_only(p: Any) -> None:
 
 
 def _after_backward(returned: Any, net: nn.Module) -> list[Any]:
+    """The gradients, but of sums that nobody has waited for: those may have come, or not."""
+    sums, waited = _watched_sums(["in backward"])
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
-    return _gradients(net)
+    return ["not there yet?", "not there yet?"] if len(waited) < len(sums) else _gradients(net)
+
+
+def _not_waited_for(p: Any) -> None:
+    dist.all_reduce(p.grad, async_op=True)
+    p.grad /= dist.get_world_size()
 
 
 turn(
@@ -157,6 +195,7 @@ turn(
          "Change `p.grad` itself, in a hook that runs when it is there: `register_post_accumulate_grad_hook`."),
         (partial(_hooked, hook=_divided_only), "divided, but nobody was asked", "`dist.all_reduce(p.grad)` adds up."),
         (lambda net: [_hooked(net), _hooked(net, hook=_divided_only)], "divided twice", "Once is enough."),
+        (partial(_hooked, hook=_not_waited_for), "nobody waits for the sums", "Here without `async_op`."),
     ],
 )  # fmt: skip
 
@@ -254,36 +293,13 @@ def _all_at_the_end(net: nn.Module) -> Callable[[], None]:
     return lambda: _one_by_one(net)
 
 
-class _Watched:
-    """A sum that is on its way, which notes when it is waited for."""
-
-    def __init__(self, work: Any, waited: list[str], moment: list[str]):
-        self.work, self.waited, self.moment = work, waited, moment
-
-    def wait(self, *timeout: Any) -> Any:
-        self.waited.append(self.moment[-1])
-        return self.work.wait(*timeout)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.work, name)
-
-
 def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     """How many sums left during backward, how many were waited for then and afterwards, and the gradients of two steps.
 
     What nobody has waited for is not looked at: it may have come, or not.
     """
-    sums, waited, moment = noted_sums(), [], ["in backward"]
-    noting = dist.ProcessGroup.allreduce
-
-    def watched(*given: Any, **named: Any) -> _Watched:
-        """Rank 0 comes late, and the others' sums are on their way then: who divides by now does so in vain."""
-        time.sleep(0.1 if dist.get_rank() == 0 else 0)
-        work = noting(*given, **named)
-        time.sleep(0.03 if dist.get_rank() else 0)
-        return _Watched(work, waited, moment)
-
-    dist.ProcessGroup.allreduce = watched
+    moment = ["in backward"]
+    sums, waited = _watched_sums(moment, late=True)
     if not callable(finish):
         return [f"{kind(finish)} came back"]
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
