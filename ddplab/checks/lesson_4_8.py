@@ -14,12 +14,16 @@ from ddplab.hardware import device
 
 NO_HELP = "called one of torch's collectives, and they are what is to be built"
 ONLY = "Only `dist.send`, `dist.recv` and `pass_on`."
+IN_RANGE = "Ranks go from 0 to `size - 1`"
+TENSOR_FIRST = "First the tensor, then the rank: `recv` writes into the tensor that it is given."
 HINTS = {
-    "there is no rank": "Ranks go from 0 to `size - 1`; `% size` leads from the last back to the first.",
+    "there is no rank": f"{IN_RANGE}; `% size` leads from the last back to the first.",
+    "Expected parameter `tensor`": TENSOR_FIRST,
+    "value of Tensor with more": TENSOR_FIRST,
     "list index out of range": "Chunks are numbered from 0 to `size - 1`: count modulo the number of ranks, `% size`.",
     "should not be the same as the rank": "No rank sends to itself, or receives from itself.",
     "pair.cc": "Does a rank send to itself, or wait for itself?",  # gloo's words where there is no such connection
-    "not defined": "The cells above define what you may use: run them first.",
+    "not defined": "If a cell above defines it, run that one first; if none does, it is yours to define.",
 }
 
 
@@ -84,7 +88,7 @@ turn(
     lambda rank, size: (_x(), rank ^ 1),
     ranks=(2, 4),
     look=_held_and_calls,
-    heads=("other calls", "x", ""),
+    heads=("other calls", "x[0]", "x[1]"),
     hints=HINTS,
     mistakes=[
         (_swap_without_place, "both hold what one of the two had",
@@ -136,8 +140,8 @@ turn(
     lambda rank, size: (_x(),),
     ranks=(3, 2),
     look=_held_and_calls,
-    heads=("other calls", "x", ""),
-    hints=HINTS,
+    heads=("other calls", "x[0]", "x[1]"),
+    hints={**HINTS, "there is no rank": f"{IN_RANGE}: `range(1, size)` has all but rank 0."},
     mistakes=[
         (_only_to_1, "rank 2 has heard nothing", "Rank 0 sends to every other rank."),
         (partial(_broadcast, add=True), "what came was added to what was there", "It takes its place."),
@@ -147,16 +151,16 @@ turn(
          "`range(1, size)` ends at `size - 1`."),
         (lambda x: _broadcast(x.clone()), "`x` is on every rank what it was", "`x.copy_(…)` writes into `x`."),
     ],
-    otherwise="Rank 0 only sends, once to each other rank; each of these only receives, from rank 0, and into `x`.",
+    otherwise="Rank 0 sends once to each other rank; each of these receives once, from rank 0, and into `x`.",
 )  # fmt: skip
 
 
 # ------------------------------------------------------------------ c: a tree
 
 
-def _tree(x: Any) -> None:
+def _tree(x: Any, part: int = 1) -> None:
     rank, size, have = dist.get_rank(), dist.get_world_size(), 1
-    while have < size:  # ranks 0 to have - 1 have it
+    while have < size // part:  # ranks 0 to have - 1 have it
         if rank < have:
             dist.send(x, rank + have)
         elif rank < 2 * have:
@@ -177,6 +181,14 @@ def _tree_once(x: Any) -> None:
     dist.send(x, rank + half) if rank < half else dist.recv(x, rank - half)
 
 
+def _two_children(x: Any) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.recv(x, (rank - 1) // 2)
+    for child in range(2 * rank + 1, min(2 * rank + 3, size)):
+        dist.send(x, child)
+
+
 def _busiest_and_depth(_: Any, x: Any) -> list[Any]:
     """The most that any rank sent, in how many rounds, and what is held."""
     told: list[Any] = [None] * dist.get_world_size()
@@ -194,14 +206,16 @@ turn(
     ranks=(4, 8),
     look=_busiest_and_depth,
     heads=("other calls", "most sends", "rounds", "x"),
-    hints=HINTS,
-    otherwise="In each round everybody who has it tells one who has not: 1, 2, 4, 8.",
+    hints={**HINTS, "there is no rank": f"{IN_RANGE}. Let who has it be 1, then 2, 4, …, and stop when `size` have."},
+    otherwise="In each round all who have it, 1, 2, 4, …, tell one each who has not; no other rank does anything.",
     mistakes=[
         (_broadcast, "rank 0 sends to each rank in turn: as many rounds as there are other ranks",
          "Who has it can pass it on. In each round twice as many have it."),
         (_chain, "a chain: nobody sends twice, and it takes as many rounds as there are other ranks",
          "Rank 0 need not rest when it has sent once."),
         (_tree_once, "only one round was made", "Go on until all have it."),
+        (partial(_tree, part=2), "the last round is missing: half of the ranks have it", "Go on until `size` have it."),
+        (_two_children, "each tells two at most, and then rests", "Who has it tells one in every round."),
         (_last_to_all, "all have the last rank's number", "Rank 0 is the one that knows it."),
         (lambda x: dist.broadcast(x, src=0), NO_HELP, ONLY),
     ],
@@ -225,21 +239,33 @@ def _chunks(rank: int, size: int) -> tuple[Any, list[Any]]:
     return x, list(x.chunk(size))
 
 
+def _sent(x: Any) -> float:
+    """How much this rank has sent, in tensors as large as `x`."""
+    return sum(it.size for it in x.messages if it.name == "send") / x.nbytes
+
+
 def _mine(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
-    return [_calls(x), x[dist.get_rank()]]
+    return [_calls(x), _sent(x), x[dist.get_rank()]]
 
 
-def _reduce_scatter(x: Any, chunks: list[Any], give: str = "theirs", add: bool = True, ways: int = 0) -> None:
+def _reduce_scatter(x: Any, chunks: list[Any], give: str = "to", add: bool = True, ways: int = 0) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for away in range(1, ways or size):
         to, sender = (rank + away) % size, (rank - away) % size
-        part = pass_on(chunks[to if give == "theirs" else rank], to, sender)
+        part = pass_on(chunks[{"to": to, "sender": sender, "rank": rank}[give]], to, sender)
         chunks[rank].copy_(chunks[rank] + part if add else part)
 
 
 def _mean_scatter(x: Any, chunks: list[Any]) -> None:
     _reduce_scatter(x, chunks)
     chunks[dist.get_rank()].div_(dist.get_world_size())
+
+
+def _only_the_others(x: Any, chunks: list[Any]) -> None:
+    mine = chunks[dist.get_rank()]
+    own = mine.clone()
+    _reduce_scatter(x, chunks)
+    mine.sub_(own)
 
 
 def _reduce_scatter_lost(x: Any, chunks: list[Any]) -> None:
@@ -254,19 +280,22 @@ turn(
     _chunks,
     ranks=(3, 4),
     look=_mine,
-    heads=("other calls", "its own chunk"),
+    heads=("other calls", "tensors sent", "its own chunk"),
     hints=HINTS,
     mistakes=[
-        (partial(_reduce_scatter, give="mine"), "every rank sends its own chunk away, and adds chunks of other numbers",
+        (partial(_reduce_scatter, give="rank"), "every rank sends its own chunk away, and adds chunks of other numbers",
          "Rank 2 collects chunk 2. So which chunk does rank 0 send there?"),
+        (partial(_reduce_scatter, give="sender"), "what goes to a rank is not that rank's chunk",
+         "`pass_on(chunks[…], to, sender)`: rank `to` collects chunk `to`."),
         (partial(_reduce_scatter, add=False), "what comes replaces what is there", "Add it up."),
         (partial(_reduce_scatter, ways=2), "each rank has heard one other rank only", "All others have a part of it."),
         (_mean_scatter, "that is the mean", "The sum is asked for."),
+        (_only_the_others, "the rank's own part is missing", "Chunk r of rank r counts too."),
         (_reduce_scatter_lost, "each rank's own chunk is as it was",
          "What comes belongs to `chunks[rank]`; add in place: `chunks[i] += …`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
     ],
-    otherwise="Rank r has to hear every other rank once, and each of them gives it chunk r.",
+    otherwise="One chunk in each `pass_on`: rank r hears every other rank once, and each of them gives it chunk r.",
 )  # fmt: skip
 
 
@@ -275,6 +304,10 @@ def _one_finished(rank: int, size: int) -> tuple[Any, list[Any]]:
     x[rank] = 111.0 * (rank + 1)
     x = filmed(x)
     return x, list(x.chunk(size))
+
+
+def _held_and_part(_: Any, x: Any, *__: Any) -> list[Any]:
+    return [_calls(x), _sent(x), x]
 
 
 def _all_gather(x: Any, chunks: list[Any], ways: int = 0, to_place: str = "sender") -> None:
@@ -298,8 +331,8 @@ turn(
     _all_gather,
     _one_finished,
     ranks=(3, 4),
-    look=_held_and_calls,
-    heads=("other calls", "x", "", "", ""),
+    look=_held_and_part,
+    heads=("other calls", "tensors sent", "chunk 0", "chunk 1", "chunk 2"),
     hints=HINTS,
     mistakes=[
         (partial(_all_gather, to_place="to"), "what comes from one rank lies in another's place",
@@ -307,24 +340,47 @@ turn(
         (partial(_all_gather, ways=2), "each rank has heard one other rank only", "There are more."),
         (_all_gather_the_first, "every rank sends its chunk 0", "On rank 2 chunk 2 is the finished one."),
         (lambda x, chunks: _all_gather(x, [it.clone() for it in chunks]), "the chunks are as they were",
-         "What goes out is finished; what comes is written into the tensor that is there: `chunks[i].copy_(…)`."),
+         "What goes out is the finished chunk; what comes is written into the sender's: `chunks[…].copy_(…)`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
     ],
-    otherwise="Chunk s is finished on rank s: from there it goes out, and into chunk s it belongs, on every rank.",
+    otherwise="Chunk s is finished on rank s: it alone goes out from there, and into chunk s it belongs everywhere.",
 )  # fmt: skip
 
 
 def _ring(
-    x: Any, chunks: list[Any], shift: int = 0, steps: int = -1, add_again: bool = False, half: bool = False
+    x: Any,
+    chunks: list[Any],
+    *,
+    goes: Callable[[int, int], int] = lambda rank, step: rank - step,
+    comes: Callable[[int, int], int] = lambda rank, step: rank - step - 1,
+    later: int = 1,
+    steps: int = -1,
+    add_again: bool = False,
+    half: bool = False,
+    way: int = 1,
+    three: bool = False,
+    lost: bool = False,
 ) -> None:
+    """The chunk that goes and the one that comes, in each step of the first half; `later` is added in the second."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    right, left = (rank + 1) % size, (rank - 1) % size
+    right, left = (rank + way) % size, (rank - way) % size
+    size = 3 if three else size
     for step in range(size + steps):
-        chunks[(rank - step - 1) % size].add_(pass_on(chunks[(rank - step + shift) % size], right, left))
+        chunks[comes(rank, step) % size].add_(pass_on(chunks[goes(rank, step) % size], right, left))
+    chunks = [chunk.clone() for chunk in chunks] if lost else chunks
     for step in range(0 if half else size + steps):
-        arrived = pass_on(chunks[(rank + 1 - step) % size], right, left)
-        place = chunks[(rank - step) % size]
+        arrived = pass_on(chunks[(goes(rank, step) + later) % size], right, left)
+        place = chunks[(comes(rank, step) + later) % size]
         place.add_(arrived) if add_again else place.copy_(arrived)
+
+
+def _left_ring(x: Any, chunks: list[Any]) -> None:
+    _ring(x, chunks, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step + 1, later=-1, way=-1)
+
+
+def _everybody_to_everybody(x: Any, chunks: list[Any]) -> None:
+    _reduce_scatter(x, chunks)
+    _all_gather(x, chunks)
 
 
 def _everything_around(x: Any, chunks: list[Any]) -> None:
@@ -336,13 +392,17 @@ def _everything_around(x: Any, chunks: list[Any]) -> None:
 
 
 def _held_and_sent(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
-    """What is held, how much was sent, as a part of the tensor, and whether it went to the right only."""
-    sends = [it for it in x.messages if it.name == "send"]
-    right = (dist.get_rank() + 1) % dist.get_world_size()
-    astray = [it.other for it in sends if it.other != right]
-    sent = sum(it.size for it in sends) / x.nbytes
-    return [_calls(x), "the right" if not astray else f"rank {astray[0]}", len(sends), sent, x]
+    """To whom this rank sent, how often and how much, in tensors, and what is held."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    others = [it.other for it in x.messages if it.name == "send"]
+    sides = {(rank + 1) % size: "the right", (rank - 1) % size: "the left"}
+    receivers = " and ".join(dict.fromkeys(sides.get(other, f"rank {other}") for other in others)) or "nobody"
+    return [_calls(x), receivers, len(others), _sent(x), x]
 
+
+ADDED = "At first chunk r; then the one to which it has just added."
+ONE_LESS = "The left one does not send the chunk that you send: its number is one less."
+FINISHED = "The first half adds up. The second begins with the chunk to which rank r has added last."
 
 turn(
     "4.8.f",
@@ -351,17 +411,38 @@ turn(
     _chunks,
     ranks=(3, 4),
     look=_held_and_sent,
-    heads=("other calls", "sends to", "messages", "tensors sent", "x", "", "", ""),
+    heads=("other calls", "receiver", "messages", "tensors sent", "chunk 0", "chunk 1", "chunk 2"),
     hints=HINTS,
-    otherwise="Take three ranks on paper: which chunk does rank 0 send in the first step, and which comes to it?",
+    otherwise="Take three ranks on paper. In each step, one `pass_on`: which chunk does rank 0 send, and which comes?",
     mistakes=[
+        (partial(_ring, later=0), "in the end chunk r is what rank r had at the start", FINISHED),
         (partial(_ring, half=True), "each chunk's sum is finished on one rank only", "Hand the finished ones around."),
-        (partial(_ring, shift=1), "in the first half rank r sends a chunk that it has not just added to",
-         "At first chunk r; then the one to which it has just added."),
+        (partial(_ring, goes=lambda rank, step: rank - step + 1),
+         "in the first half rank r sends a chunk that it has not just added to", ADDED),
+        (partial(_ring, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step - 1),
+         "in the second step rank r sends a chunk that it has not just added to", ADDED),
+        (partial(_ring, goes=lambda rank, step: rank, comes=lambda rank, step: rank - 1, later=0),
+         "rank r sends chunk r in every step", ADDED),
+        (partial(_ring, goes=lambda rank, step: rank, comes=lambda rank, step: rank - 1),
+         "rank r sends one and the same chunk in every step of a half", ADDED),
+        (partial(_ring, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step + 1, later=-1),
+         "what comes from the left is added to the chunk that the right one sends", ONE_LESS),
+        (partial(_ring, comes=lambda rank, step: rank - step),
+         "what comes is added to the chunk that has just gone out", ONE_LESS),
         (partial(_ring, add_again=True), "in the second half finished chunks are added", "There it takes the place."),
         (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every other rank."),
-        (_everything_around, "whole tensors go around: right, and each rank sends more than two of them",
+        (lambda x, chunks: _ring(x, [it.clone() for it in chunks]), "`x` is as it was",
+         "Write into the chunks that are there: `chunks[…] += …`, `chunks[…].copy_(…)`."),
+        (partial(_ring, lost=True), "what comes in the second half does not reach `x`",
+         "`chunks[…].copy_(…)` writes into the chunk that is there."),
+        (_everybody_to_everybody, "everybody still sends to everybody", "`pass_on(…, right, left)` in every step."),
+        (_left_ring, "that ring goes to the left", "`pass_on(…, right, left)`: to the right, and from the left."),
+        (partial(_ring, three=True), "right on three ranks only", "`size` counts them."),
+        (_everything_around, "whole tensors go around: right, and each rank sends as many as there are others",
          "Send one chunk in each step."),
+        (partial(_ring, later=2), "the second half begins with a chunk that is not finished", FINISHED),
+        (partial(_ring, steps=-2), "one step too few in each half", "A chunk has to pass every other rank."),
+        (lambda x, chunks: (_ring(x, chunks), x.div_(len(chunks))), "that is the mean", "The sum is asked for."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
     ],
 )  # fmt: skip

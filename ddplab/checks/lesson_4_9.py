@@ -17,16 +17,22 @@ from ddplab.hardware import device
 PIECES = "Cut the vector into pieces of `grad.numel()` numbers, each with its shape back."
 FLAT = "`torch.cat` makes one vector of gradients of any size, once each is flattened."
 TWO_ONLY, COUNTS = "right on two ranks only", "`dist.get_world_size()` counts them."
+IN_PLACE = "`dist.all_reduce` changes the tensor that it is given, and returns nothing."
+NO_GRADIENT = "A parameter that took no part has no gradient: its `.grad` is None."
 HINTS = {
-    "'NoneType' object": "A parameter that took no part has no gradient: its `.grad` is None.",
+    "'NoneType' object": IN_PLACE,
+    "'NoneType' and": IN_PLACE,
     "that requires grad": "Inside `torch.no_grad()`, or on `tensor.data` or `tensor.detach()`.",
-    "Expected parameter `tensor`": "A parameter that took no part has no gradient: its `.grad` is None.",
+    "Expected parameter `tensor`": "One tensor at a time: a list is none, nor is a network.",
+    "has no attribute 'register_post": "Parameters have it: hook each of `net.parameters()`.",
+    "takes 0 positional": "torch calls a hook with the parameter: give it an argument.",
+    "should return None": "A hook changes `p.grad` in place, and returns nothing.",
     "must match the size of tensor": PIECES,
     "is invalid for input of size": PIECES,
     "split_with_sizes expects": PIECES,
     "stack expects each tensor to be equal size": FLAT,
     "same number of dimensions": FLAT,
-    "not defined": "The cells above define what you may use: run them first.",
+    "not defined": "If a cell above defines it, run that one first; if none does, it is yours to define.",
 }
 
 
@@ -65,10 +71,10 @@ def _begin_alike(net: nn.Module, src: int = 0, what: str = "state_dict") -> None
         dist.broadcast(tensor.detach(), src=src)
 
 
-def _mean_start(net: nn.Module) -> None:
+def _summed_start(net: nn.Module, mean: bool = False) -> None:
     for tensor in net.state_dict().values():
         dist.all_reduce(tensor)
-        tensor /= dist.get_world_size()
+        tensor /= dist.get_world_size() if mean else 1
 
 
 def _copies(net: nn.Module) -> None:
@@ -84,19 +90,52 @@ turn(
     ranks=(2, 3),
     look=lambda _, net: [_one(net.a), _one(net.b), net.seen],
     heads=("a", "b", "buffer"),
-    hints={**HINTS, "Expected parameter `tensor`": "A dictionary gives its names; its `.values()` are the tensors."},
+    hints={"<class 'str'>": "A dictionary gives its names; its `.values()` are the tensors.", **HINTS},
     otherwise="Every rank broadcasts each tensor of `net.state_dict()`, and all name the same `src`: rank 0.",
     mistakes=[
         (partial(_begin_alike, what="parameters"), "the buffer is each rank's own", "`net.state_dict()` has it too."),
         (partial(_begin_alike, what="buffers"), "the weights are each rank's own", "`net.state_dict()` has all."),
         (partial(_begin_alike, src=1), "all have rank 1's", "`src` says whose go to all."),
-        (_mean_start, "all have the mean over the ranks", "One rank's are sent to all: `dist.broadcast`."),
+        (_summed_start, "all have the sum over the ranks", "One rank's are sent to all: `dist.broadcast`."),
+        (partial(_summed_start, mean=True), "all have the mean over the ranks",
+         "One rank's are sent to all: `dist.broadcast`."),
         (_copies, "nothing in the network has changed", "Broadcast into the tensors themselves, not into copies."),
     ],
 )  # fmt: skip
 
 
 # ------------------------------------------------------------------ b: a hook
+
+
+class _Watched:
+    """A sum that is on its way, which notes when it is waited for."""
+
+    def __init__(self, work: Any, waited: list[str], moment: list[str]):
+        self.work, self.waited, self.moment = work, waited, moment
+
+    def wait(self, *timeout: Any) -> Any:
+        self.waited.append(self.moment[-1])
+        return self.work.wait(*timeout)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.work, name)
+
+
+def _watched_sums(moment: list[str], late: bool = False) -> tuple[list[Any], list[str]]:
+    """From now on, note each sum in the first list, and in the second the moment at which it is waited for.
+
+    late: rank 0 comes late, and the others' sums are on their way then: who divides by now does so in vain.
+    """
+    sums, waited, noting = noted_sums(), [], dist.ProcessGroup.allreduce
+
+    def watched(*given: Any, **named: Any) -> _Watched:
+        time.sleep(0.1 if late and dist.get_rank() == 0 else 0)
+        work = noting(*given, **named)
+        time.sleep(0.03 if late and dist.get_rank() else 0)
+        return _Watched(work, waited, moment)
+
+    dist.ProcessGroup.allreduce = watched
+    return sums, waited
 
 
 def _average(p: Any, by: int = 0) -> None:
@@ -123,8 +162,15 @@ def _divided_only(p: Any) -> None:
 
 
 def _after_backward(returned: Any, net: nn.Module) -> list[Any]:
+    """The gradients, but of sums that nobody has waited for: those may have come, or not."""
+    sums, waited = _watched_sums(["in backward"])
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
-    return _gradients(net)
+    return ["not there yet?", "not there yet?"] if len(waited) < len(sums) else _gradients(net)
+
+
+def _not_waited_for(p: Any) -> None:
+    dist.all_reduce(p.grad, async_op=True)
+    p.grad /= dist.get_world_size()
 
 
 turn(
@@ -134,19 +180,22 @@ turn(
     lambda rank, size: (_net(rank),),
     ranks=(2, 3),
     look=_after_backward,
-    heads=("gradient of a", "of b"),
+    heads=("gradient of a", "gradient of b"),
     hints={**HINTS, "Expected parameter `tensor`": "At this moment that parameter has no gradient. Hand over the "
            "function itself: torch calls it, with the parameter, when there is one."},
-    otherwise="Every rank hooks every parameter; the hook adds `p.grad` up over the ranks, and divides once.",
+    otherwise="Every rank hooks every parameter; the hook adds `p.grad` up over the ranks, and then divides, once.",
     mistakes=[
         (partial(_hooked, hook=partial(_average, by=1)), "the gradients are added up, and not divided",
          "The mean is the sum, divided by the number of ranks."),
         (partial(_hooked, hook=partial(_average, by=2)), TWO_ONLY, COUNTS),
         (partial(_hooked, which=slice(1)), "the second parameter is each rank's own", "Every parameter wants a hook."),
+        (partial(_hooked, which=slice(1, None)), "the first parameter is each rank's own",
+         "Every parameter wants a hook, and a hook averages the parameter that it is called with."),
         (_hook_that_forgets, "every rank keeps its own gradients",
          "Change `p.grad` itself, in a hook that runs when it is there: `register_post_accumulate_grad_hook`."),
         (partial(_hooked, hook=_divided_only), "divided, but nobody was asked", "`dist.all_reduce(p.grad)` adds up."),
         (lambda net: [_hooked(net), _hooked(net, hook=_divided_only)], "divided twice", "Once is enough."),
+        (partial(_hooked, hook=_not_waited_for), "nobody waits for the sums", "Here without `async_op`."),
     ],
 )  # fmt: skip
 
@@ -154,7 +203,7 @@ turn(
 # ------------------------------------------------------------------ c: a bucket
 
 
-def _in_one(net: nn.Module, by: int = 0, back: bool = True, order: int = 1) -> None:
+def _in_one(net: nn.Module, by: int = 0, back: bool = True, order: int = 1, ones: bool = False) -> None:
     grads = [p.grad for p in net.parameters()]
     vector = torch.cat([grad.flatten() for grad in grads])
     dist.all_reduce(vector)
@@ -162,7 +211,7 @@ def _in_one(net: nn.Module, by: int = 0, back: bool = True, order: int = 1) -> N
     grads = grads[::order]
     for grad, piece in zip(grads, vector.split([grad.numel() for grad in grads]), strict=True):
         if back:
-            grad.copy_(piece.view_as(grad))
+            grad.copy_(piece[0] if ones else piece.view_as(grad))
 
 
 def _one_by_one(net: nn.Module) -> None:
@@ -176,8 +225,10 @@ def _local(net: nn.Module) -> None:
 
 
 def _with_gradients(rank: int, size: int) -> tuple[nn.Module]:
+    """On three ranks the gradient of `b` is four numbers: once, twice, three and four times what it is on two."""
     net = _net(rank)
-    _loss(net, 10.0**rank * 6).backward()
+    b = torch.arange(1.0, net.b.numel() + 1, device=device()).view_as(net.b) * net.b
+    (10.0**rank * 6 * (net.a.sum() + 2 * b.sum())).backward()
     net.sums = noted_sums()
     return (net,)
 
@@ -189,13 +240,15 @@ turn(
     _with_gradients,
     ranks=(2, 3),
     look=lambda _, net: [len(net.sums), *_gradients(net)],
-    heads=("messages", "gradient of a", "of b"),
+    heads=("messages", "gradient of a", "gradient of b"),
     hints=HINTS,
     otherwise="All gradients into one vector, its sum divided once, and each piece back to the gradient it came from.",
     mistakes=[
         (_one_by_one, "the means are right, with a message for each parameter", "`torch.cat` makes one vector."),
         (partial(_in_one, by=1), "added up, and not divided", "Divide by `dist.get_world_size()`."),
         (partial(_in_one, by=2), TWO_ONLY, COUNTS),
+        (partial(_in_one, by=4), "divided by four, and here are two ranks", "Once, by `dist.get_world_size()`."),
+        (partial(_in_one, ones=True), "each gradient got one number, which `copy_` wrote everywhere", PIECES),
         (partial(_in_one, back=False), "the vector is right, and `.grad` is as it was", "Cut it up and copy it back."),
         (partial(_in_one, order=-1), "the pieces went back in another order", "In the order in which they came."),
         (_local, "divided, and nothing was sent", "`dist.all_reduce(vector)`."),
@@ -207,21 +260,27 @@ turn(
 
 
 def _early(
-    net: nn.Module, wait: bool = False, divide: bool = True, background: bool = True, empty: bool = True
+    net: nn.Module,
+    wait: bool = False,
+    divide: bool = True,
+    background: bool = True,
+    empty: bool = True,
+    copy: bool = False,
+    waited_for: slice = slice(None),
 ) -> Callable[[], None]:
     sent = []
 
     def hook(p: Any) -> None:
-        work = dist.all_reduce(p.grad, async_op=background)
+        work = dist.all_reduce(p.grad.clone() if copy else p.grad, async_op=background)
         if wait:
             work.wait()
         sent.append((work, p))
 
     def finish() -> None:
-        for work, p in sent:
+        for work, p in sent[waited_for]:
             if background:
                 work.wait()
-            if divide:
+            if divide and not copy:
                 p.grad /= dist.get_world_size()
         if empty:
             sent.clear()
@@ -230,27 +289,8 @@ def _early(
     return finish
 
 
-def _never_waits(net: nn.Module) -> Callable[[], None]:
-    _hooked(net, lambda p: dist.all_reduce(p.grad, async_op=True))
-    return lambda: None
-
-
 def _all_at_the_end(net: nn.Module) -> Callable[[], None]:
     return lambda: _one_by_one(net)
-
-
-class _Watched:
-    """A sum that is on its way, which notes when it is waited for."""
-
-    def __init__(self, work: Any, waited: list[str], moment: list[str]):
-        self.work, self.waited, self.moment = work, waited, moment
-
-    def wait(self, *timeout: Any) -> Any:
-        self.waited.append(self.moment[-1])
-        return self.work.wait(*timeout)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.work, name)
 
 
 def _left_early(finish: Any, net: nn.Module) -> list[Any]:
@@ -258,17 +298,8 @@ def _left_early(finish: Any, net: nn.Module) -> list[Any]:
 
     What nobody has waited for is not looked at: it may have come, or not.
     """
-    sums, waited, moment = noted_sums(), [], ["in backward"]
-    noting = dist.ProcessGroup.allreduce
-
-    def watched(*given: Any, **named: Any) -> _Watched:
-        """Rank 0 comes late, and the others' sums are on their way then: who divides by now does so in vain."""
-        time.sleep(0.1 if dist.get_rank() == 0 else 0)
-        work = noting(*given, **named)
-        time.sleep(0.03 if dist.get_rank() else 0)
-        return _Watched(work, waited, moment)
-
-    dist.ProcessGroup.allreduce = watched
+    moment = ["in backward"]
+    sums, waited = _watched_sums(moment, late=True)
     if not callable(finish):
         return [f"{kind(finish)} came back"]
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
@@ -295,14 +326,23 @@ turn(
     lambda rank, size: (_net(rank),),
     ranks=(2, 3),
     look=_left_early,
-    heads=("left in backward", "waited for in it", "waited for after it", "gradient of a", "of b"),
-    hints={"has no attribute 'wait'": "With `async_op=True` all_reduce returns what to wait for.", **HINTS},
+    heads=("left in backward", "waited for in it", "waited for after it", "gradient of a", "gradient of b"),
+    hints={"has no attribute 'wait'": "With `async_op=True` all_reduce returns what to wait for.",
+           "has no attribute 'grad'": "A message knows no parameter: keep both, `sent.append((work, p))`.",
+           "local variable 'sent'": "`sent = …` inside `finish` is a new `sent`; `sent.clear()` empties the outer one.",
+           **HINTS},
     mistakes=[
         (partial(_early, wait=True), "each message is waited for in the hook: nothing overlaps", "Wait in `finish`."),
         (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
         (partial(_early, divide=False), "added up, and not divided", "Divide when the sum has come."),
-        (partial(_early, background=False), "the hooks call `all_reduce` and wait for it", "`async_op=True`."),
-        (_never_waits, "nobody waits for the messages", "`work.wait()` for each, in `finish`; then divide."),
+        (partial(_early, background=False), "the hooks call `all_reduce` and wait for it",
+         "`async_op=True`, and `wait()` in `finish`."),
+        (partial(_early, waited_for=slice(0)), "nobody waits for the messages",
+         "`work.wait()` for each, in `finish`; then divide."),
+        (partial(_early, waited_for=slice(-1, None)), "only one message is waited for", "`work.wait()` for each."),
+        (partial(_early, copy=True), "a copy was sent, and `.grad` is as it was", "Send `p.grad` itself."),
+        (lambda net: lambda: None, "nothing is sent, in backward or after it",
+         "A hook at each parameter sends: `p.register_post_accumulate_grad_hook(…)`."),
         (partial(_early, empty=False), "a second step divides once more for the messages of the first",
          "What `finish` has waited for need not stay in `sent`."),
         (lambda net: (_early(net), None)[1], "nothing came back",
@@ -369,15 +409,16 @@ turn(
     lambda rank, size: (_net(rank),),
     ranks=(2, 3),
     look=_two_portions,
-    heads=("messages, off", "messages, on", "gradient of a", "of b"),
+    heads=("messages, off", "messages, on", "gradient of a", "gradient of b"),
     otherwise="While the switch is off the hook does nothing at all; while it is on it does what it did in puzzle b.",
-    hints={**HINTS, "object does not support item assignment": "Return the switch, a dictionary: `switch`."},
+    hints={"object does not support item assignment": "Return the switch, a dictionary: `switch`.", **HINTS},
     mistakes=[
         (partial(_with_switch, always=True), "it sends although the switch is off", ASK),
         (_asked_when_hooked, "it sends although the switch is off", ASK),
         (partial(_with_switch, never=True), "it sends nothing at all", "When the switch is on, the hook averages."),
         (partial(_with_switch, last_only=True), "the first portion's gradient is lost", "Let `.grad` grow."),
         (_upside_down, "it sends when the switch is off, and not when it is on", "The other way round."),
+        (partial(_with_switch, by=4), "divided by four, and here are two ranks", "The mean is over the ranks only."),
         (partial(_with_switch, by=1), "added up, and not divided", "Divide by `dist.get_world_size()`."),
         (_divides_always, "with the switch off gradients are divided all the same", "Off means: leave `.grad` alone."),
     ],
@@ -398,12 +439,13 @@ def _heads(rank: int, size: int) -> tuple[nn.Module]:
 def _zeros_for_none(net: nn.Module, fill: float = 0.0, divide: str = "ranks") -> None:
     for p in net.parameters():
         used = torch.tensor(0.0 if p.grad is None else 1.0, device=p.device)
+        by = {"ranks": dist.get_world_size(), "had one": 1 if p.grad is None else dist.get_world_size(), "two": 2}
         if p.grad is None:
             p.grad = torch.full_like(p, fill)
         dist.all_reduce(p.grad)
         if divide == "users":
             dist.all_reduce(used)
-        p.grad /= used if divide == "users" else dist.get_world_size() if divide == "ranks" else 1
+        p.grad /= used if divide == "users" else by.get(divide, 1)
 
 
 def _skip_none(net: nn.Module) -> None:
@@ -412,11 +454,20 @@ def _skip_none(net: nn.Module) -> None:
             _average(p)
 
 
+def _not_put_back(net: nn.Module) -> None:
+    for p in net.parameters():
+        mine = torch.zeros_like(p) if p.grad is None else p.grad
+        dist.all_reduce(mine)
+        mine /= dist.get_world_size()
+
+
 def _zeros_and_no_message(net: nn.Module) -> None:
     for p in net.parameters():
         if p.grad is None:
             p.grad = torch.zeros_like(p)
 
+
+ZEROS = "Zeros in the shape of the parameter: `torch.zeros_like(p)`."
 
 turn(
     "4.9.f",
@@ -425,14 +476,19 @@ turn(
     _heads,
     ranks=(3, 2),
     look=lambda _, net: _gradients(net),
-    heads=("gradient of a", "of b"),
-    hints={"is ambiguous": "`p.grad is None` asks whether there is one.", **HINTS},
+    heads=("gradient of a", "gradient of b"),
+    hints={"is ambiguous": "`p.grad is None` asks whether there is one.", "zeros_like()": ZEROS,
+           "assign": ZEROS, "'NoneType'": NO_GRADIENT, **HINTS},
     otherwise="For each parameter every rank sends its gradient, or zeros; the mean becomes its `.grad` in any case.",
     mistakes=[
         (partial(_zeros_for_none, divide="users"), "divided by the ranks that used it",
          "A rank that did not use it has the gradient 0, and counts: DDP divides by all ranks."),
         (partial(_zeros_for_none, divide="none"), "added up, and not divided", "Divide by `dist.get_world_size()`."),
+        (partial(_zeros_for_none, divide="two"), "divided by two, and there are three ranks", COUNTS),
         (partial(_zeros_for_none, fill=1.0), "a rank that did not use it sends ones", "What adds nothing to a sum?"),
+        (partial(_zeros_for_none, divide="had one"), "who had no gradient does not divide", "All hold the sum."),
+        (_not_put_back, "the mean is there, but a rank without a gradient does not keep it", "`p.grad = …`"),
+        (_hooked, "every rank keeps what it had", "`backward()` is over: no hook is called any more. Average here."),
         (_zeros_and_no_message, "nothing was sent", "Average when every rank has something to send."),
         (_skip_none, "a rank without the gradient sends nothing: the ranks' messages meet the wrong ones",
          "Every rank has to send for every parameter, in the same order. What does one send that has no gradient?"),

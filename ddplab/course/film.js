@@ -1,5 +1,5 @@
 // Films of blocks: what every rank holds, round after round; a block flies from whoever sends to whoever receives.
-const ROW = 34, NAME = 84, FLIGHT = 600; // pixels, and milliseconds
+const ROW = 34, NAME = 76, FLIGHT = 600; // pixels, and milliseconds
 
 function render({ model, el }) {
   const films = model.get("films"); // name → frames, each { held: [[number, …], …], sent: [[from, to, bytes], …] }
@@ -18,7 +18,7 @@ function render({ model, el }) {
     const arrows = sent.map(([from, to]) => `${from}→${to}`).join(", ");
     status.textContent = moment ? `Round ${moment} of ${frames().length - 1}: ${arrows || "together"}` : "The start";
     const block = wide();
-    const width = NAME + block * Math.max(...held.map((row) => row.length)) + 120;
+    const width = NAME + block * Math.max(...held.map((row) => row.length)) + 110;
     const svg = shape("svg", { width, height: held.length * ROW + 4, role: "img" });
     svg.setAttribute("aria-label", held.map((row, rank) => `rank ${rank}: ${row.join(" ")}`).join("; "));
     held.forEach((row, rank) => {
@@ -33,7 +33,7 @@ function render({ model, el }) {
   }
 
   function wide() {
-    return Math.max(48, 20 + 8 * Math.max(...frames().flatMap((frame) => frame.held.flat().map((n) => `${n}`.length))));
+    return Math.max(48, 18 + 8 * Math.max(...frames().flatMap((frame) => frame.held.flat().map((n) => `${n}`.length))));
   }
 
   function changed(moment, rank, place) {

@@ -39,6 +39,16 @@ def one_way_only(x, other):
         dist.recv(x, other)
 
 
+def expects_it_back(x, other):
+    if dist.get_rank() < other:
+        dist.send(x, other)
+        x.copy_(dist.recv(other))
+    else:
+        came = dist.recv(other)
+        dist.send(x, other)
+        x.copy_(came)
+
+
 # b: broadcast
 
 
@@ -77,6 +87,14 @@ def in_a_chain(x):
         send(x, rank + 1)
 
 
+def to_two_others(x):
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+        dist.send(x, 2)
+    else:
+        dist.recv(x, 0)
+
+
 # c: a tree
 
 
@@ -98,6 +116,24 @@ def by_bits(x):
             dist.send(x, other)
         elif rank < 2 << bit:
             dist.recv(x, other)
+
+
+def one_more_at_a_time(x):
+    rank, size, have = dist.get_rank(), dist.get_world_size(), 1
+    while have < size:
+        if rank < have:
+            dist.send(x, rank + have)
+        elif rank < 2 * have:
+            dist.recv(x, rank - have)
+        have += 1
+
+
+def for_four_ranks(x):
+    rank = dist.get_rank()
+    if rank < 2:
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+    if rank < 4:
+        dist.send(x, rank + 2) if rank < 2 else dist.recv(x, rank - 2)
 
 
 # d: reduce-scatter
@@ -127,6 +163,20 @@ def always_the_neighbour(x, chunks):
     rank, size = dist.get_rank(), dist.get_world_size()
     for _ in range(1, size):
         chunks[rank] += pass_on(chunks[(rank + 1) % size], (rank + 1) % size, (rank - 1) % size)
+
+
+def exchanged(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        to, sender = (rank + away) % size, (rank - away) % size
+        chunks[rank] += pass_on(chunks[to], sender, to)
+
+
+def whole_tensors(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = x.clone()
+    for away in range(1, size):
+        x += pass_on(mine, (rank + away) % size, (rank - away) % size)
 
 
 # e: all-gather
@@ -186,31 +236,77 @@ def past_the_last(x, chunks):
     chunks[rank + 1] += pass_on(chunks[rank], (rank + 1) % size, (rank - 1) % size)
 
 
+def in_new_tensors(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(size - 1):
+        goes, comes = (rank - step) % size, (rank - step - 1) % size
+        chunks[comes] = chunks[comes] + pass_on(chunks[goes], right, left)
+    for step in range(size - 1):
+        goes, comes = (rank + 1 - step) % size, (rank - step) % size
+        chunks[comes] = pass_on(chunks[goes], right, left)
+
+
+def from_the_start_again(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for half in (1, 2):
+        for step in range(size - 1):
+            came = pass_on(chunks[(rank - step) % size], right, left)
+            place = chunks[(rank - step - 1) % size]
+            place.copy_(place + came if half == 1 else came)
+
+
+def a_name_of_nothing(x, chunks):
+    chunks[comes] += pass_on(chunks[0], 0, 0)  # noqa: F821
+
+
 ANSWERS = {
     "4.8.a": {
         "accepted": [both_at_once, even_first],
-        "wrong": [(one_way_only, ["both hold what one of the two had"])],
+        "wrong": [
+            (one_way_only, ["both hold what one of the two had"]),
+            (expects_it_back, ["raised TypeError"]),
+        ],
     },
     "4.8.b": {
         "accepted": [in_the_background, in_a_chain],
         "wrong": [
             (to_itself_too, ["should not be the same as the rank"]),
             (into_a_name, ["`x` is on every rank what it was"]),
+            (to_two_others, ["on 2 ranks", "there is no rank 2"]),
         ],
     },
-    "4.8.c": {"accepted": [by_halves, by_bits]},
+    "4.8.c": {
+        "accepted": [by_halves, by_bits],
+        "wrong": [
+            (one_more_at_a_time, ["there is no rank"]),
+            (for_four_ranks, ["on 8 ranks", "the last round is missing"]),
+        ],
+    },
     "4.8.d": {
         "accepted": [ring_reduce_scatter, add_at_the_end],
-        "wrong": [(into_the_senders, ["own chunk is as it was"]), (always_the_neighbour, ["as its own chunk"])],
+        "wrong": [
+            (into_the_senders, ["own chunk is as it was"]),
+            (always_the_neighbour, ["as its own chunk"]),
+            (exchanged, ["what goes to a rank is not that rank's chunk"]),
+            (whole_tensors, ["2 as tensors sent"]),
+        ],
     },
     "4.8.e": {
         "accepted": [ring_all_gather, backwards],
-        "wrong": [(other_ways_chunk, ["the chunks are as they were"])],
+        "wrong": [
+            (other_ways_chunk, ["the chunks are as they were"]),
+            (whole_tensors, ["2 as tensors sent"]),
+        ],
     },
     "4.8.f": {
         "accepted": [in_two_functions, carried],
         "wrong": [
-            (to_the_left, ["sends to"]),
+            (to_the_left, ["that ring goes to the left"]),
+            (in_new_tensors, ["`x` is as it was"]),
+            (from_the_start_again, ["in the end chunk r is what rank r had"]),
+            (a_name_of_nothing, ["raised NameError"]),
             (past_the_last, ["raised IndexError"]),
         ],
     },

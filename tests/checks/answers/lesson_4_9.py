@@ -24,6 +24,10 @@ def by_its_names(net):
         dist.broadcast(name, 0)
 
 
+def the_net_itself(net):
+    dist.broadcast(net, 0)
+
+
 # b: a hook
 
 
@@ -54,6 +58,20 @@ def with_the_gradients_own_hook(net):
         p.register_hook(average)
 
 
+def hooks_the_network(net):
+    net.register_post_accumulate_grad_hook(lambda p: all_reduce(p.grad))
+
+
+def gives_it_back(net):
+    def average(p):
+        total = p.grad.clone()
+        all_reduce(total)
+        return total / dist.get_world_size()
+
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(average)
+
+
 # c: a bucket
 
 
@@ -80,6 +98,24 @@ def cut_into_ones(net):
     all_reduce(vector)
     for p, piece in zip(net.parameters(), vector.split(1), strict=False):
         p.grad.copy_(piece.view_as(p) / dist.get_world_size())
+
+
+def one_number_for_many(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()])
+    all_reduce(vector)
+    vector /= dist.get_world_size()
+    for p, piece in zip(net.parameters(), vector.split(1), strict=False):
+        p.grad.copy_(piece)
+
+
+def takes_what_comes_back(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()])
+    vector = all_reduce(vector)
+    vector /= dist.get_world_size()
+
+
+def all_at_once(net):
+    all_reduce([p.grad for p in net.parameters()])
 
 
 def stacked(net):
@@ -117,6 +153,44 @@ def divided_before_it_came(net):
 
 def waits_for_the_last(net):
     return kept(net, wait=False)
+
+
+def not_waited_for(net):
+    sent = []
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: sent.append(all_reduce(p.grad, async_op=True)))
+
+    def finish():
+        sent.clear()
+        for p in net.parameters():
+            p.grad /= dist.get_world_size()
+
+    return finish
+
+
+def emptied_by_assignment(net):
+    sent = []
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: sent.append((p, all_reduce(p.grad, async_op=True))))
+
+    def finish():
+        for p, work in sent:  # noqa: F823
+            work.wait()
+            p.grad /= dist.get_world_size()
+        sent = []  # noqa: F841
+
+    return finish
+
+
+def hooked_to_nothing(net):
+    sent = []
+
+    def finish():
+        for p, work in sent:
+            work.wait()
+            p.grad /= dist.get_world_size()
+
+    return finish
 
 
 def called_finish(net):
@@ -191,6 +265,10 @@ def callable_switch(net):
     return switch
 
 
+def no_switch_back(net):
+    callable_switch(net)
+
+
 # f: the unused head
 
 
@@ -218,28 +296,76 @@ def by_loop(net):
         p.grad = mine
 
 
+def zeros_like_nothing(net):
+    for p in net.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p.grad)
+        all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+
+def not_put_back(net):
+    for p in net.parameters():
+        mine = torch.zeros_like(p) if p.grad is None else p.grad
+        all_reduce(mine)
+        mine /= dist.get_world_size()
+
+
+def no_thought_of_none(net):
+    for p in net.parameters():
+        all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+
 ANSWERS = {
-    "4.9.a": {"accepted": [by_name, as_an_object], "wrong": [(by_its_names, ["raised TypeError"])]},
+    "4.9.a": {
+        "accepted": [by_name, as_an_object],
+        "wrong": [
+            (by_its_names, ["raised TypeError"]),
+            (the_net_itself, ["raised TypeError"]),
+        ],
+    },
     "4.9.b": {
         "accepted": [divided_first, with_the_gradients_own_hook],
-        "wrong": [(called_not_handed_over, ["raised TypeError"])],
+        "wrong": [
+            (called_not_handed_over, ["raised TypeError"]),
+            (hooks_the_network, ["raised AttributeError"]),
+            (gives_it_back, ["raised RuntimeError"]),
+        ],
     },
     "4.9.c": {
         "accepted": [flattened, at_an_offset],
-        "wrong": [(cut_into_ones, ["on 3 ranks", "raised RuntimeError"]), (stacked, ["on 3 ranks", "equal size"])],
+        "wrong": [
+            (cut_into_ones, ["on 3 ranks", "raised RuntimeError"]),
+            (stacked, ["on 3 ranks", "equal size"]),
+            (one_number_for_many, ["on 3 ranks", "each gradient got one number"]),
+            (takes_what_comes_back, ["raised TypeError"]),
+            (all_at_once, ["raised TypeError"]),
+        ],
     },
     "4.9.d": {
         "accepted": [by_class, in_copies],
         "wrong": [
             (kept, ["a second step divides once more"]),
             (divided_before_it_came, ["is wanted"]),
-            (waits_for_the_last, ["rank 0 has 1 as waited for after it"]),
+            (waits_for_the_last, ["only one message is waited for"]),
+            (not_waited_for, ["nobody waits for the messages"]),
+            (emptied_by_assignment, ["raised UnboundLocalError"]),
+            (hooked_to_nothing, ["nothing is sent"]),
             (called_finish, ["nothing came back"]),
         ],
     },
-    "4.9.e": {"accepted": [early_return, callable_switch]},
+    "4.9.e": {
+        "accepted": [early_return, callable_switch],
+        "wrong": [(no_switch_back, ["raised TypeError"])],
+    },
     "4.9.f": {
         "accepted": [zeros_in_one_message, by_loop],
-        "wrong": [(asks_for_truth, ["raised RuntimeError", "ambiguous"])],
+        "wrong": [
+            (asks_for_truth, ["raised RuntimeError", "ambiguous"]),
+            (zeros_like_nothing, ["raised TypeError"]),
+            (not_put_back, ["does not keep it"]),
+            (no_thought_of_none, ["raised TypeError"]),
+        ],
     },
 }
