@@ -336,7 +336,12 @@ def _left_by_ranks(
         rows = {name: it[0] if it else [] for name, it in zip(names, error.run.results, strict=True)}
         if isinstance(error, RankTimeoutError):
             waits = re.findall(WAITING, str(error), re.MULTILINE)
-            fate = {f"rank {rank}": f"waits in {what}" + f", {line}" * bool(line) for rank, what, line in waits}
+            fate = {f"rank {rank}": f"waits in {what}, {line}" for rank, what, line in waits if line}
+            for rank, what, line in waits:
+                if (
+                    not line
+                ):  # it has done its part and waits in `look`, where others have a line; or they have none here
+                    fate[f"rank {rank}"] = "waits for the others" if any(it[2] for it in waits) else f"waits in {what}"
             late = [name for name in names if name not in fate and not rows[name]]
             if late and patience == PATIENCE:  # it neither waits nor has ended: it may be slow, on a busy machine
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
@@ -379,6 +384,7 @@ def _without_rank(text: str) -> str:
 
 
 def _first_line(text: str) -> str:
+    text = re.sub(r"\s+but got ", " but got ", text)  # torch.distributed has it on a line of its own
     first, *_, last = text.strip().splitlines() * 2 or ["", ""]
     caught = re.match(r"raised \w+: Caught ", first)  # in a thread or a worker process: its own words are the last
     line = f"raised {last}" if caught else first
