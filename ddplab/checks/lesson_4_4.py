@@ -227,6 +227,7 @@ turn(
         "has no attribute 'initial_seed'": "Return the `torch.Generator`.",
         "Cannot access accelerator": "A generator is made first, and then seeded: `torch.Generator().manual_seed(…)`.",
     },
+    otherwise="Add the rank to the seed: other noise on every rank, and with every seed.",
 )  # fmt: skip
 
 

@@ -372,7 +372,8 @@ def _weights_and_scale(_: Any, model: Any, optimizer: Any, scaler: Any, *rest: A
     return [*(round(it, 4) for it in model.module.weight[0].tolist()), scaler.get_scale()]
 
 
-TOO_LATE = "Clip when gradients have their own size, and before the step."
+TEN = "the step is 10 long, and not 5"
+TOO_LATE = "Clip when gradients have their own size, and before the step. And there is one step."
 
 turn(
     "4.5.c",
@@ -387,8 +388,8 @@ turn(
          "`scaler.unscale_(optimizer)` first."),
         (partial(_scaled_step, do="backward clip unscale step update"), "you clip gradients that are 16 times too long",
          "`scaler.unscale_(optimizer)` first."),
-        (partial(_scaled_step, do="backward step update"), "the step is 10 long: it was not clipped", TOO_LATE),
-        (partial(_scaled_step, do="backward unscale step clip update"), "the step is 10 long: it was not clipped",
+        (partial(_scaled_step, do="backward step update"), TEN, TOO_LATE),
+        (partial(_scaled_step, do="backward unscale step clip update"), TEN,
          TOO_LATE),
         (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its number",
          "`scaler.update()`, once for each step."),

@@ -284,6 +284,7 @@ turn(
     hints={
         "mutually exclusive": "The sampler shuffles. Leave the loader's `shuffle` out.",
         "has no attribute 'set_epoch'": "It is the sampler that wants to know the epoch.",
+        "'DistributedSampler' object": "The loader reads the data: `DataLoader(data, …, sampler=sampler)`.",
         "infer dtype of DataLoader": "`step` takes a batch: go through the loader.",
     },
     otherwise="The sampler is told the epoch, the loader is given the sampler; of two loops one is over the loader.",

@@ -171,6 +171,7 @@ turn(
         "not iterable": "`Join` takes a list: `Join([model])`.",
         "has no len()": "`Join` takes a list: `Join([model])`.",
         "Joinable": "`Join` takes a list of models in DDP: `Join([model])`.",
+        "different collectives": "No message of yours inside of `Join`: a shadow answers DDP's.",
         "'join_hook'": "`Join` takes models in DDP: `Join([model])`.",
         "_broadcast_coalesced": "`Join` goes around the whole loop, and no message of yours is inside of it.",
     },
@@ -349,6 +350,8 @@ turn(
     ],
     hints={
         "not a DataLoader": "`return` the loader.",
+        "Cannot access accelerator": "A generator is made first, and then seeded: `torch.Generator().manual_seed(…)`.",
+        "Generator' object is not callable": "The loader takes the generator as `generator=…`.",
         "random_()": "The loader takes a `torch.Generator`, here one that is seeded by the rank.",
     },
     otherwise="Two workers, and a generator of the rank's own, from which the loader draws a base seed for each epoch.",
