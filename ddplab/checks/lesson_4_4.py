@@ -385,6 +385,7 @@ turn(
         "does not require grad": "Keep the losses in it: add up `losses` itself, without `.item()`.",
         "Invalid function argument": "`all_reduce` takes a tensor, on `device()`.",
         "Expected a": "`all_reduce` takes a tensor, on `device()`.",
+        "implicitly created only for scalar": "One number for all words of the rank: add the losses up.",
         "second time": "Return the loss. `backward()` is called on what you return.",
         "invalid tensor size": "The ranks have different numbers of words. Send how many: one number each.",
     },

@@ -78,6 +78,11 @@ def _judge_values(where: str, outs: list[Any], rows: list[int]) -> None:
             "Take off the square of the mean.",
         ),
         "the root is missing": ((whole - mean) / (variance + EPSILON), "Divide by √(variance + `epsilon`)."),
+        "`epsilon` is missing": ((whole - mean) / variance.sqrt(), "Divide by √(variance + `epsilon`)."),
+        "all columns have one mean and one variance": (
+            (whole - whole.mean()) / (whole.var(correction=0) + EPSILON).sqrt(),
+            "Each column has its own: add up over the rows, `sum(0)`.",
+        ),
     }
     got, right = torch.cat(outs), _one_device(whole)
     if off(got, right) < 1e-6:
@@ -85,6 +90,9 @@ def _judge_values(where: str, outs: list[Any], rows: list[int]) -> None:
     for what, (value, hint) in known.items():
         if off(got, value) < 1e-6:
             raise NotYet(f"{where}, {what}", hint)
+    if got.isnan().any():
+        hint = "A variance below 0 has no root. Is everything divided by how many rows all ranks have?"
+        raise NotYet(f"{where}, what comes out is not a number", hint)
     raise NotYet(f"{where}, what comes out is {off(got, right):.0%} off", "Sums and counts, both over all ranks.")
 
 

@@ -192,6 +192,8 @@ ANSWERS = {
                 ["the mean of the squares"],
             ),
             (partial(normalise, spread=lambda mean, variance, rows: variance + 1e-5), ["the root is missing"]),
+            (partial(normalise, spread=lambda mean, variance, rows: variance.sqrt()), ["`epsilon` is missing"]),
+            (partial(normalise, spread=lambda mean, variance, rows: (-variance).sqrt()), ["is not a number"]),
             (partial(normalise, add=without_a_way_back), ["as if mean and variance did not hang on `x`"]),
             (partial(normalise, back=lambda gradient: gradient), ["that of the rank's own loss"]),
             (
