@@ -353,9 +353,10 @@ def _scaled(rank: int, size: int) -> tuple[Any, Any, Any, Any, float]:
     model = DDP(nn.Linear(2, 1, bias=False).to(device()))
     model.module.weight.data = torch.tensor([[10.0, 20.0]], device=device())
     own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [0.0, 0.0], [0.0, 0.0]], device=device())[rank]
-    loss = model(own).sum() * {2: 1, 3: float("inf"), 4: 0.5}[size]  # on four ranks the gradient is short enough
+    loss = model(own).sum() * {2: 1, 3: float("inf"), 4: 4}[size]
     scaler = torch.amp.GradScaler(device().type, init_scale=16.0, growth_interval=1)
-    return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, 5.0
+    limit = 25.0 if size == 4 else 5.0  # there the mean of the gradients, (12, 16), is short enough
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, limit
 
 
 def _scaled_step(model: Any, optimizer: Any, scaler: Any, loss: Any, limit: float,
@@ -414,6 +415,8 @@ turn(
          "`clip_grad_norm_` shortens all of them together."),
         (partial(_scaled_step, do="backward unscale stretch step update"), "a gradient that is short enough is "
          "lengthened", "At most `limit` long: what is shorter stays as it is."),
+        (lambda model, optimizer, scaler, loss, limit: _scaled_step(model, optimizer, scaler, loss, 5.0),
+         "clipped to 5, and not to `limit`", "Here `limit` is 25."),
         (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number",
          "`scaler.update()`, once for each step."),
     ],
