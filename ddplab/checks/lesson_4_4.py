@@ -163,9 +163,9 @@ def _seeds(seed: int, noise: Any = lambda rank: rank, order: Any = lambda rank: 
 
 
 def _seeded_twice(seed_ranks: Any, seed: int) -> tuple[list[list[float]], Any, bool]:
-    """Return the noise that a rank draws with seed 0 and with another, what was returned at last, and whether alike."""
+    """Return a rank's noise with seed 0 and twice with another, what was returned at last, and whether always alike."""
     noises, seeds = [], set()
-    for number in (0, seed):
+    for number in (0, seed, seed):
         order = seed_ranks(number)
         seeds.add(order.initial_seed())
         noises.append(F.dropout(torch.ones(100, device=device())).tolist())
@@ -177,14 +177,20 @@ def _order_and_noise(left: tuple[list[list[float]], Any, bool], *_: Any) -> list
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (noise, torch.randperm(100, generator=order).tolist()))
     both, orders = zip(*everyone, strict=True)
-    at_0, noises = zip(*both, strict=True)
-    mine, mine_at_0 = noise[1], noise[0]
+    at_0, noises, _ = zip(*both, strict=True)
+    mine_at_0, mine, again = noise
     alike = "as on all" if all(it == orders[0] for it in orders) else "others differ"
     shared = ["as on another" if held.count(it) > 1 else "its own" for held, it in ((noises, mine), (at_0, mine_at_0))]
-    return [alike + WHATEVER * unseeded, shared[0] + WHATEVER * (mine == mine_at_0), shared[1]]
+    depends = WHATEVER * (mine == mine_at_0) + EACH_TIME * (mine != again)
+    return [alike + WHATEVER * unseeded, shared[0] + depends, shared[1]]
 
 
-WHATEVER = ", whatever the seed"
+def _at_random(seed: int) -> Any:
+    torch.seed()
+    return torch.Generator().manual_seed(seed)
+
+
+WHATEVER, EACH_TIME = ", whatever the seed", ", another each time"
 ALIKE, BY_RANK = "ranks draw the same noise", "`torch.manual_seed` with something that depends on the rank."
 
 turn(
@@ -212,8 +218,16 @@ turn(
          "times a rank: with seed 0 all ranks draw the same noise", "Add the rank to the seed."),
         (lambda seed: _seeds(seed, noise=lambda rank: rank - seed), "the noise does not depend on the seed",
          "Add the rank to the seed: another seed, other noise."),
+        (lambda seed: torch.Generator().manual_seed(seed), "torch's own random numbers are not seeded", BY_RANK),
+        (lambda seed: _seeds(0), "neither the order nor the noise depends on the seed",
+         "Both begin with `seed`; to the noise's the rank is added."),
+        (_at_random, "with the same seed the noise is another each time", "Seed it with `seed` and the rank alone."),
     ],
-    hints={"has no attribute 'initial_seed'": "Return the `torch.Generator`."},
+    hints={
+        "has no attribute 'initial_seed'": "Return the `torch.Generator`.",
+        "Cannot access accelerator": "A generator is made first, and then seeded: `torch.Generator().manual_seed(…)`.",
+    },
+    otherwise="Add the rank to the seed: other noise on every rank, and with every seed.",
 )  # fmt: skip
 
 
@@ -232,8 +246,9 @@ def _two_weights(rank: int, size: int) -> tuple[Any, Any, Any, float]:
     model = DDP(_TwoWeights())
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 100.0)
-    own = torch.tensor([[12.0, 0.0], [0.0, 16.0]], device=device())[rank]
-    return model, torch.optim.SGD(model.parameters(), lr=1.0), model(own).sum(), 7.5
+    own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [6.0, 8.0]], device=device())[rank]
+    limit = {2: 7.5, 3: 40.0}[size]  # on three ranks the mean is as long, and short enough
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), model(own).sum(), limit
 
 
 def _update(model: Any, optimizer: Any, loss: Any, limit: float, do: str = "zero backward clip step",
@@ -253,6 +268,21 @@ def _divides(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
     _update(model, optimizer, loss / dist.get_world_size(), limit)
 
 
+def _stretches(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
+    _update(model, optimizer, loss, limit, do="zero backward")
+    length = torch.cat([p.grad for p in model.parameters()]).norm()
+    for parameter in model.parameters():
+        parameter.grad *= limit / length
+    optimizer.step()
+
+
+def _adds_up_again(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
+    _update(model, optimizer, loss, limit, do="zero backward")
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    _update(model, optimizer, loss, limit, do="clip step")
+
+
 NOT_CLIPPED = "the step is 10 long: its gradient was not clipped"
 BETWEEN = "`clip_grad_norm_` changes `.grad`: when the mean is there, and before it is used."
 LAST = "First `zero_grad()` and `backward()`, and `optimizer.step()` last."
@@ -263,7 +293,7 @@ turn(
     "One clipped step",
     _update,
     _two_weights,
-    ranks=(2,),
+    ranks=(2, 3),
     look=lambda _, model, *rest: [round(it.item(), 3) for it in model.parameters()],
     heads=("weight 0", "weight 1"),
     mistakes=[
@@ -279,13 +309,26 @@ turn(
         (_divides, "the mean is divided by the ranks once more", "DDP has averaged already."),
         (partial(_update, do="zero backward clip"), STILL, LAST),
         (partial(_update, do="backward zero clip step"), STILL, LAST),
+        (_stretches, "a gradient that is short enough is lengthened",
+         "At most `limit` long: what is shorter stays as it is."),
+        (lambda model, optimizer, loss, limit: _update(model, optimizer, loss, 7.5),
+         "clipped to 7.5, and not to `limit`", "Here `limit` is 40."),
+        (lambda model, optimizer, loss, limit: _update(model, optimizer, loss, limit / dist.get_world_size()),
+         "clipped to a part of the limit", "Every rank has the mean of all, and clips that to `limit`."),
+        (_adds_up_again, "the means of the ranks are added up once more", "DDP has averaged already."),
     ],
+    hints={
+        "not iterable": "`clip_grad_norm_` takes `model.parameters()`.",
+        "no attribute 'grad'": "`clip_grad_norm_` takes `model.parameters()`.",
+        "does not require grad": "`backward()` once, of `loss`.",
+    },
+    otherwise=LAST,
 )  # fmt: skip
 
 
 def _word_losses(rank: int, size: int) -> tuple[Any]:
     model = DDP(nn.Linear(1, 1, bias=False).to(device()))
-    words = torch.tensor([[1.0, 1.0, 1.0], [5.0], [8.0, 2.0]][rank], device=device()).view(-1, 1)
+    words = torch.tensor([[1.0, 1.0, 1.0, 1.0], [6.0], [7.0, 4.0, 3.0]][rank], device=device()).view(-1, 1)
     losses = model(words).flatten()
     losses.model = model
     return (losses,)
@@ -327,6 +370,14 @@ turn(
          "`dist.all_reduce` makes of each rank's number of words that of all."),
         (lambda losses: losses.sum() * dist.get_world_size(), "the sum over all words",
          "Divide by how many words there are on all ranks."),
+        (lambda losses: losses.sum() / dist.get_world_size(), "sums, divided by the ranks twice, and never by words",
+         "DDP divides by the ranks. How many words have all of them?"),
+        (lambda losses: losses.mean() / dist.get_world_size(), "each rank's own mean, and divided by the ranks twice",
+         "Divide the sum by something that all ranks share."),
+        (lambda losses: _over_words(losses) / len(losses), "divided by the rank's own words, too",
+         "`losses.sum()`: a mean has divided already."),
+        (lambda losses: losses.sum() * 2 / 5, "right for those five words only",
+         "Ask all ranks how many words there are."),
         (partial(_over_words, count=_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
     ],
     hints={
@@ -334,5 +385,8 @@ turn(
         "does not require grad": "Keep the losses in it: add up `losses` itself, without `.item()`.",
         "Invalid function argument": "`all_reduce` takes a tensor, on `device()`.",
         "Expected a": "`all_reduce` takes a tensor, on `device()`.",
+        "implicitly created only for scalar": "One number for all words of the rank: add the losses up.",
+        "second time": "Return the loss. `backward()` is called on what you return.",
+        "invalid tensor size": "The ranks have different numbers of words. Send how many: one number each.",
     },
 )  # fmt: skip

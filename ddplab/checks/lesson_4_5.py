@@ -78,6 +78,11 @@ def _judge_values(where: str, outs: list[Any], rows: list[int]) -> None:
             "Take off the square of the mean.",
         ),
         "the root is missing": ((whole - mean) / (variance + EPSILON), "Divide by √(variance + `epsilon`)."),
+        "`epsilon` is missing": ((whole - mean) / variance.sqrt(), "Divide by √(variance + `epsilon`)."),
+        "all columns have one mean and one variance": (
+            (whole - whole.mean()) / (whole.var(correction=0) + EPSILON).sqrt(),
+            "Each column has its own: add up over the rows, `sum(0)`.",
+        ),
     }
     got, right = torch.cat(outs), _one_device(whole)
     if off(got, right) < 1e-6:
@@ -85,6 +90,9 @@ def _judge_values(where: str, outs: list[Any], rows: list[int]) -> None:
     for what, (value, hint) in known.items():
         if off(got, value) < 1e-6:
             raise NotYet(f"{where}, {what}", hint)
+    if got.isnan().any():
+        hint = "A variance below 0 has no root. Is everything divided by how many rows all ranks have?"
+        raise NotYet(f"{where}, what comes out is not a number", hint)
     raise NotYet(f"{where}, what comes out is {off(got, right):.0%} off", "Sums and counts, both over all ranks.")
 
 
@@ -197,7 +205,38 @@ def _only_on_rank_0(x: Any) -> Any:
     return _normalised(x) if dist.get_rank() == 0 else x
 
 
-SPREAD = "The means of the ranks differ too, and that is part of the spread: add up squares, and count."
+def _as_if_even(x: Any) -> Any:
+    ranks = dist.get_world_size()
+    mean = _all(x.mean()) / ranks
+    return (x - mean) / (_all(x.square().mean()) / ranks - mean.square()).sqrt()
+
+
+def _counts_its_own(x: Any) -> Any:
+    count = len(x) * dist.get_world_size()
+    mean = _all(x.sum()) / count
+    return (x - mean) / (_all(x.square().sum()) / count - mean.square()).sqrt()
+
+
+def _averages_spreads(x: Any) -> Any:
+    mean = _of_all(x)[0]
+    return (x - mean) / (_all((x - mean).square().mean()) / dist.get_world_size()).sqrt()
+
+
+def _own_squares(x: Any) -> Any:
+    mean, _, count = _of_all(x)
+    return (x - mean) / ((x - mean).square().sum() / count).sqrt()
+
+
+def _distances_of_four(x: Any) -> Any:
+    mean = _all(x.sum()) / 4
+    return (x - mean) / (_all((x - mean).square().sum()) / 4).sqrt()
+
+
+BY_ONE = "the mean is right, and what you divide by is 1"
+SPREAD = (
+    "1 is each rank's own variance. Their means differ too, which is part of the spread: add up squares, and count."
+)
+EVEN, COUNTS = "right where every rank has as many numbers", "How many there are is a sum over the ranks, too."
 
 turn(
     "4.5.a",
@@ -210,13 +249,12 @@ turn(
     mistakes=[
         (lambda x: (x - x.mean()) / x.std(correction=0), "each rank's numbers come out as if it were alone",
          "The sums have to be those of all ranks."),
-        (lambda x: (x - _of_all(x)[0]) / x.std(correction=0), "the variance is not that of all numbers",
-         SPREAD),
+        (lambda x: x - _of_all(x)[0], BY_ONE, SPREAD),
         (lambda x: (x - x.mean()) / _of_all(x)[1].sqrt(), "the variance is everybody's, the mean the rank's own",
          "Take off the mean of all ranks' numbers."),
         (lambda x: (x - _all(x.mean()) / dist.get_world_size())
          / (_all(x.var(correction=0)) / dist.get_world_size()).sqrt(),
-         "the variance is not that of all numbers", SPREAD),
+         BY_ONE, SPREAD),
         (partial(_normalised, by=lambda mean, variance, count: (mean, variance)), "divided by the variance",
          "Divide by its root."),
         (partial(_normalised, by=lambda mean, variance, count: (0, variance.sqrt())), "the mean is still in it",
@@ -225,27 +263,36 @@ turn(
          "the variance is divided by one number less", "BatchNorm divides by how many there are."),
         (partial(_normalised, by=lambda mean, variance, count: (mean, (variance + mean.square()).sqrt())),
          "the mean of the squares is no variance yet", "Take off the square of the mean."),
-        (_sums_of_four, "there are not always four numbers", "How many there are is a sum over the ranks, too."),
+        (_sums_of_four, "there are not always four numbers", COUNTS),
+        (_distances_of_four, "there are not always four numbers", COUNTS),
+        (_as_if_even, EVEN, COUNTS),
+        (_counts_its_own, EVEN, COUNTS),
+        (_averages_spreads, EVEN, COUNTS),
+        (_own_squares, "the squares are this rank's alone", "Add them up over the ranks, too."),
         (_only_on_rank_0, "only rank 0 comes to the all_reduce", "Every rank has to call it."),
     ],
-    hints=HINTS,
+    hints={
+        "has no attribute 'tolist'": "`return` what comes out.",
+        "expected input tensor to be on GPU": "That layer is for GPUs. Sums over the ranks make one for everywhere.",
+    }
+    | HINTS,
     otherwise="Sums over all ranks: of the numbers, of their squares, and how many there are. The rest follows.",
 )  # fmt: skip
 
 
 def _layers(rank: int, size: int) -> tuple[Any]:
-    net = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1), nn.BatchNorm1d(1)).to(device())
+    net = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1), nn.Sequential(nn.BatchNorm1d(1))).to(device())
     net[0].running_mean.fill_(2 + 4 * rank)
     net[0].running_var.fill_(1 + 2 * rank)
-    net[2].running_mean.fill_(10 + 20 * rank)
-    for layer in (net[0], net[2]):
+    net[2][0].running_mean.fill_(10 + 20 * rank)
+    for layer in (net[0], net[2][0]):
         layer.num_batches_tracked.fill_(50)
         layer.weight.data.fill_(1 + rank)  # for who averages those; DDP keeps them alike
     return (net,)
 
 
 def _held(_: Any, net: Any) -> list[float]:
-    first, _, last = net
+    first, _, (last,) = net
     kept = [first.running_mean, first.running_var, last.running_mean, first.num_batches_tracked]
     return [float(it) for it in kept]
 
@@ -254,7 +301,7 @@ def _average(net: Any, share: Any = dist.get_world_size, layers: Any = slice(Non
              reduce: Any = dist.all_reduce) -> None:  # fmt: skip
     for layer in list(net)[layers]:
         for name, buffer in layer.named_buffers():
-            if name.removeprefix("running_") in names:
+            if name.rpartition("running_")[2] in names:
                 reduce(buffer)
                 buffer.copy_(buffer / share())
 
@@ -281,7 +328,7 @@ turn(
         (lambda net: None, "each rank keeps its own", STATISTICS),
         (_averages_parameters, "each rank keeps its own", STATISTICS),
         (partial(_average, share=lambda: 1), "the sum over the ranks", "Divide by the number of ranks."),
-        (partial(_average, share=lambda: 1, names="mean var num_batches_tracked"),
+        (partial(_average, share=lambda: 1, names="mean var num_batches_tracked 0.num_batches_tracked"),
          "the sum over the ranks, of batches too", "Divide by the number of ranks; and leave the batches alone."),
         (partial(_average, share=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
         (partial(_average, layers=slice(1)), "the first layer only", "All layers: `net.buffers()` or `net.modules()`."),
@@ -293,7 +340,11 @@ turn(
         (lambda net: _average(net) if dist.get_rank() == 0 else None, "only rank 0 comes to the all_reduce",
          "Every rank has to call it."),
     ],
-    hints={"can't be cast": "How many batches there were is a whole number: leave it out."},
+    hints={
+        "can't be cast": "How many batches there were is a whole number: leave it out.",
+        "a leaf Variable": STATISTICS,
+        "has no attribute 'running_": "`net` holds several layers, and not only BatchNorm: `net.buffers()`.",
+    },
     otherwise="Each `running_mean` and each `running_var` becomes its mean over the ranks. All else stays as it is.",
 )  # fmt: skip
 
@@ -302,9 +353,10 @@ def _scaled(rank: int, size: int) -> tuple[Any, Any, Any, Any, float]:
     model = DDP(nn.Linear(2, 1, bias=False).to(device()))
     model.module.weight.data = torch.tensor([[10.0, 20.0]], device=device())
     own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [0.0, 0.0], [0.0, 0.0]], device=device())[rank]
-    loss = model(own).sum() * {2: 1, 3: float("inf"), 4: 0.5}[size]  # on four ranks the gradient is short enough
+    loss = model(own).sum() * {2: 1, 3: float("inf"), 4: 4}[size]
     scaler = torch.amp.GradScaler(device().type, init_scale=16.0, growth_interval=1)
-    return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, 5.0
+    limit = 25.0 if size == 4 else 5.0  # there the mean of the gradients, (12, 16), is short enough
+    return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, limit
 
 
 def _scaled_step(model: Any, optimizer: Any, scaler: Any, loss: Any, limit: float,
@@ -329,7 +381,8 @@ def _weights_and_scale(_: Any, model: Any, optimizer: Any, scaler: Any, *rest: A
     return [*(round(it, 4) for it in model.module.weight[0].tolist()), scaler.get_scale()]
 
 
-TOO_LATE = "Clip when gradients have their own size, and before the step."
+TEN = "the step is 10 long, and not 5"
+TOO_LATE = "Clip when gradients have their own size, and before the step. And there is one step."
 
 turn(
     "4.5.c",
@@ -344,8 +397,8 @@ turn(
          "`scaler.unscale_(optimizer)` first."),
         (partial(_scaled_step, do="backward clip unscale step update"), "you clip gradients that are 16 times too long",
          "`scaler.unscale_(optimizer)` first."),
-        (partial(_scaled_step, do="backward step update"), "the step is 10 long: it was not clipped", TOO_LATE),
-        (partial(_scaled_step, do="backward unscale step clip update"), "the step is 10 long: it was not clipped",
+        (partial(_scaled_step, do="backward step update"), TEN, TOO_LATE),
+        (partial(_scaled_step, do="backward unscale step clip update"), TEN,
          TOO_LATE),
         (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its number",
          "`scaler.update()`, once for each step."),
@@ -362,6 +415,8 @@ turn(
          "`clip_grad_norm_` shortens all of them together."),
         (partial(_scaled_step, do="backward unscale stretch step update"), "a gradient that is short enough is "
          "lengthened", "At most `limit` long: what is shorter stays as it is."),
+        (lambda model, optimizer, scaler, loss, limit: _scaled_step(model, optimizer, scaler, loss, 5.0),
+         "clipped to 5, and not to `limit`", "Here `limit` is 25."),
         (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number",
          "`scaler.update()`, once for each step."),
     ],
@@ -370,6 +425,8 @@ turn(
         "No inf checks": "`scaler.scale(loss)` first, and of that `backward()`; then `scaler.step(optimizer)`.",
         "already been called": "Each of the scaler's methods once.",
         "called after step()": "Unscale, and clip, before the step.",
+        "'NoneType' object is not iterable": "`scaler.unscale_` returns nothing; it divides what is in `.grad`.",
+        "'param_groups'": "`scaler.unscale_` and `scaler.step` take the optimiser.",
     },
     otherwise="In their order: scale, `backward()`, unscale, clip, step, update.",
 )  # fmt: skip

@@ -138,10 +138,17 @@ def _share(order: Any, rank: int, ranks: int, pad: Any = lambda order, n: order[
     return padded[rank + start :: ranks]
 
 
-def _block(order: Any, rank: int, ranks: int) -> list[int]:
-    each = -(-len(order) // ranks)
+def _block(order: Any, rank: int, ranks: int, up: bool = True) -> list[int]:
+    each = -(-len(order) // ranks) if up else len(order) // ranks
     return (list(order) * 2)[rank * each : (rank + 1) * each]
 
+
+def _pads_its_own(order: Any, rank: int, ranks: int) -> list[int]:
+    mine = list(order)[rank::ranks]
+    return mine + mine[:1] * (len(mine) * ranks < len(order))
+
+
+ROUND = "The cards go round: rank 0 gets every `ranks`-th, from the first."
 
 turn(
     "4.6.a",
@@ -162,7 +169,8 @@ turn(
          "The pack begins again, from its first sample."),
         (partial(_share, pad=lambda order, n: order[len(order) - n :]), "padded with the end of the order",
          "The pack begins again, from its first sample."),
-        (_block, "each rank gets a block", "The cards go round: rank 0 gets every `ranks`-th, from the first."),
+        (_block, "each rank gets a block", ROUND),
+        (partial(_block, up=False), "each rank gets a block", ROUND),
         (lambda order, rank, ranks: (order + order[: len(order) % ranks])[rank::ranks],
          "padded with too many, or too few",
          "`len(order) % ranks` is how many there are too many. How many are missing?"),
@@ -174,8 +182,19 @@ turn(
         (lambda order, rank, ranks: _share(order, 0, ranks), "every rank gets rank 0's", "From place `rank` on."),
         (lambda order, rank, ranks: _share(sorted(order), rank, ranks), "the order it was given is lost",
          "`order` is dealt as it lies, shuffled or not."),
+        (partial(_share, pad=lambda order, n: list(range(n))), "padded with numbers of your own",
+         "The pack begins again: with the first of `order`, whatever it is."),
+        (_pads_its_own, "padded with the rank's own first", "Pad the whole order, and deal then."),
+        (lambda order, rank, ranks: _share(order, 0, 1)[rank:ranks], "a slice from `rank` to `ranks`",
+         "The step of a slice comes third: `[start:stop:step]`."),
+        (partial(_share, pad=lambda order, n: [order[:n]] if n else []), "a list lies in the order",
+         "`append` adds one thing. Two lists make a longer one with `+`."),
     ],
-    hints={"unsupported operand": "A list and a list make a longer list: `order + [...]`."},
+    hints={
+        "unsupported operand": "A list and a list make a longer list: `order + [...]`.",
+        "'NoneType'": "`append` and `extend` change a list, and return nothing. `order + [...]` is a new one.",
+    },
+    otherwise="The pack begins again where it ends. Then each rank takes every `ranks`-th, from its own number on.",
 )  # fmt: skip
 
 
@@ -190,10 +209,15 @@ def _epochs(data: Any, epochs: int, step: Any, batch: int = 2, by: Any = lambda 
             step(x)
 
 
-def _without_sampler(data: Any, epochs: int, step: Any) -> None:
+def _without_sampler(data: Any, epochs: int, step: Any, shuffle: bool = True) -> None:
     for _ in range(epochs):
-        for x in DataLoader(data, batch_size=2, shuffle=True):
+        for x in DataLoader(data, batch_size=2, shuffle=shuffle):
             step(x)
+
+
+def _shuffled_by_each(data: Any, epochs: int, step: Any) -> None:
+    torch.manual_seed(dist.get_rank())
+    _without_sampler(data, epochs, step)
 
 
 def _steps(rank: int, size: int) -> tuple[Any, int, Any]:
@@ -211,12 +235,24 @@ def _what_was_seen(_: Any, data: Any, epochs: int, step: Any) -> list[Any]:
     everyone: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
     halves = [[part[at * len(part) // 2 : (at + 1) * len(part) // 2] for part in everyone] for at in (0, 1)]
-    once = all(sorted(sample for part in half for sample in part) == list(data) for half in halves)
+    times = [Counter(sample for part in half for sample in part) for half in halves]
+    twice, missed = any(max(it.values(), default=0) > 1 for it in times), any(len(it) < len(data) for it in times)
+    amiss = " and ".join(["some twice"] * twice + ["some never"] * missed)
+    same = len(everyone) > 1 and all(part == everyone[0] for part in everyone)
     stored = all(part == sorted(part) for half in halves for part in half)
     order = "stored" if stored else "the same" if halves[0] == halves[1] else "new"
-    return [len(step.seen), "once" if once else "not once each", order]
+    return [len(step.seen), "the same on all ranks" if same else amiss or "once", order]
 
 
+def _first_batches(data: Any, epochs: int, step: Any) -> None:
+    sampler = DistributedSampler(data)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        step(next(iter(DataLoader(data, batch_size=2, sampler=sampler))))
+
+
+INTO = "The sampler goes into the loader: `sampler=…`."
+TWO_STEPS, LOOPS = "there are two steps: one epoch, or one batch of each", "Two loops, the inner one over the loader."
 TOLD = "`sampler.set_epoch(epoch)`, before the loader is iterated."
 
 turn(
@@ -231,17 +267,27 @@ turn(
         (partial(_epochs, before=False), "both epochs have the same order", TOLD),
         (partial(_epochs, by=lambda epoch: 0), "both epochs have the same order", TOLD),
         (partial(_epochs, shuffle=False), "nothing is shuffled", "The sampler's own `shuffle` is `True` by itself."),
-        (_without_sampler, "every rank reads all samples", "The sampler goes into the loader: `sampler=…`."),
+        (_without_sampler, "every rank reads all samples", INTO),
+        (partial(_without_sampler, shuffle=False), "every rank reads all samples", INTO),
+        (_shuffled_by_each, "every rank reads all samples", INTO),
+        (partial(_epochs, num_replicas=2, rank=0), "all ranks read rank 0's share",
+         "Left out, `rank` is asked of the process group."),
+        (lambda data, epochs, step: _epochs(data, epochs, lambda x: step(x[1:])), "of each batch one sample is used",
+         "A batch is one thing: `for x in loader`."),
         (partial(_epochs, by=lambda epoch: epoch + dist.get_rank()), "the ranks deal from different packs",
          "The epoch is the same number on all ranks, and so is the seed."),
         (partial(_epochs, batch=1), "the batches hold one sample", "`batch_size=2` is the batch of one rank."),
         (partial(_epochs, batch=4), "the batches hold four samples", "`batch_size=2` is the batch of one rank."),
-        (lambda data, epochs, step: _epochs(data, 1, step), "there is one epoch only", "Two loops."),
+        (lambda data, epochs, step: _epochs(data, 1, step), TWO_STEPS, LOOPS),
+        (_first_batches, TWO_STEPS, LOOPS),
     ],
     hints={
         "mutually exclusive": "The sampler shuffles. Leave the loader's `shuffle` out.",
         "has no attribute 'set_epoch'": "It is the sampler that wants to know the epoch.",
+        "'DistributedSampler' object": "The loader reads the data: `DataLoader(data, …, sampler=sampler)`.",
+        "infer dtype of DataLoader": "`step` takes a batch: go through the loader.",
     },
+    otherwise="The sampler is told the epoch, the loader is given the sampler; of two loops one is over the loader.",
 )  # fmt: skip
 
 
@@ -258,7 +304,7 @@ def _ten_samples(rank: int, size: int) -> tuple[int, Any]:
 
 def _counted(both: Any, n: int, is_right: Any) -> list[Any]:
     few = len(is_right.asked) <= -(-n // dist.get_world_size())
-    return [*(int(it) for it in both), "a share" if few else "too many"]
+    return [*(round(float(it), 3) for it in both), "a share" if few else "too many"]
 
 
 def _count(n: int, is_right: Any, samples: Any = lambda n, rank, size: range(rank, n, size),
@@ -283,6 +329,20 @@ def _padded_and_corrected(n: int, is_right: Any) -> list[int]:
     return [_count(n, is_right, _sampler)[0], n]
 
 
+def _mean_of_accuracies(n: int, is_right: Any, times: float = 10) -> list[float]:
+    mine = range(dist.get_rank(), n, dist.get_world_size())
+    accuracy = torch.tensor(sum(is_right(i) for i in mine) / len(mine)).to(device())
+    dist.all_reduce(accuracy)
+    return [accuracy.item() / dist.get_world_size() * times, n]
+
+
+def _the_last_takes_the_rest(n: int, rank: int, size: int) -> range:
+    return range(rank * (n // size), n if rank == size - 1 else (rank + 1) * (n // size))
+
+
+WEIGHS = "It weighs ranks, and some have a sample less: add up counts."
+TWELVE = "twelve samples are counted, and there are ten"
+EVERY = "No padding: from the rank's own number on, every `size`-th. How many were read is a sum over the ranks."
 NO_PADDING = "Deal by hand, without padding: every `size`-th, from the rank's own number on."
 
 turn(
@@ -294,7 +354,7 @@ turn(
     look=_counted,
     heads=("right", "read", "here"),
     mistakes=[
-        (partial(_count, samples=_sampler), "samples are read twice", NO_PADDING),
+        (partial(_count, samples=_sampler), TWELVE, EVERY),
         (partial(_count, samples=partial(_sampler, drop_last=True)), "the last two samples are read by nobody",
          "Deal by hand: every `size`-th, from the rank's number on."),
         (partial(_count, samples=lambda n, rank, size: range(rank * (n // size), (rank + 1) * (n // size))),
@@ -307,8 +367,26 @@ turn(
          "It is right, and four times the work. A share: every `size`-th."),
         (partial(_count, reduce=lambda counts: dist.reduce(counts, dst=0)), "rank 0 has the sums, others do not",
          "`dist.all_reduce` leaves them on every rank."),
-        (partial(_count, samples=lambda n, rank, size: range(0, n, size)), "samples are read twice", NO_PADDING),
+        (partial(_count, samples=lambda n, rank, size: range(0, n, size)), TWELVE, EVERY),
         (partial(_count, reduce=_reduce_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to."),
+        (_mean_of_accuracies, "the mean of the ranks' accuracies", WEIGHS),
+        (partial(_mean_of_accuracies, times=1), "the mean of the ranks' accuracies", WEIGHS),
+        (partial(_count, samples=_the_last_takes_the_rest), "the last rank takes all that is left over",
+         "Shares differ by one sample at most."),
+        (partial(_count, samples=lambda n, rank, size: range(rank, n, 4)), "right on four ranks only",
+         "`dist.get_world_size()` counts them."),
+        (lambda n, is_right: _count(n, is_right)[::-1], "the other way round", "First how many are right."),
+        (partial(_count, reduce=lambda counts: dist.all_reduce(counts[:1])), "the samples read are the rank's own",
+         "Both numbers are sums over the ranks."),
+        (lambda n, is_right: [_count(n, is_right)[0], -(-n // dist.get_world_size()) * dist.get_world_size()],
+         TWELVE, EVERY),
     ],
-    hints={"not iterable": "Return two numbers: right, and read."},
+    hints={
+        "not iterable": "Return two numbers: right, and read.",
+        "not 'range'": "`is_right` takes one number: ask it for each of the rank's samples.",
+        "not 'list'": "`is_right` takes one number: ask it for each of the rank's samples.",
+        "Expected parameter `tensor`": "`all_reduce` takes a tensor, on `device()`.",
+        "waits in all_reduce": "Some ranks have a sample less. Each calls it once, after its loop, with two numbers.",
+    },
+    otherwise="A share by the rank's number, how many of it are right and how many it has: two sums over the ranks.",
 )  # fmt: skip

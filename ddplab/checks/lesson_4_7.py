@@ -124,6 +124,24 @@ def _train_all(model: Any, optimizer: Any, batches: Any, join: bool = True, zero
         each()
 
 
+def _as_many_steps(model: Any, optimizer: Any, batches: Any, weight: float) -> None:
+    for number in range(3):
+        optimizer.zero_grad()
+        (model(batches[number % len(batches)]).sum() * (weight if number >= len(batches) else 1)).backward()
+        optimizer.step()
+
+
+def _one_step(model: Any, optimizer: Any, batches: Any) -> None:
+    with Join([model]):
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+        optimizer.step()
+
+
+IN_DDP = "Call `model`, not what is inside of it, and without `no_sync()`."
+TOO_MANY, SHADOW = "rank 1 makes a third step, for which it has no batch", "`Join` lets a shadow stand in for it."
+
 turn(
     "4.7.a",
     "All batches, and no hang",
@@ -137,16 +155,23 @@ turn(
          "rank 0's third batch is not used", "All batches: `Join` is for the rank that has fewer."),
         (partial(_train_all, zero=False), "the gradients of older steps add up", "`zero_grad()` in each step."),
         (partial(_train_all, step=False), "the weight never moves", "`optimizer.step()` in each step."),
-        (partial(_train_all, inside=True), "nothing is averaged: the ranks' weights differ", "Call `model`, in DDP."),
+        (partial(_train_all, inside=True), "nothing is averaged: the ranks' weights differ", IN_DDP),
         (partial(_train_all, inside=True, join=False), "nothing is averaged: the ranks' weights differ",
-         "Call `model`, in DDP."),
+         IN_DDP),
+        (partial(_as_many_steps, weight=1), TOO_MANY, SHADOW),
+        (partial(_as_many_steps, weight=0), TOO_MANY, SHADOW),
+        (_one_step, "there is one step, after all batches", "`optimizer.step()` for each batch."),
         (partial(_train_all, join=False), "rank 0 waits in its third backward: rank 1 is through, and shadows nobody",
          "The loop stands inside of `with Join([model]):`."),
     ],
     hints={
+        "'NoneType' object is not iterable": "`Join` gives nothing to go through: the loop is over `batches`.",
         "not iterable": "`Join` takes a list: `Join([model])`.",
         "has no len()": "`Join` takes a list: `Join([model])`.",
         "Joinable": "`Join` takes a list of models in DDP: `Join([model])`.",
+        "different collectives": "No message of yours inside of `Join`: a shadow answers DDP's.",
+        "'join_hook'": "`Join` takes models in DDP: `Join([model])`.",
+        "_broadcast_coalesced": "`Join` goes around the whole loop, and no message of yours is inside of it.",
     },
     otherwise="`with Join([model]):` goes around the whole loop, once; what makes a step is done for each batch.",
 )  # fmt: skip
@@ -194,6 +219,12 @@ class _Blocks(_Fair):
         return iter(range(first * (self.size // step), (first + 1) * (self.size // step)))
 
 
+class _UpTo(_Fair):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        return islice(range(self.size), *self.part(self.rank, self.ranks, info.id, info.num_workers))
+
+
 COUNT = "Count the workers of all ranks through, 0, 1, 2, …; each takes every so-many-th, from its number on."
 
 turn(
@@ -218,6 +249,13 @@ turn(
          "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (worker * workers + rank, ranks * workers)),
          "right on two ranks only", "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (rank * ranks + worker, ranks * workers)),
+         "right on two ranks only", "Each rank before yours has `worker.num_workers` workers."),
+        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks + workers)),
+         "right on two ranks only", "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, workers)),
+         "the steps are too short", "How many workers are there, on all ranks?"),
+        (_UpTo, "not every so-many-th, but all up to there", "`islice(samples, start, None, step)`"),
         (_Blocks, "what does not come out even is served to nobody", "With one sample more, who serves it?"),
     ],
     otherwise=COUNT,
@@ -254,6 +292,18 @@ def _by_number(worker: int) -> None:
     np.random.seed(100 * dist.get_rank() + worker)
 
 
+def _by_rank(worker: int) -> None:
+    np.random.seed(dist.get_rank())
+
+
+def _by_base_and_rank(worker: int) -> None:
+    np.random.seed((torch.initial_seed() + dist.get_rank()) % 2**32)
+
+
+def _by_rank_and_worker(worker: int) -> None:
+    np.random.seed(dist.get_rank() + worker)
+
+
 def _noise_seen(loader: Any, _: Any) -> list[Any]:
     seed = torch.initial_seed()
     if not isinstance(loader, DataLoader):
@@ -284,10 +334,23 @@ turn(
          "A worker's number seeds nothing: torch has seeded the worker. " + OWN),
         (partial(_plain, init=_by_number), "each epoch repeats the first",
          "The base seed is a new one for each epoch. A `worker_init_fn` that seeds by number undoes that."),
+        (partial(_plain, init=_by_rank), "each epoch repeats the first, and a rank's workers each other",
+         "The base seed is a new one for each epoch. A `worker_init_fn` that seeds by number undoes that."),
+        (partial(_plain, init=_by_base_and_rank), "numbers come up on another rank",
+         "Do you add the rank where torch has added the worker's number? 0 + 1 is 1 + 0. " + OWN),
+        (partial(_plain, init=_by_rank_and_worker), "each epoch repeats the first, and two workers each other",
+         "0 + 1 is 1 + 0, and a number is the same in each epoch. " + OWN),
         (_seeds_the_rank, "the rank itself is seeded anew, and with it its model", OWN),
         (lambda dataset: DataLoader(dataset, num_workers=1, generator=torch.Generator().manual_seed(dist.get_rank())),
          "that is one worker", "`num_workers=2`"),
+        (lambda dataset: DataLoader(dataset, generator=torch.Generator().manual_seed(dist.get_rank())),
+         "there are no workers", "`num_workers=2`"),
     ],
-    hints={"not a DataLoader": "`return` the loader."},
+    hints={
+        "not a DataLoader": "`return` the loader.",
+        "Cannot access accelerator": "A generator is made first, and then seeded: `torch.Generator().manual_seed(…)`.",
+        "Generator' object is not callable": "The loader takes the generator as `generator=…`.",
+        "random_()": "The loader takes a `torch.Generator`, here one that is seeded by the rank.",
+    },
     otherwise="Two workers, and a generator of the rank's own, from which the loader draws a base seed for each epoch.",
 )  # fmt: skip

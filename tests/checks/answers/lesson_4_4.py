@@ -122,6 +122,16 @@ def times_the_rank(seed):
     return torch.Generator().manual_seed(seed)
 
 
+def never_the_same(seed):
+    torch.seed()
+    return torch.Generator().manual_seed(seed)
+
+
+def generator_of_a_seed(seed):
+    torch.manual_seed(seed + dist.get_rank())
+    return torch.Generator(seed)
+
+
 def by_hand(model, optimizer, loss, limit):
     model.zero_grad()
     loss.backward()
@@ -136,6 +146,22 @@ def by_zero_grad_of_the_model(model, optimizer, loss, limit):
         p.grad = None
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.module.parameters(), max_norm=limit)
+    optimizer.step()
+
+
+def always_as_long(model, optimizer, loss, limit):
+    optimizer.zero_grad()
+    loss.backward()
+    length = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+    for p in model.parameters():
+        p.grad *= limit / length
+    optimizer.step()
+
+
+def clips_the_model(model, optimizer, loss, limit):
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model, limit)
     optimizer.step()
 
 
@@ -204,11 +230,23 @@ ANSWERS = {
             (lambda seed: torch.manual_seed(seed + dist.get_rank()), ["each rank shuffles in an order"]),
             (times_the_rank, ["rank 0 always draws the same"]),
             (order_of_seed_0, ["the order does not depend on the seed"]),
+            (never_the_same, ["with the same seed the noise is another each time"]),
+            (generator_of_a_seed, ["raised "]),
         ],
     },
-    "4.4.b": {"accepted": [by_hand, by_zero_grad_of_the_model]},
+    "4.4.b": {
+        "accepted": [by_hand, by_zero_grad_of_the_model],
+        "wrong": [
+            (always_as_long, ["a gradient that is short enough is lengthened"]),
+            (clips_the_model, ["raised TypeError"]),
+        ],
+    },
     "4.4.c": {
         "accepted": [mean_words, by_objects],
-        "wrong": [(lambda losses: over_words(losses.detach()), ["raised RuntimeError"])],
+        "wrong": [
+            (lambda losses: over_words(losses.detach()), ["raised RuntimeError"]),
+            (lambda losses: losses.sum() / 2, ["on 2 ranks", "never by words"]),
+            (lambda losses: losses.mean() * len(losses) / dist.get_world_size(), ["on 2 ranks", "never by words"]),
+        ],
     },
 }

@@ -93,6 +93,10 @@ def mean_of_the_ranks_means(x):
     return (x - mean) / (squares - mean.square()).sqrt()
 
 
+def less_the_mean(x):
+    return x - of_all(x.sum()) / of_all(x.new_tensor(float(len(x))))
+
+
 def of_the_sums_of_places(x):
     x = of_all(x.clone())
     return (x - x.mean()) / x.std(correction=0)
@@ -112,6 +116,16 @@ def by_gathering(net):
             everyone = [torch.empty_like(buffer) for _ in range(dist.get_world_size())]
             dist.all_gather(everyone, buffer)
             buffer.copy_(torch.stack(everyone).mean(0))
+
+
+def of_children(net):
+    for layer in net.children():
+        if isinstance(layer, torch.nn.BatchNorm1d):
+            by_layer(layer)
+
+
+def of_the_net_itself(net):
+    dist.all_reduce(net.running_mean)
 
 
 def all_buffers(net):
@@ -178,6 +192,8 @@ ANSWERS = {
                 ["the mean of the squares"],
             ),
             (partial(normalise, spread=lambda mean, variance, rows: variance + 1e-5), ["the root is missing"]),
+            (partial(normalise, spread=lambda mean, variance, rows: variance.sqrt()), ["`epsilon` is missing"]),
+            (partial(normalise, spread=lambda mean, variance, rows: (-variance).sqrt()), ["is not a number"]),
             (partial(normalise, add=without_a_way_back), ["as if mean and variance did not hang on `x`"]),
             (partial(normalise, back=lambda gradient: gradient), ["that of the rank's own loss"]),
             (
@@ -196,13 +212,18 @@ ANSWERS = {
         "accepted": [in_two_rounds_normalised, gathered],
         "wrong": [
             (lambda x: x + of_all(x), ["rank 0 has 7 as x"]),
-            (mean_of_the_ranks_means, ["on 3 ranks", "as x"]),
+            (mean_of_the_ranks_means, ["on 3 ranks", "as many numbers"]),
+            (less_the_mean, ["what you divide by is 1"]),
             (of_the_sums_of_places, ["as if it were alone"]),
         ],
     },
     "4.5.b": {
         "accepted": [by_layer, by_gathering],
-        "wrong": [(all_buffers, ["raised RuntimeError"])],
+        "wrong": [
+            (all_buffers, ["raised RuntimeError"]),
+            (of_children, ["the first layer only"]),
+            (of_the_net_itself, ["raised AttributeError"]),
+        ],
     },
     "4.5.c": {
         "accepted": [by_the_network_inside, clips_by_hand],

@@ -126,6 +126,42 @@ def shuffles_twice(data, epochs, step):
     DataLoader(data, sampler=DistributedSampler(data), shuffle=True)
 
 
+def begins_where_rank_0_does(data, epochs, step):
+    sampler = DistributedSampler(data, num_replicas=dist.get_world_size(), rank=0)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for x in DataLoader(data, batch_size=2, sampler=sampler):
+            step(x)
+
+
+def takes_batches_apart(data, epochs, step):
+    sampler = DistributedSampler(data)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for _, x in DataLoader(data, batch_size=2, sampler=sampler):
+            step(x)
+
+
+def forgets_the_sampler(data, epochs, step):
+    sampler = DistributedSampler(data)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for x in DataLoader(data, batch_size=2):
+            step(x)
+
+
+def by_append(order, rank, ranks):
+    padded = order.append(order[: -len(order) % ranks])
+    return padded[rank::ranks]
+
+
+def of_accuracies(n, is_right):
+    mine = range(dist.get_rank(), n, dist.get_world_size())
+    accuracy = torch.tensor(sum(is_right(i) for i in mine) / len(mine), device=device())
+    dist.all_reduce(accuracy)
+    return n * accuracy / dist.get_world_size(), n
+
+
 def in_blocks(n, is_right):
     mine = torch.arange(n).chunk(dist.get_world_size())[dist.get_rank()]
     counts = torch.tensor([sum(is_right(i) for i in mine), len(mine)], device=device())
@@ -170,14 +206,25 @@ ANSWERS = {
     },
     "4.6.a": {
         "accepted": [round_and_round, by_torch],
-        "wrong": [(lambda order, rank, ranks: order[rank], ["and 4 is wanted"])],
+        "wrong": [
+            (lambda order, rank, ranks: order[rank], ["and 4 is wanted"]),
+            (by_append, ["raised TypeError"]),
+        ],
     },
     "4.6.b": {
         "accepted": [a_sampler_for_each_epoch, by_hand],
-        "wrong": [(shuffles_twice, ["raised ValueError"])],
+        "wrong": [
+            (shuffles_twice, ["raised ValueError"]),
+            (begins_where_rank_0_does, ["all ranks read rank 0's share"]),
+            (takes_batches_apart, ["of each batch one sample is used"]),
+            (forgets_the_sampler, ["every rank reads all samples"]),
+        ],
     },
     "4.6.c": {
         "accepted": [in_blocks, one_after_the_other],
-        "wrong": [(lambda n, is_right: dist.barrier(), ["raised TypeError"])],
+        "wrong": [
+            (lambda n, is_right: dist.barrier(), ["raised TypeError"]),
+            (of_accuracies, ["the mean of the ranks' accuracies"]),
+        ],
     },
 }

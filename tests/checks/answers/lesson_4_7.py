@@ -149,6 +149,21 @@ def without_a_list(model, optimizer, batches):
         loop(model, optimizer, batches)
 
 
+def never_meets(model, optimizer, batches):
+    with model.no_sync():
+        loop(model, optimizer, batches)
+
+
+def joins_the_network(model, optimizer, batches):
+    with Join([model.module]):
+        loop(model, optimizer, batches)
+
+
+def too_near(dataset):
+    rank = dist.get_rank()
+    return plain(dataset, 0, worker_init_fn=lambda worker: np.random.seed((torch.initial_seed() + rank) % 2**32))
+
+
 def on_top_of_torchs_seed(dataset):
     rank = dist.get_rank()
     return plain(dataset, 0, worker_init_fn=lambda worker: np.random.seed((torch.initial_seed() + 1000 * rank) % 2**32))
@@ -230,7 +245,11 @@ ANSWERS = {
     },
     "4.7.a": {
         "accepted": [by_the_models_own_join, among_the_ranks_with_data],
-        "wrong": [(without_a_list, ["raised"])],
+        "wrong": [
+            (without_a_list, ["raised"]),
+            (never_meets, ["nothing is averaged"]),
+            (joins_the_network, ["raised AttributeError"]),
+        ],
     },
     "4.7.b": {
         "accepted": [ByYield, InBlocks],
@@ -244,6 +263,9 @@ ANSWERS = {
     },
     "4.7.c": {
         "accepted": [partial(make_loader, seed=5), on_top_of_torchs_seed],
-        "wrong": [(lambda dataset: None, ["raised TypeError"])],
+        "wrong": [
+            (lambda dataset: None, ["raised TypeError"]),
+            (too_near, ["numbers come up on another rank"]),
+        ],
     },
 }
