@@ -338,9 +338,7 @@ def _left_by_ranks(
             waits = re.findall(WAITING, str(error), re.MULTILINE)
             fate = {f"rank {rank}": f"waits in {what}, {line}" for rank, what, line in waits if line}
             for rank, what, line in waits:
-                if (
-                    not line
-                ):  # it has done its part and waits in `look`, where others have a line; or they have none here
+                if not line:  # where others have one it has done its part and waits in `look`
                     fate[f"rank {rank}"] = "waits for the others" if any(it[2] for it in waits) else f"waits in {what}"
             late = [name for name in names if name not in fate and not rows[name]]
             if late and patience == PATIENCE:  # it neither waits nor has ended: it may be slow, on a busy machine
