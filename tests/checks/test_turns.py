@@ -182,6 +182,26 @@ def test_who_waits_gets_a_hint_where_the_lesson_has_none(made):
     assert "waits in all_reduce" in verdict.message and "Every rank has to call it" in verdict.hint
 
 
+def test_who_has_done_its_part_waits_for_the_others_and_not_in_a_call_of_ours():
+    def told_to_one_only(x):
+        if dist.get_rank() == 0:
+            dist.send(x, 1)
+        else:
+            dist.recv(x, 0)
+
+    waits = f"waits in recv, line {told_to_one_only.__code__.co_firstlineno + 4}"
+    fate = judge("4.8.c", told_to_one_only).picture.yours.fate  # what is wanted there is looked at with a gather
+    done = "waits for the others"
+    assert fate == {"rank 2": waits, "rank 3": waits, "rank 0": done, "rank 1": done}
+
+
+def test_an_error_of_torch_distributed_is_told_with_what_it_got(made):
+    def of_a_number(x):
+        dist.all_reduce(1.0)
+
+    assert "of type torch.Tensor but got <class 'float'> instead." in made()(of_a_number).message
+
+
 def test_an_error_that_was_caught_elsewhere_is_told_in_its_own_words(made):
     def in_a_thread(x):
         raise OSError("Caught OSError in replica 0 on device 0.\nOriginal Traceback (most recent call last):\n"
