@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ddplab.checks.hints import COMMON, hint_for
+from ddplab.checks.hints import COMMON, first_line, hint_for
 from ddplab.screen import in_kernel
 from ddplab.sharing import share_verdict
 from ddplab.tables import marked
@@ -235,11 +235,11 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
         return BLANK, "", ""  # torch raises NotImplementedError too, always with words of its own
 
     if "RankTimeoutError" in kinds:
-        return NOT_YET, f"your ranks never finished: {text.splitlines()[0]}", getattr(error, "hint", "")
+        return NOT_YET, f"your ranks never finished: {first_line(text)}", getattr(error, "hint", "")
     if "File too large" in text:
         return NOT_YET, f"your code logs or prints without end: more than {WRITTEN:,} bytes", "Does the loop end?"
     hint = hint_for(text, COMMON)
-    what = name + (f": {text.splitlines()[0]}" if text else "")
+    what = name + (f": {first_line(text)}" if text else "")
     if rank_error:
         rank = getattr(error, "rank", None)
         who = "your code" if rank is None else f"your code, on rank {rank},"

@@ -12,7 +12,7 @@ import torch
 
 import ddplab.vgpu as vgpu
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.hints import hint_for
+from ddplab.checks.hints import first_line, hint_for
 from ddplab.launcher import launch
 from ddplab.run import RankError, RankTimeoutError
 
@@ -147,7 +147,7 @@ def on_ranks(
         if not hint:
             error.hint = waiting  # said where the error is a RankTimeoutError
             raise
-        told = text.strip().splitlines()[0][:160]
+        told = first_line(text)
         raised = f"your code, on rank {error.rank}, raised {error.type_name}: {told}" if error.reason else told
         raise NotYet(raised, hint) from None
 

@@ -1,5 +1,6 @@
 """Errors that learners meet in any lesson, and what to say where the lesson has no words of its own for them."""
 
+import re
 from collections.abc import Mapping
 
 COMMON = {
@@ -20,3 +21,14 @@ COMMON = {
 def hint_for(text: str, hints: Mapping[str, str]) -> str:
     """Return the hint whose words are in an error's text, or nothing."""
     return next((hint for words, hint in hints.items() if words in text), "")
+
+
+def first_line(text: str) -> str:
+    """Return the first line of an error's text, of 140 characters at most.
+
+    An error that was caught in a replica's thread or in a worker process has its own words in the last line, after all
+    of its traceback; torch.distributed tells on a line of its own what it got instead.
+    """
+    first, *_, last = re.sub(r"\s+but got ", " but got ", text.strip()).splitlines() * 2 or ["", ""]
+    line = last.partition(": ")[2] or last if first.startswith("Caught ") else first
+    return line if len(line) <= 140 else line[:139] + "…"

@@ -18,7 +18,7 @@ from ddplab.checks.common import (
     needs_function,
     place,
 )
-from ddplab.checks.hints import hint_for
+from ddplab.checks.hints import first_line, hint_for
 from ddplab.checks.turns import turn
 from ddplab.course.checklist import dataparallel_checklist
 from ddplab.course.data import digits
@@ -105,8 +105,7 @@ def _hinted(where: str, forward: Callable[..., Any], *inputs: Any) -> Any:
         hint = hint_for(str(error), hints)
         if not hint or isinstance(error, NotImplementedError):
             raise
-        reason = str(error).strip().splitlines()[-1][:160]
-        raise NotYet(f"{where} your code raised {type(error).__name__}: {reason}", hint) from None
+        raise NotYet(f"{where} your code raised {type(error).__name__}: {first_line(str(error))}", hint) from None
 
 
 @exercise("2.1.2", "The prefix, taken off")

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_packed_sequence
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import MARKED, gpus_for, kind, needs_function, off
-from ddplab.checks.hints import hint_for
+from ddplab.checks.hints import first_line, hint_for
 from ddplab.checks.turns import turn
 
 WIDTH, WORDS, HIDDEN = 9, 20, 6  # of the batches that the answers are tried on
@@ -208,8 +208,7 @@ def _attempt(where: str, call: Callable[..., Any], *inputs: Any) -> Any:
     except (NotYet, NotImplementedError):  # the latter may be the blank
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines() or [""]
-        reason = lines[-1] if "Original Traceback" in str(error) else f"{type(error).__name__}: {lines[0]}"
+        reason = f"{type(error).__name__}: {first_line(str(error))}"
         hint = hint_for(str(error), HINTS)
         raise NotYet(f"{where}, your code raised {reason}", hint) from None
 

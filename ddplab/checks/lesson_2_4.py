@@ -12,7 +12,7 @@ from torch import nn
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import MARKED, gpus_for, kind, needs_function
-from ddplab.checks.hints import hint_for
+from ddplab.checks.hints import first_line, hint_for
 from ddplab.checks.turns import turn
 
 STEPS = 5  # of the loop in exercise 2.4.2
@@ -269,8 +269,7 @@ def _hints(hints: dict[str, str]) -> Iterator[None]:
         hint = hint_for(text, hints)
         if not hint:
             raise
-        reason = str(error).strip().splitlines()[-1].removeprefix(f"{type(error).__name__}: ")
-        raise NotYet(f"your code raised {type(error).__name__}: {reason[:160]}", hint) from None
+        raise NotYet(f"your code raised {type(error).__name__}: {first_line(str(error))}", hint) from None
 
 
 def _kind(answer: Any) -> str:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from ddplab.checks import CannotCheck, NotFilledIn, NotYet, exercise, place_in, place_of
 from ddplab.checks.common import PATIENCE, WAITING, needs_function
-from ddplab.checks.hints import COMMON, hint_for
+from ddplab.checks.hints import COMMON, first_line, hint_for
 from ddplab.checks.relations import close, relation
 from ddplab.course.films import Frame, frames, name_of, strip
 from ddplab.launcher import launch
@@ -216,7 +216,7 @@ def turn(
             if wanted.fate:
                 known.cache_clear()  # it may be the moment: a machine that is very busy, say
                 row, fate = next(iter(wanted.fate.items()))
-                raise CannotCheck(f"our own way does not work on this machine either: {row} {_first_line(fate)}")
+                raise CannotCheck(f"our own way does not work on this machine either: {row} {_told(fate)}")
             left = left_on(size)
             picture = Beside(wanted, left, heads)
             if left.fate or left.first_off(wanted):
@@ -238,7 +238,7 @@ def turn(
         if left.fate:
             row, fate = next(iter(left.fate.items()))
             known_error = hint_for(left.reason, hints or {}) or hint_for(left.reason, COMMON)
-            return f"{row} {_first_line(fate)}{left.place}{before}", known_error or hint or hint_for(fate, FOR_WHOM)
+            return f"{row} {_told(fate)}{left.place}{before}", known_error or hint or hint_for(fate, FOR_WHOM)
         if as_given and known(_nothing, size).same(left):
             return f"everything is as it was{before}", hint
         row, place = left.first_off(wanted)
@@ -345,7 +345,11 @@ def _left_by_ranks(
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             fate |= dict.fromkeys(late, "never came")
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
-        said = f"raised {error.type_name}: {error.reason.strip()}" if error.type_name else _without_rank(str(error))
+        said = (
+            f"raised {error.type_name}: {error.reason.strip()}"
+            if error.type_name
+            else re.sub(r"^rank \d+ ", "", first_line(str(error)))
+        )
         failed = names if error.rank is None else [f"rank {error.rank}"]
         stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
         fate = dict.fromkeys(failed, said) | stopped
@@ -376,14 +380,7 @@ def cells(held: Any) -> list[Any]:
     return [held if isinstance(held, int | float) else str(held)]
 
 
-def _without_rank(text: str) -> str:
-    """Return the first line of what is told about a rank, without the rank: its row says which."""
-    return re.sub(r"^rank \d+ ", "", _first_line(text))
-
-
-def _first_line(text: str) -> str:
-    text = re.sub(r"\s+but got ", " but got ", text)  # torch.distributed has it on a line of its own
-    first, *_, last = text.strip().splitlines() * 2 or ["", ""]
-    caught = re.match(r"raised \w+: Caught ", first)  # in a thread or a worker process: its own words are the last
-    line = f"raised {last}" if caught else first
-    return line if len(line) <= 140 else line[:139] + "…"
+def _told(fate: str) -> str:
+    """Return what became of a row in one line."""
+    what, colon, reason = fate.partition(": ")
+    return what + colon + first_line(reason) * bool(colon)
