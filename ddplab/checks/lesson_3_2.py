@@ -1,5 +1,6 @@
 """Checks of lesson 3.2, Messages and waiting."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,13 +88,18 @@ HINTS = {
     "Invalid source rank": "A rank cannot receive from itself.",
     "Pair is not connected": "Does a rank name itself? `send` names who gets it, `recv` whose it was.",
     "there is no rank": "They are numbered from 0 to N - 1. Compare with, or count modulo, `dist.get_world_size()`.",
+    "Boolean value of Tensor": "First the tensor, then the rank: `send(x, to)`, `recv(x, sender)`.",
+    "Expected parameter `tensor`": "`send` and `recv` are given a tensor; `recv` fills it.",
+    "waits in barrier": "A barrier is for all ranks, and this needs none.",
 }
+SIZE = {"SIGABRT": "The place must be as large as what comes: `torch.empty_like(x)`."}  # so ends gloo a process
 
 # ------------------------------------------------------------------ your turn
 
 
 def _digits(rank: int, size: int) -> Any:
     noted_messages()  # a send to a rank that there is not raises, and does not crash
+    torch.use_deterministic_algorithms(True)  # so that `torch.empty` is full of NaN, and what is read too early shows
     return torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
 
 
@@ -105,12 +111,20 @@ def _hand(x: Any, giver: int, taker: int, send: bool = True, recv: str = "taker"
         dist.recv(x, giver)
 
 
+def _added(x: Any, giver: int, taker: int) -> None:
+    own = x.clone()
+    _hand(x, giver, taker)
+    if dist.get_rank() == taker:
+        x += own
+
+
 turn(
     "3.2.a",
     "From hand to hand",
     _hand,
     lambda rank, size: (_digits(rank, size), size - 1, 0),
     ranks=(3, 2),
+    look=lambda _, x, *__: x,
     heads=("x", ""),
     device="cpu",
     mistakes=[
@@ -126,8 +140,9 @@ turn(
          "A `recv` needs its `send`, on the other rank."),
         (partial(_hand, recv="all"), "a rank that has no part in it waits for a message, for ever",
          "Not everybody who is not the giver is the taker."),
+        (_added, "what comes is added to what the taker held", "`recv(x, giver)` puts it in the place of that."),
     ],
-    hints=HINTS,
+    hints=HINTS | SIZE,
 )  # fmt: skip
 
 
@@ -190,8 +205,15 @@ turn(
         (_all_receive_first, "all receive first, and nobody has sent", "Who has no left neighbour begins."),
         (_only_the_first_sends, "rank 1 adds what comes, and does not hand it on",
          "Who stands in the middle does both: two `if`, and no `else`."),
+        (lambda x: _pass_along(x, came="replaces") or x.mul_(2 ** dist.get_rank()),
+         "what comes overwrites the rank's own number, and is then added to itself",
+         "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
+        (lambda x: _pass_along(x.mul_(math.nan)), "rank 0 adds a place into which nothing has come",
+         "`torch.empty` holds whatever lay there. Add only what was received."),
+        (lambda x: x.mul_(math.nan if dist.get_rank() else 1), "what comes is added before it has come",
+         "`irecv` only begins. It is there after `wait()`."),
     ],
-    hints=HINTS,
+    hints=HINTS | SIZE,
 )  # fmt: skip
 
 
@@ -270,8 +292,8 @@ turn(
          "`call_rank_1()`, then wait, then clear."),
         (_send_first, "`send` waits for rank 1, which has not been called",
          "Which verb begins to send, and does not wait?"),
-        (partial(_send_and_clear, wait="before"), "it waits for rank 1 before it has called it",
-         "Between `isend` and `wait` there is time for something else."),
+        (partial(_send_and_clear, wait="before"), "it waits for rank 1, and has not called it",
+         "Between `isend` and `wait` there is time for something else: `call_rank_1()`, with its parentheses."),
     ],
     hints=HINTS,
 )  # fmt: skip

@@ -116,6 +116,12 @@ def hand_a_copy(x, giver, taker):
         send(x, dst=taker)
     if dist.get_rank() == taker:
         recv(place, src=giver)
+        x.copy_(place)
+
+
+def hand_over_in_another(x, giver, taker):
+    place = x.clone()
+    hand_with_irecv(place, giver, taker)
     return place
 
 
@@ -198,7 +204,11 @@ ANSWERS = {
     },
     "3.2.a": {
         "accepted": [hand_with_irecv, hand_a_copy],
-        "wrong": [(gives_to_itself, ["on 3 ranks", "raised ValueError"])],
+        "wrong": [
+            (gives_to_itself, ["on 3 ranks", "raised ValueError"]),
+            (hand_over_in_another, ["the taker's `x` is as it was"]),
+            (lambda x, giver, taker: dist.send(taker, x), ["raised"]),
+        ],
     },
     "3.2.b": {
         "accepted": [along_with_objects, along_by_gathering],
