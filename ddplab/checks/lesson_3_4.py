@@ -287,8 +287,8 @@ def _number(text: Any) -> list[Any]:
     what = "no number" if ran.lines else "nothing"
     if any(re.search(r"\d\.\d", line) for line in ran.lines):
         what = "another"
-    if ran.number and any(ran.number in line for line in ran.lines):
-        what = "the same number" if len(ran.lines) == 1 else f"it, and {len(ran.lines) - 1} lines more"
+    if ran.number and (times := sum(ran.number in line for line in ran.lines)):
+        what = "the same number" + f", {times} times" * (times > 1)
     return [_who(ran), what, _error(ran.said)]
 
 
@@ -310,7 +310,7 @@ turn(
          "`number` without quotation marks is what the first process has drawn."),
         (lambda: PRINTS.replace("print(number)", "return number") + MAIN + GIVEN, "the child runs, and prints nothing",
          "What it returns, nobody reads. `print` it."),
-        (lambda: PRINTS + MAIN + "for _ in range(2): " + GIVEN, "two children print it", "One is asked for."),
+        (lambda: PRINTS + MAIN + "for _ in range(2): " + GIVEN, "it is printed twice", "One child, and one `print`."),
         (lambda: PRINTS + MAIN + GIVEN.replace("child", "hello"), "it names something that the file does not know",
          "The file knows `random`, `get_context` and `number`, and what you define in it."),
         (list, "a list is returned, and no text", "One text: three quotation marks go around several lines."),
