@@ -1,6 +1,7 @@
 """Checks of lesson 3.2, Messages and waiting."""
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -226,8 +227,21 @@ class _Gate:
     begun: str = "never called"
 
     def __call__(self) -> None:
-        self.begun = "yes" if self.noted else "no"
-        dist.barrier(self.group)
+        if self.begun == "never called":
+            self.begun = "yes" if self.noted else "no"
+            dist.barrier(self.group)
+
+    def watch(self) -> None:
+        """From now on, note in this rank whether it waits before the call; then call, or it would wait for ever."""
+        wait = dist.Work.wait
+
+        def watched(work: Any, *args: Any) -> Any:
+            if self.begun == "never called":
+                self()
+                self.begun = "`send` waits" if sys._getframe(1).f_code.co_name == "send" else "it waits"
+            return wait(work, *args)
+
+        dist.Work.wait = watched
 
 
 def _late(rank: int, size: int) -> tuple[Any, _Gate]:
@@ -235,6 +249,8 @@ def _late(rank: int, size: int) -> tuple[Any, _Gate]:
     if rank == 1:
         dist.barrier(gate.group)
         time.sleep(0.2)  # what rank 0 does right after its call comes first
+    else:
+        gate.watch()
     return torch.tensor([1.0, 2.0]) if rank == 0 else torch.full((2,), -1.0), gate
 
 
@@ -295,5 +311,9 @@ turn(
         (partial(_send_and_clear, wait="before"), "it waits for rank 1, and has not called it",
          "Between `isend` and `wait` there is time for something else: `call_rank_1()`, with its parentheses."),
     ],
-    hints=HINTS,
+    hints={
+        **HINTS,
+        "has no attribute 'wait'": "`send` has waited already. Which verb begins to send, and returns what can wait?",
+        "has no attribute 'zero'": "`x.zero_()`: the underscore stands for in place.",
+    },
 )  # fmt: skip

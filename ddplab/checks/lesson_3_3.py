@@ -78,6 +78,7 @@ def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, 
         x += part if into == "part" else 0
         if back == "at once":
             send(x, other)
+    x += part if into == "last" else 0
     x /= over
     for other in range(1, size if back == "at the end" else 0):
         send(x, other)
@@ -91,6 +92,14 @@ def _hands_out_first(x: Any) -> None:
     for other in range(1, dist.get_world_size() if dist.get_rank() == 0 else 0):
         _send(x, other)
     _plain(x, back="never")
+
+
+def _receives_first(x: Any) -> None:
+    if dist.get_rank() > 0:
+        dist.recv(x, 0)
+        _send(x, 0)
+    else:
+        _plain(x)
 
 
 def _keeps_its_own(x: Any) -> None:
@@ -111,12 +120,8 @@ def _added_again(x: Any) -> None:
         x += own
 
 
-def _only_the_last(x: Any) -> None:
-    own = x.clone()
-    _plain(x)
-    if dist.get_rank() == 0:
-        x.copy_(own + torch.tensor([1.0, 2.0]) * 10 ** (dist.get_world_size() - 1))
-    dist.broadcast(x, 0)
+def _into_another(x: Any) -> None:
+    _plain(x.clone())
 
 
 def _along_a_chain(x: Any) -> None:
@@ -159,13 +164,14 @@ turn(
          "`send(x, to)` of the cell above keeps it; what follows reads it."),
         (_along_a_chain, "the sum is right, and it has come another way",
          BY_RANK_0),
-        (_only_the_last, "only the last that came is added", "Add each when it has come, inside of the loop."),
-        (lambda x: _plain(x.clone()), "the sum is in another tensor, and `x` is as it was",
+        (partial(_plain, into="last"), "only the last that came is added", "Add each, inside of the loop."),
+        (_into_another, "the sum is in another tensor, and `x` is as it was",
          "`x += part` on rank 0, and `dist.recv(x, 0)` on the others."),
         (_nobody_takes_it, "rank 0 sends the sum, and nobody receives it", "All but rank 0 send, and then receive."),
         (_keeps_the_sum, "rank 0 has the sum, and sends it to nobody", "The others wait for it: `send(x, other)`."),
         (_added_again, "all but rank 0 add the sum to their own numbers",
          "What comes back is the sum of all: receive it into `x` itself."),
+        (_receives_first, "all receive first, and nobody has sent", "Who sends first? All but rank 0."),
         (_hands_out_first, "both send first, and nobody receives", "Who receives first? Rank 0."),
     ],
     hints=HINTS,
@@ -214,6 +220,8 @@ turn(
         (partial(_average, reduce=id), "each rank divides its own gradients, and nobody adds up",
          "They have to meet: `dist.all_reduce`."),
         (lambda net: _average(net, before=dist.get_world_size()), "it divides twice", "Once, before or after the sum."),
+        (lambda net: _average(net, after=dist.get_world_size() ** dist.get_world_size()),
+         "it divides once for each rank", "Once in all, before or after the sum."),
         (partial(_average, which=slice(1)), "only the first parameter is averaged", "A loop over all parameters."),
         (partial(_average, after=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_average, after=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),

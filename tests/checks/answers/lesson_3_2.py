@@ -184,6 +184,26 @@ def clears_before_the_call(x, call_rank_1):
     work.wait()
 
 
+def never_calls(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        work = dist.isend(x, 1)
+        call_rank_1  # noqa: B018
+        work.wait()
+        x.zero_()
+
+
+def waits_for_nothing(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        work = dist.send(x, 1)
+        call_rank_1()
+        work.wait()
+        x.zero_()
+
+
 ANSWERS = {
     "3.2.1": {
         "correct": go_around,
@@ -214,5 +234,12 @@ ANSWERS = {
         "accepted": [along_with_objects, along_by_gathering],
         "wrong": [(past_the_end, ["on 3 ranks", "there is no rank 3"])],
     },
-    "3.2.c": {"accepted": [batched, by_keyword], "wrong": [(clears_before_the_call, ["cleared before it has gone"])]},
+    "3.2.c": {
+        "accepted": [batched, by_keyword],
+        "wrong": [
+            (clears_before_the_call, ["cleared before it has gone"]),
+            (never_calls, ["it waits for rank 1, and has not called it"]),
+            (waits_for_nothing, ["raised AttributeError"]),
+        ],
+    },
 }
