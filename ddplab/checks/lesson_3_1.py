@@ -171,6 +171,7 @@ turn(
         (lambda x: dist.all_reduce(x) or x, "the numbers are added up", "`all_reduce` adds. `dist.broadcast` copies."),
         (lambda x: dist.all_reduce(x, dist.ReduceOp.MAX) or x, "all hold the largest numbers, whoever had them",
          "`dist.broadcast` asks who had them: `src`."),
+        (torch.zeros_like, "nobody's numbers: it is not `x` that is broadcast", "`x` itself is sent, and filled."),
         (lambda x: _from_last(x).tolist(), "a list is returned", "`return x`, the tensor."),
         (lambda x: None, "nothing is returned", "`dist.broadcast` returns nothing; it fills `x`. Return that."),
         (partial(_from_last, only=bool), "only the last rank calls `broadcast`, and waits for the others",
@@ -215,6 +216,10 @@ turn(
         (_gathered_on_0, "only rank 0 has them", "That is `gather`. Which collective does it for all?"),
         (partial(_everyones, join=lambda places: None), "nothing is returned",
          "`all_gather` returns nothing; it fills the places. Return those."),
+        (partial(_everyones, join=lambda places: torch.cat(places[::-1])), "the last rank's numbers come first",
+         "The places are in the order of the ranks as they are."),
+        (lambda x: torch.cat([x, _everyones(x)]), "each rank puts its own numbers before all",
+         "Its own are among everybody's already."),
         (partial(_everyones, join=lambda places: places[0]), "only rank 0's numbers are returned",
          "What makes one tensor of several? `torch.cat(…)`."),
         (partial(_everyones, join=lambda places: places[-1]), "only the last rank's numbers are returned",
@@ -245,8 +250,12 @@ turn(
 ONE_EACH = (1.0, 10.0, 100.0)
 
 
+def _brings(rank: int, size: int) -> float:
+    return ONE_EACH[rank if size > 2 else 1 - rank]  # the largest is the last rank's of three, and the first's of two
+
+
 def _one_each(rank: int, size: int) -> tuple[Any]:
-    return (torch.tensor(ONE_EACH[rank], device=device()),)
+    return (torch.tensor(_brings(rank, size), device=device()),)
 
 
 def _of_all(x: Any, op: Any = dist.ReduceOp.SUM, over: float = 1, reduce: Any = dist.all_reduce) -> Any:
@@ -268,7 +277,7 @@ turn(
     _pair,
     _one_each,
     ranks=(3, 2),
-    look=lambda got, _: [ONE_EACH[dist.get_rank()], _found(got)],  # whatever became of x since
+    look=lambda got, _: [_brings(dist.get_rank(), dist.get_world_size()), _found(got)],  # whatever became of x since
     heads=("brings", "mean", "largest"),
     mistakes=[
         (lambda x: (x, x), "each rank returns its own number", "The numbers have to meet: `dist.all_reduce`."),

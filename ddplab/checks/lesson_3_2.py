@@ -91,9 +91,13 @@ HINTS = {
     "there is no rank": "They are numbered from 0 to N - 1. Compare with, or count modulo, `dist.get_world_size()`.",
     "Boolean value of Tensor": "First the tensor, then the rank: `send(x, to)`, `recv(x, sender)`.",
     "Expected parameter `tensor`": "`send` and `recv` are given a tensor; `recv` fills it.",
-    "waits in barrier": "A barrier is for all ranks, and this needs none.",
 }
-SIZE = {"SIGABRT": "The place must be as large as what comes: `torch.empty_like(x)`."}  # so ends gloo a process
+WAITS = {
+    "SIGABRT": "The place must be as large as what comes: `torch.empty_like(x)`.",  # so gloo ends a process
+    "waits in barrier": "A barrier is for all ranks, and this needs none.",
+    "waits in send": "Is there a `recv` for each `send`, on the rank that it names?",
+    "waits in recv": "Is there a `send` for each `recv`, on the rank that it names?",
+}
 
 # ------------------------------------------------------------------ your turn
 
@@ -141,9 +145,11 @@ turn(
          "A `recv` needs its `send`, on the other rank."),
         (partial(_hand, recv="all"), "a rank that has no part in it waits for a message, for ever",
          "Not everybody who is not the giver is the taker."),
+        (lambda x, giver, taker: _hand(x, giver, taker) or x.mul_(dist.get_rank() != giver),
+         "the giver has lost it", "What is sent is sent as a copy. The giver keeps what it had."),
         (_added, "what comes is added to what the taker held", "`recv(x, giver)` puts it in the place of that."),
     ],
-    hints=HINTS | SIZE,
+    hints=HINTS | WAITS,
 )  # fmt: skip
 
 
@@ -214,7 +220,7 @@ turn(
         (lambda x: x.mul_(math.nan if dist.get_rank() else 1), "what comes is added before it has come",
          "`irecv` only begins. It is there after `wait()`."),
     ],
-    hints=HINTS | SIZE,
+    hints=HINTS | WAITS,
 )  # fmt: skip
 
 
@@ -288,6 +294,14 @@ def _send_first(x: Any, call: Any) -> None:
         call()
 
 
+def _nothing_sent(x: Any, call: Any) -> None:
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        call()
+        x.zero_()
+
+
 GONE = "When is it gone? When `wait()` of what `isend` returns has returned."
 
 turn(
@@ -306,6 +320,7 @@ turn(
         (partial(_send_and_clear, begin=False), "the message begins after the call", "`isend` comes first."),
         (partial(_send_and_clear, wait="no call"), "rank 1 is not called, and `x` is cleared before it has gone",
          "`call_rank_1()`, then wait, then clear."),
+        (_nothing_sent, "nothing is sent", "`dist.isend(x, 1)`"),
         (_send_first, "`send` waits for rank 1, which has not been called",
          "Which verb begins to send, and does not wait?"),
         (partial(_send_and_clear, wait="before"), "it waits for rank 1, and has not called it",
@@ -313,6 +328,7 @@ turn(
     ],
     hints={
         **HINTS,
+        **WAITS,
         "has no attribute 'wait'": "`send` has waited already. Which verb begins to send, and returns what can wait?",
         "has no attribute 'zero'": "`x.zero_()`: the underscore stands for in place.",
     },

@@ -63,7 +63,7 @@ def _sum_and_way(_: Any, x: Any) -> list[Any]:
     return [x, "no book" if x.booked < names.count("send") else "yes" if x.booked == sent else "another way"]
 
 
-def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: bool = True,
+def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: bool = True, hand: str = "x",
            send: Callable[..., None] = _send) -> None:  # fmt: skip
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank > 0:
@@ -81,7 +81,7 @@ def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, 
     x += part if into == "last" else 0
     x /= over
     for other in range(1, size if back == "at the end" else 0):
-        send(x, other)
+        send(x if hand == "x" else part, other)
 
 
 def _nobody_takes_it(x: Any) -> None:
@@ -164,6 +164,7 @@ turn(
          "`send(x, to)` of the cell above keeps it; what follows reads it."),
         (_along_a_chain, "the sum is right, and it has come another way",
          BY_RANK_0),
+        (partial(_plain, hand="part"), "rank 0 hands out what came last, and not the sum", "`send(x, other)`"),
         (partial(_plain, into="last"), "only the last that came is added", "Add each, inside of the loop."),
         (_into_another, "the sum is in another tensor, and `x` is as it was",
          "`x += part` on rank 0, and `dist.recv(x, 0)` on the others."),
@@ -225,6 +226,8 @@ turn(
         (partial(_average, which=slice(1)), "only the first parameter is averaged", "A loop over all parameters."),
         (partial(_average, after=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_average, after=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
+        (lambda net: _average(net, after=1 / dist.get_world_size()), "the sum is multiplied by the number of ranks",
+         "A mean is smaller than the sum: divide."),
         (partial(_average, after=1, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)),
          "the gradients are the largest of all ranks", "A mean is made of a sum, which is what comes without `op`."),
         (partial(_average, frozen=True), "the frozen parameter has a gradient now", "Pass over those that have none."),
@@ -281,6 +284,11 @@ def _one_step(
             p -= rate(lr) * p.grad
 
 
+def _first_labels(net: Any, images: Any, labels: Any, lr: float) -> None:
+    size = dist.get_world_size()
+    _one_step(net, images, labels[: 64 // size].repeat_interleave(size), lr)
+
+
 turn(
     "3.3.c",
     "A training step by hand",
@@ -296,6 +304,7 @@ turn(
          "Rank r takes every `size`-th image, from image r on."),
         (partial(_one_step, share="first"), "all ranks take the same images", "The share depends on the `rank`."),
         (partial(_one_step, share="block"), "all ranks take the same images", "The share depends on the `rank`."),
+        (_first_labels, "the labels are not those of the images", "Cut both in the same way."),
         (partial(_one_step, share="cut"), "it takes the images between number `rank` and number `size`",
          "From, to, step: two colons make a step of the `size`."),
         (partial(_one_step, rate=lambda lr: 64 / dist.get_world_size() * lr), "the loss is a sum over a rank's images",

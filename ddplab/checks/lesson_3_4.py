@@ -234,6 +234,8 @@ def _who(ran: Ran) -> str:
 def _error(said: str) -> str:
     """What kind of error a script has shown first; that a name was not found is told apart."""
     kind = next(iter(re.findall(r"^(?:\w+\.)*(\w+Error)", said, re.MULTILINE)), "none")
+    if "group argument must be None" in said:
+        return "AssertionError of `Process`"
     return "can't get attribute" if "Can't get attribute" in said else kind
 
 
@@ -263,6 +265,10 @@ turn(
          "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`."),
         (lambda: MAIN + "spawn(hello, nprocs=1)\n", "it names something that the file does not know",
          'The file knows `get_context` and `hello`; and `"__main__"` stands in quotation marks.'),
+        (lambda: MAIN + SPAWN.replace("target=hello, args=", "hello, "), "`Process` wants its arguments by name",
+         "`target=`, and `args=`."),
+        (lambda: MAIN + SPAWN.replace("Process", "process"), "it asks something for what it has not",
+         "What the context has is called `Process`, and what that has, `start`."),
         (lambda: MAIN + SPAWN.replace("start", "join"), "a process is waited for that was never started", "`start()`"),
         (lambda: "    if True:\n" + SPAWN, "Python cannot read the file: the lines are indented in another way",
          "The `if` begins at the margin, and what belongs to it is indented, by four spaces."),
@@ -400,6 +406,9 @@ turn(
          "Rank 0's comes first in the list."),
         (partial(_launcher, without="RANK"), "nobody knows which rank it is", "`RANK`"),
         (lambda start, ranks: print(_launcher(start, ranks)), "nothing is returned", "What each printed, in a list."),
+        (lambda start, ranks: _launcher(start, ranks)[:1], "only rank 0 is in the list", "What each printed."),
+        (partial(_launcher, what=lambda process: process.wait()), "`wait` returns a number, 0 where all went well",
+         "`communicate` waits, too, and returns what was printed."),
         (partial(_launcher, more=-1), "`WORLD_SIZE` is the number of the last rank, and not how many there are",
          "There are `ranks` of them."),
         (lambda start, ranks: [start({}).communicate()[0] for _ in range(ranks)],

@@ -1,6 +1,7 @@
 """Checks of lesson 4.2, Inside DDP."""
 
 import itertools
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -203,6 +204,7 @@ def _ten_numbers(rank: int, size: int) -> tuple[Any, list]:
 def _noted_and_gradient(_: Any, model: Any, notes: list) -> list[Any]:
     early = "written before: " * bool(notes)
     model(torch.full((1, 9), 3.0 + 4 * dist.get_rank(), device=device())).sum().backward()
+    notes = [type(note).__name__ if "Bucket" in str(type(note)) else note for note in notes]
     return [early + " ".join(map(str, notes)) or "nothing", model.module.weight.grad[0, 0].item()]
 
 
@@ -236,6 +238,11 @@ turn(
         (partial(_listen, send=_sum_only), "the gradient is the ranks' sum", "`allreduce_hook` takes the mean."),
         (partial(_listen, send=_divided_first), "the gradient is divided twice by the number of ranks",
          "`allreduce_hook` takes the mean: leave the bucket as it is."),
+        (partial(_listen, note=lambda bucket: bucket), "you note the bucket itself", "How many bytes is it?"),
+        (partial(_listen, note=lambda bucket: bucket.gradients()[0].nbytes), "you note one gradient of the bucket",
+         "`bucket.buffer()` has all of them."),
+        (partial(_listen, note=lambda bucket: sys.getsizeof(bucket.buffer())), "you note the size of a Python object",
+         BYTES),
         (partial(_listen, note=lambda bucket: bucket.buffer().nbytes / 2**20), "you note mebibytes", BYTES),
         (partial(_listen, note=lambda bucket: bucket.buffer().shape), "you note the shape", BYTES),
         (partial(_listen, note=lambda bucket: bucket.buffer().numel()), "you note numbers, and not bytes", BYTES),
@@ -283,11 +290,11 @@ def _gradient_and_sent(_: Any, model: Any, *rest: Any) -> list[Any]:
     return ["none" if grad is None else grad.item(), len(model.sent)]
 
 
-def _by_hand(model: Any, portions: list[Any], loss_of: Any) -> None:
+def _by_hand(model: Any, portions: list[Any], loss_of: Any, divide: bool = True) -> None:
     _accumulate(model, portions, loss_of, held=lambda *_: True)
     for p in model.parameters():
         dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
+        p.grad /= dist.get_world_size() if divide else 1
 
 
 def _zeroed_while_held(model: Any, portions: list[Any], loss_of: Any) -> None:
@@ -335,6 +342,10 @@ turn(
         (_zeroed_while_held, "only the last two portions are left", LEFT),
         (lambda model, portions, loss_of: _accumulate(model, [*portions[:3], portions[3]], loss_of),
          "right for four portions only", "How many there are, `len(portions)` says."),
+        (lambda *it: (_accumulate(*it), it[0].zero_grad()), "the gradient came, and was set to zero",
+         "What is set to zero after `backward()` is lost."),
+        (partial(_by_hand, divide=False), "added up by hand: DDP has not sent it, and nobody has divided",
+         "Let DDP do it: the last portion stands outside of `no_sync()`."),
         (_by_hand, "the gradient is right, but DDP has not sent it",
          "Let DDP do it: the last portion stands outside of `no_sync()`."),
     ],
@@ -406,6 +417,11 @@ turn(
         (lambda net, loss: [(name, net) for name in _culprits(net, loss)], "those are pairs",
          "The names only."),
         (lambda net, loss: ", ".join(_culprits(net, loss)), "the names are in one text", "A list of names."),
+        (partial(_culprits, guilty=lambda p: True), "everybody is accused, frozen ones, too",
+         "Whose `.grad` is `None` after `backward()`?"),
+        (partial(_culprits, guilty=lambda p: False), "nobody is accused", "Whose `.grad` is `None`?"),
+        (lambda net, loss: sorted({name.split(".")[0] for name in _culprits(net, loss)}), "those are names of modules",
+         "Each parameter has a name of its own, as `dogs.bias`."),
         (partial(_culprits, guilty=lambda p: not p.requires_grad), "those are frozen, and keep nobody waiting",
          "Look for those that want a gradient, and have got none."),
     ],

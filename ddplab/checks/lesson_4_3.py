@@ -34,6 +34,9 @@ turn(
          "All ranks together send as much as goes through GPU 0. And one?"),
         (lambda P, n: (_moved(P, n)[0], 4 * P), "a rank sends each gradient once",
          "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P / n), "a rank sends two chunks", "How many rounds has the ring?"),
+        (partial(_moved, size=32), "those are bits", "A number has 4 bytes."),
+        (lambda P, n: (_moved(P / 1e6, n)), "those are megabytes", "Bytes."),
         (lambda P, n: _moved(P, 4), "the same, however many GPUs there are", "Write it with `n`."),
         (lambda P, n: (_moved(P, n)[0], 2 * _moved(P, n)[1]), "what a rank sends and what it receives, added up",
          "Only what leaves it is asked for."),
@@ -128,6 +131,8 @@ turn(
         (lambda model, batches: _rows(model, batches[-1:]), "only the last batch is counted", "Count in the loop."),
         (partial(_rows, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)), "the largest of the ranks' counts",
          "`all_reduce` without `op` adds up."),
+        (lambda model, batches: _rows(model, [x.repeat(4 // len(x) + 1, 1)[:4] for x in batches]),
+         "the number of batches is counted for each batch", "`len(x)`, of the batch."),
         (lambda model, batches: _rows(model, [x[:1] for x in batches]), "batches are counted, not rows", "`len(x)`"),
         (partial(_rows, reduce=lambda rows: dist.reduce(rows, dst=0)), "rank 0 has the sum, others do not",
          "`dist.all_reduce` leaves it on every rank."),
@@ -172,6 +177,9 @@ def _agree(_: Any, module: Any) -> list[str]:
         if any(tensor is other for tensor in held_by["heads"] for other in (*held_by["scale"], *held_by["mean"])):
             said.append("shared")
             continue
+        if len({id(tensor) for tensor in held}) < len(held):
+            said.append("one tensor twice")
+            continue
         if name == "heads" and not {tuple(tensor.shape) for tensor in held} <= {(3,), (2, 3)}:
             said.append("not two times three")
             continue
@@ -184,6 +192,12 @@ def _tensors(held: Any) -> list[Any]:
         return [*held.parameters(), *held.buffers()]
     held = list(held.values()) if isinstance(held, Mapping | nn.ParameterDict) else held
     return [held] if isinstance(held, torch.Tensor) else list(held)
+
+
+def _as_a_buffer(both: Any) -> nn.Module:
+    held = nn.Module()
+    held.register_buffer("both", torch.stack(both).detach())
+    return held
 
 
 def _heads_are_the_scale(module: Any) -> None:
@@ -216,6 +230,9 @@ turn(
         (partial(_fill, scale="buffer"), "nobody trains the scale", "A buffer is not trained; a `Parameter` is."),
         (partial(_fill, heads=lambda _: nn.ParameterList([torch.ones(2)] * 3)), "the heads are not two times three",
          "Two of them, of three numbers each."),
+        (partial(_fill, heads=lambda both: nn.ParameterList(both[:1] * 2)), "both heads are one and the same",
+         "Make a new one for each."),
+        (partial(_fill, heads=_as_a_buffer), "nobody trains the heads", "A buffer is not trained."),
         (_heads_are_the_scale, "the scale is one of the heads", "Each has numbers of its own: make new ones."),
     ],
     hints={

@@ -157,7 +157,7 @@ ANSWERS = {
         "accepted": [step_by_sgd, step_by_autograd],
         "wrong": [
             (step_with_gradients_on, ["on 2 ranks", "raised RuntimeError"]),
-            (step_with_the_first_labels, ["as weights"]),
+            (step_with_the_first_labels, ["the labels are not those of the images"]),
         ],
     },
 }
