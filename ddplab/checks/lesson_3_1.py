@@ -288,7 +288,7 @@ turn(
         (lambda x: (_pair(x)[1], _pair(x)[1] * dist.get_world_size()),
          "both come from one tensor, in which the largest stood already", OVERWRITES),
         (lambda x: (_pair(x)[0], x), "the second is each rank's own number",
-         "`x.max()` looks at one rank. What looks at all is `op=dist.ReduceOp.MAX`."),
+         "`x.max()` looks at one rank, and `reduce` serves one. `dist.all_reduce`, with `op=dist.ReduceOp.MAX`."),
         (lambda x: (_pair(x)[0], _of_all(x, dist.ReduceOp.MIN)), "the second is the smallest", "`dist.ReduceOp.MAX`"),
         (lambda x: _pair(x, largest=x / dist.get_world_size()), "the largest is divided by the ranks, too",
          "Only what has been added up is to be divided."),
