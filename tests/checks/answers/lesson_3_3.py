@@ -144,7 +144,7 @@ ANSWERS = {
         "accepted": [plain_with_if, from_whoever_comes],
         "wrong": [
             (two_others, ["on 2 ranks", "there is no rank 2"]),
-            (all_to_all, ["has another way"]),
+            (all_to_all, ["another way"]),
             (without_the_book, ["the book knows of no message"]),
             (by_what_recv_returns, ["raised TypeError"]),
         ],
