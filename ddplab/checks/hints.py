@@ -13,7 +13,7 @@ COMMON = {
     "backward through the graph a second time": "One `backward()` for each forward pass.",
     "Expected parameter `tensor`": "A collective takes a tensor. `torch.tensor(…, device=device())` makes one.",
     "on the same device": "One of them was made elsewhere: `device=…`, or `.to(…)`, brings it there.",
-    "Boolean value of Tensor": "A tensor of several numbers is neither true nor false. Is `is None` meant?",
+    "Boolean value of Tensor": "A tensor of several numbers stands where one number, or a truth, is needed.",
     "result type Float can't be cast": "A tensor of whole numbers cannot hold a fraction: make it of floats.",
 }
 

@@ -132,8 +132,19 @@ def _digits(rank: int, size: int) -> tuple[Any]:
     return (torch.tensor([1.0, 2.0], device=device()) * 10**rank,)  # ones are rank 0's, tens rank 1's
 
 
+def _either_way(rank: int, size: int) -> tuple[Any]:
+    """Each rank's digits; of two ranks the first has the larger number in one place, and the last in the other."""
+    (x,) = _digits(rank, size)
+    x[0] = x[0] if size > 2 else 10 / x[0]
+    return (x,)
+
+
 def _found(got: Any, *_: Any) -> Any:
     return "nothing" if got is None else got
+
+
+def _one_tensor(got: Any, *_: Any) -> Any:
+    return "a list" if isinstance(got, list | tuple) else _found(got)
 
 
 def _from_last(x: Any, src: int | None = None, only: Callable[[bool], bool] | None = None) -> Any:
@@ -147,15 +158,20 @@ turn(
     "3.1.a",
     "From the last to all",
     _from_last,
-    _digits,
+    _either_way,
     ranks=(3, 2),
-    look=_found,
+    look=_one_tensor,
     heads=("x", ""),
     mistakes=[
-        (lambda x: x, "every rank holds its own numbers still", "`dist.broadcast(x, src=…)`, on all ranks."),
+        (lambda x: x, "every rank holds its own numbers still",
+         "`dist.broadcast(x, src=…)`, on all ranks: it fills `x` itself, at once unless `async_op` is set."),
         (partial(_from_last, src=0), "all hold rank 0's numbers", "Whose number is `src`? The last rank's."),
         (partial(_from_last, src=1), "all hold rank 1's numbers", "With N ranks, which number has the last?"),
         (lambda x: dist.all_reduce(x) or x, "the numbers are added up", "`all_reduce` adds. `dist.broadcast` copies."),
+        (lambda x: dist.all_reduce(x, dist.ReduceOp.MAX) or x, "all hold the largest numbers, whoever had them",
+         "`dist.broadcast` asks who had them: `src`."),
+        (torch.zeros_like, "nobody's numbers: it is not `x` that is broadcast", "`x` itself is sent, and filled."),
+        (lambda x: _from_last(x).tolist(), "a list is returned", "`return x`, the tensor."),
         (lambda x: None, "nothing is returned", "`dist.broadcast` returns nothing; it fills `x`. Return that."),
         (partial(_from_last, only=bool), "only the last rank calls `broadcast`, and waits for the others",
          "Those who get something call it too: no `if` around a collective."),
@@ -166,6 +182,7 @@ turn(
     ],
     hints={"root rank": "With N ranks, which number has the last? `dist.get_world_size()` is N.",
            "not part of group": "With N ranks, which number has the last? `dist.get_world_size()` is N."},
+    otherwise="One `dist.broadcast(x, src=…)` on every rank, all with the same `src`, the last rank; and return `x`.",
 )  # fmt: skip
 
 
@@ -181,10 +198,6 @@ def _gathered_on_0(x: Any) -> Any:
     places = [torch.empty_like(x) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
     dist.gather(x, places, dst=0)
     return torch.cat(places) if places else None
-
-
-def _one_tensor(got: Any, *_: Any) -> Any:
-    return "a list" if isinstance(got, list | tuple) else _found(got)
 
 
 turn(
@@ -203,6 +216,14 @@ turn(
         (_gathered_on_0, "only rank 0 has them", "That is `gather`. Which collective does it for all?"),
         (partial(_everyones, join=lambda places: None), "nothing is returned",
          "`all_gather` returns nothing; it fills the places. Return those."),
+        (partial(_everyones, join=lambda places: torch.cat(places[::-1])), "the last rank's numbers come first",
+         "The places are in the order of the ranks as they are."),
+        (lambda x: torch.cat([x, _everyones(x)]), "each rank puts its own numbers before all",
+         "Its own are among everybody's already."),
+        (partial(_everyones, join=lambda places: places[0]), "only rank 0's numbers are returned",
+         "What makes one tensor of several? `torch.cat(…)`."),
+        (partial(_everyones, join=lambda places: places[-1]), "only the last rank's numbers are returned",
+         "What makes one tensor of several? `torch.cat(…)`."),
         (partial(_everyones, join=list), "the numbers are in a list, and not in one tensor",
          "What makes one tensor of several? `torch.cat(…)`."),
         (partial(_everyones, join=lambda places: torch.stack(places, 1)), "the ranks' numbers are shuffled together",
@@ -218,15 +239,23 @@ turn(
         "`gather_list`": "`gather` fills the places of one rank only. Which collective does it for all?",
         "'NoneType'": "All shall have them, so every rank brings places.",
         "`tensor_list`": "First the list of places, then the tensor to send.",
+        "dtypes": "The places have to be like `x`: `torch.empty_like(x)`.",
+        "invalid tensor size": "The places have to be like `x`: `torch.empty_like(x)`.",
+        "'dst'": "There is no `dst`: it is for everybody.",
     },
+    otherwise="An empty place for each rank; `dist.all_gather` fills them, from all ranks.",
 )  # fmt: skip
 
 
 ONE_EACH = (1.0, 10.0, 100.0)
 
 
+def _brings(rank: int, size: int) -> float:
+    return ONE_EACH[rank if size > 2 else 1 - rank]  # the largest is the last rank's of three, and the first's of two
+
+
 def _one_each(rank: int, size: int) -> tuple[Any]:
-    return (torch.tensor(ONE_EACH[rank], device=device()),)
+    return (torch.tensor(_brings(rank, size), device=device()),)
 
 
 def _of_all(x: Any, op: Any = dist.ReduceOp.SUM, over: float = 1, reduce: Any = dist.all_reduce) -> Any:
@@ -248,7 +277,7 @@ turn(
     _pair,
     _one_each,
     ranks=(3, 2),
-    look=lambda got, _: [ONE_EACH[dist.get_rank()], _found(got)],  # whatever became of x since
+    look=lambda got, _: [_brings(dist.get_rank(), dist.get_world_size()), _found(got)],  # whatever became of x since
     heads=("brings", "mean", "largest"),
     mistakes=[
         (lambda x: (x, x), "each rank returns its own number", "The numbers have to meet: `dist.all_reduce`."),
@@ -256,6 +285,15 @@ turn(
         (lambda x: _pair(x, largest=_of_all(x)), "the second is the largest of the sums", OVERWRITES),
         (lambda x: _pair(x, largest=_pair(x)[0]), "the second is the largest of the means", OVERWRITES),
         (lambda x: _pair(x, mean=_pair(x)[1]), "the first is the mean of the largest", OVERWRITES),
+        (lambda x: (_pair(x)[1], _pair(x)[1] * dist.get_world_size()),
+         "both come from one tensor, in which the largest stood already", OVERWRITES),
+        (lambda x: (_pair(x)[0], x), "the second is each rank's own number",
+         "`x.max()` looks at one rank, and `reduce` serves one. `dist.all_reduce`, with `op=dist.ReduceOp.MAX`."),
+        (lambda x: (_pair(x)[0], _of_all(x, dist.ReduceOp.MIN)), "the second is the smallest", "`dist.ReduceOp.MAX`"),
+        (lambda x: _pair(x, largest=x / dist.get_world_size()), "the largest is divided by the ranks, too",
+         "Only what has been added up is to be divided."),
+        (lambda x: _pair(x)[0], "the mean only is returned", "And the largest: `return mean, largest`"),
+        (lambda x: [_pair(x), None][dist.get_rank() > 0], "only rank 0 returns them", "Every rank shall."),
         (partial(_pair, over=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_pair, over=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_pair, reduce=partial(dist.reduce, dst=0)), "only rank 0 has them",
@@ -278,6 +316,8 @@ def _loss(rank: int, size: int) -> tuple[Any]:
 def _printed(*_: Any) -> Any:
     """What this rank has printed, in whatever words: of its numbers the one that is nearest to the mean."""
     (told, sys.stdout), size = (sys.stdout.getvalue(), sys.__stdout__), dist.get_world_size()
+    if (lines := len(told.strip().splitlines())) > 1:
+        return f"{lines} lines"
     said = [float(it) for it in re.findall(r"-?\d+(?:\.\d*)?", told)]
     return min(said, key=lambda it: abs(it - sum(LOSSES[:size]) / size)) if said else "no number" if told else "nothing"
 
@@ -300,15 +340,24 @@ turn(
     heads=("brings", "prints"),
     mistakes=[
         (partial(_report, by=lambda rank: True), "every rank prints", "Which rank shall? `dist.get_rank()`."),
-        (partial(_report, by=lambda rank: False), "nobody prints", "`print(…)`, on rank 0."),
+        (partial(_report, by=lambda rank: False), "nobody prints", "`print(…)`, on rank 0: `dist.get_rank() == 0`."),
         (partial(_report, add="no", over=1), "rank 0 prints its own loss", "The others' have to come to it first."),
         (partial(_report, over=1), "rank 0 prints the sum", "What makes a mean of a sum?"),
         (partial(_report, over=3), "it divides by 3", "How many ranks are there?"),
         (partial(_report, over=2), "it divides by 2", "How many ranks are there?"),
         (partial(_report, by=bool), "all print but rank 0", "In Python the number 0 counts as False."),
         (partial(_report, by=lambda rank: rank == 1), "rank 1 prints", "Rank 0 shall."),
+        (partial(_report, by=lambda rank: rank == dist.get_world_size() - 1), "the last rank prints", "Rank 0 shall."),
+        (lambda loss: _report(loss) or print("no loss" * bool(dist.get_rank()), end=""), "the others print, too",
+         "Nothing at all: every `print` belongs under the `if`."),
+        (lambda loss: (_report(loss.clone()), _report(loss)), "two lines are printed", "One is enough."),
         (partial(_report, add="printing"), "rank 0 adds up alone, and waits for the others",
          "Everybody adds up; only then rank 0 goes its own way."),
     ],
-    hints={"NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it."},
+    hints={
+        "NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",
+        "list assignment index": "`all_gather_object`, too, wants a place for each rank.",
+        "waits in barrier": "A barrier is a collective as well: all call it, or none.",
+    },
+    otherwise="All ranks add up their losses. Rank 0 alone divides by how many they are, and prints.",
 )  # fmt: skip

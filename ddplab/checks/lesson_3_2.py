@@ -1,5 +1,7 @@
 """Checks of lesson 3.2, Messages and waiting."""
 
+import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +87,14 @@ HINTS = {
     "Invalid source rank": "A rank cannot receive from itself.",
     "Pair is not connected": "Does a rank name itself? `send` names who gets it, `recv` whose it was.",
     "there is no rank": "They are numbered from 0 to N - 1. Compare with, or count modulo, `dist.get_world_size()`.",
+    "Boolean value of Tensor": "First the tensor, then the rank: `send(x, to)`, `recv(x, sender)`.",
+    "Expected parameter `tensor`": "`send` and `recv` are given a tensor; `recv` fills it.",
+}
+WAITS = {
+    "SIGABRT": "The place must be as large as what comes: `torch.empty_like(x)`.",  # so gloo ends a process
+    "waits in barrier": "A barrier is for all ranks, and this needs none.",
+    "waits in send": "Is there a `recv` for each `send`, on the rank that it names?",
+    "waits in recv": "Is there a `send` for each `recv`, on the rank that it names?",
 }
 
 # ------------------------------------------------------------------ your turn
@@ -92,6 +102,7 @@ HINTS = {
 
 def _digits(rank: int, size: int) -> Any:
     noted_messages()  # a send to a rank that there is not raises, and does not crash
+    torch.use_deterministic_algorithms(True)  # so that `torch.empty` is full of NaN, and what is read too early shows
     return torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
 
 
@@ -103,12 +114,20 @@ def _hand(x: Any, giver: int, taker: int, send: bool = True, recv: str = "taker"
         dist.recv(x, giver)
 
 
+def _added(x: Any, giver: int, taker: int) -> None:
+    own = x.clone()
+    _hand(x, giver, taker)
+    if dist.get_rank() == taker:
+        x += own
+
+
 turn(
     "3.2.a",
     "From hand to hand",
     _hand,
     lambda rank, size: (_digits(rank, size), size - 1, 0),
     ranks=(3, 2),
+    look=lambda _, x, *__: x,
     heads=("x", ""),
     device="cpu",
     mistakes=[
@@ -124,8 +143,12 @@ turn(
          "A `recv` needs its `send`, on the other rank."),
         (partial(_hand, recv="all"), "a rank that has no part in it waits for a message, for ever",
          "Not everybody who is not the giver is the taker."),
+        (lambda x, giver, taker: _hand(x, giver, taker) or x.mul_(dist.get_rank() != giver),
+         "the giver has lost it", "What is sent is sent as a copy. The giver keeps what it had."),
+        (_added, "what comes is added to what the taker held", "`recv(x, giver)` puts it in the place of that."),
     ],
-    hints=HINTS,
+    hints=HINTS | WAITS,
+    otherwise="The giver calls `send`, the taker `recv`, once each; whoever is neither does nothing.",
 )  # fmt: skip
 
 
@@ -188,8 +211,16 @@ turn(
         (_all_receive_first, "all receive first, and nobody has sent", "Who has no left neighbour begins."),
         (_only_the_first_sends, "rank 1 adds what comes, and does not hand it on",
          "Who stands in the middle does both: two `if`, and no `else`."),
+        (lambda x: _pass_along(x, came="replaces") or x.mul_(2 ** dist.get_rank()),
+         "what comes overwrites the rank's own number, and is then added to itself",
+         "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
+        (lambda x: _pass_along(x.mul_(math.nan)), "rank 0 adds a place into which nothing has come",
+         "`torch.empty` holds whatever lay there. Add only what was received."),
+        (lambda x: x.mul_(math.nan if dist.get_rank() else 1), "what comes is added before it has come",
+         "`irecv` only begins. It is there after `wait()`."),
     ],
-    hints=HINTS,
+    hints=HINTS | WAITS,
+    otherwise="All but rank 0 receive from rank - 1 and add it to `x`; then all but the last send `x` to rank + 1.",
 )  # fmt: skip
 
 
@@ -202,8 +233,21 @@ class _Gate:
     begun: str = "never called"
 
     def __call__(self) -> None:
-        self.begun = "yes" if self.noted else "no"
-        dist.barrier(self.group)
+        if self.begun == "never called":
+            self.begun = "yes" if self.noted else "no"
+            dist.barrier(self.group)
+
+    def watch(self) -> None:
+        """From now on, note in this rank whether it waits before the call; then call, or it would wait for ever."""
+        wait = dist.Work.wait
+
+        def watched(work: Any, *args: Any) -> Any:
+            if self.begun == "never called":
+                self()
+                self.begun = "`send` waits" if sys._getframe(1).f_code.co_name == "send" else "it waits"
+            return wait(work, *args)
+
+        dist.Work.wait = watched
 
 
 def _late(rank: int, size: int) -> tuple[Any, _Gate]:
@@ -211,6 +255,8 @@ def _late(rank: int, size: int) -> tuple[Any, _Gate]:
     if rank == 1:
         dist.barrier(gate.group)
         time.sleep(0.2)  # what rank 0 does right after its call comes first
+    else:
+        gate.watch()
     return torch.tensor([1.0, 2.0]) if rank == 0 else torch.full((2,), -1.0), gate
 
 
@@ -248,6 +294,14 @@ def _send_first(x: Any, call: Any) -> None:
         call()
 
 
+def _nothing_sent(x: Any, call: Any) -> None:
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        call()
+        x.zero_()
+
+
 GONE = "When is it gone? When `wait()` of what `isend` returns has returned."
 
 turn(
@@ -266,10 +320,17 @@ turn(
         (partial(_send_and_clear, begin=False), "the message begins after the call", "`isend` comes first."),
         (partial(_send_and_clear, wait="no call"), "rank 1 is not called, and `x` is cleared before it has gone",
          "`call_rank_1()`, then wait, then clear."),
+        (_nothing_sent, "nothing is sent", "`dist.isend(x, 1)`"),
         (_send_first, "`send` waits for rank 1, which has not been called",
          "Which verb begins to send, and does not wait?"),
-        (partial(_send_and_clear, wait="before"), "it waits for rank 1 before it has called it",
-         "Between `isend` and `wait` there is time for something else."),
+        (partial(_send_and_clear, wait="before"), "it waits for rank 1, and has not called it",
+         "Between `isend` and `wait` there is time for something else: `call_rank_1()`, with its parentheses."),
     ],
-    hints=HINTS,
+    hints={
+        **HINTS,
+        **WAITS,
+        "has no attribute 'wait'": "`send` has waited already. Which verb begins to send, and returns what can wait?",
+        "has no attribute 'zero'": "`x.zero_()`: the underscore stands for in place.",
+    },
+    otherwise="Rank 0, in this order: begin to send, call rank 1, wait for the message, clear `x`. Rank 1 receives.",
 )  # fmt: skip

@@ -1,5 +1,6 @@
 """Checks of lesson 3.3, All-reduce and DDP by hand."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,29 +15,57 @@ from ddplab.course.models import MLP
 from ddplab.hardware import device
 
 HINTS = {
-    "list index out of range": "Chunks are numbered from 0 to N - 1: count modulo the number of ranks, `% size`.",
     "Pair is not connected": "Does rank 0 wait for a message from itself? `range(1, size)`.",
-    "there is no rank": "They are numbered from 0 to N - 1. Use `pass_right`, which counts modulo.",
+    "there is no rank": "They are numbered from 0 to N - 1: `range(1, size)` are all but rank 0.",
+    "Expected parameter `tensor`": "`send` and `recv` are given a tensor; `recv` fills it, and returns no tensor.",
+    "waits in recv": "Is there a `send` for each `recv`, in the order in which they wait for each other?",
+    "waits in send": "Is there a `recv` for each `send`? `range(1, size)` are all but rank 0.",
 }
 
 # ------------------------------------------------------------------ your turn
 
 
+book: list[int] = []  # as the lesson's: bytes of each message that this rank has sent
+
+
+def _send(x: Any, to: int) -> None:
+    dist.send(x, to)
+    book.append(x.nbytes)
+
+
+def _book(fn: Any) -> list[int]:
+    """Return the book that a function's `send` keeps; an empty one where it knows of none."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return getattr(fn, "__globals__", {}).get("book", [])
+
+
+def _with_its_book(all_reduce: Callable[..., Any], x: Any) -> None:
+    _book(all_reduce).clear()
+    all_reduce(x)
+    x.booked = len(_book(all_reduce))
+
+
 def _noting(rank: int, size: int) -> tuple[Any]:
+    torch.use_deterministic_algorithms(True)  # so that `torch.empty` is full of NaN
     x = torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
     x.noted = noted_messages()
     return (x,)
 
 
 def _sum_and_way(_: Any, x: Any) -> list[Any]:
-    names = {message.name for message in x.noted}
-    return [x, "nothing sent" if not names else "yes" if names <= {"send", "recv"} else "no"]
+    names = [message.name for message in x.noted]
+    sent = dist.get_world_size() - 1 if dist.get_rank() == 0 else 1  # what goes by rank 0
+    if not names or {*names} - {"send", "recv"}:
+        return [x, "no" if names else "nothing sent"]
+    return [x, "no book" if x.booked < names.count("send") else "yes" if x.booked == sent else "another way"]
 
 
-def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: bool = True) -> None:
+def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: bool = True, hand: str = "x",
+           send: Callable[..., None] = _send) -> None:  # fmt: skip
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank > 0:
-        dist.send(x, 0)
+        send(x, 0)
         if back != "never":
             dist.recv(x, 0)
         return
@@ -46,10 +75,11 @@ def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, 
         dist.recv(x if into == "x" else part, other)
         x += part if into == "part" else 0
         if back == "at once":
-            dist.send(x, other)
+            send(x, other)
+    x += part if into == "last" else 0
     x /= over
     for other in range(1, size if back == "at the end" else 0):
-        dist.send(x, other)
+        send(x if hand == "x" else part, other)
 
 
 def _nobody_takes_it(x: Any) -> None:
@@ -58,8 +88,16 @@ def _nobody_takes_it(x: Any) -> None:
 
 def _hands_out_first(x: Any) -> None:
     for other in range(1, dist.get_world_size() if dist.get_rank() == 0 else 0):
-        dist.send(x, other)
+        _send(x, other)
     _plain(x, back="never")
+
+
+def _receives_first(x: Any) -> None:
+    if dist.get_rank() > 0:
+        dist.recv(x, 0)
+        _send(x, 0)
+    else:
+        _plain(x)
 
 
 def _keeps_its_own(x: Any) -> None:
@@ -80,12 +118,31 @@ def _added_again(x: Any) -> None:
         x += own
 
 
+def _into_another(x: Any) -> None:
+    _plain(x.clone())
+
+
+def _along_a_chain(x: Any) -> None:
+    rank, last, came = dist.get_rank(), dist.get_world_size() - 1, torch.empty_like(x)
+    if rank > 0:
+        dist.recv(came, rank - 1)
+        x += came
+    if rank < last:
+        _send(x, rank + 1)
+        dist.recv(x, rank + 1)
+    if rank > 0:
+        _send(x, rank - 1)
+
+
+BY_RANK_0 = "The plain way: all others send to rank 0; it adds up, and sends the sum to each of them."
+
 turn(
     "3.3.a",
     "All-reduce, the plain way",
     _plain,
     _noting,
     ranks=(3, 2),
+    call=_with_its_book,
     look=_sum_and_way,
     heads=("x", "", "by send and recv"),
     device="cpu",
@@ -100,14 +157,24 @@ turn(
         (_keeps_its_own, "rank 0 hands the sum out, and its own `x` is as it was",
          "`x = x + part` makes another tensor. `x += part` adds to the one that is there."),
         (partial(_plain, over=3), "it is the mean, and the sum is asked for", "An all-reduce adds up, no more."),
-        (lambda x: dist.all_reduce(x), "torch's `all_reduce` does it", "Here you build it: `send` and `dist.recv`."),
+        (lambda x: dist.all_reduce(x), "a collective of torch's does it", "Here you build it: `send` and `dist.recv`."),
+        (partial(_plain, send=dist.send), "the sum is right, and the book knows of no message",
+         "`send(x, to)` of the cell above keeps it; what follows reads it."),
+        (_along_a_chain, "the sum is right, and it has come another way",
+         BY_RANK_0),
+        (partial(_plain, hand="part"), "rank 0 hands out what came last, and not the sum", "`send(x, other)`"),
+        (partial(_plain, into="last"), "only the last that came is added", "Add each, inside of the loop."),
+        (_into_another, "the sum is in another tensor, and `x` is as it was",
+         "`x += part` on rank 0, and `dist.recv(x, 0)` on the others."),
         (_nobody_takes_it, "rank 0 sends the sum, and nobody receives it", "All but rank 0 send, and then receive."),
         (_keeps_the_sum, "rank 0 has the sum, and sends it to nobody", "The others wait for it: `send(x, other)`."),
         (_added_again, "all but rank 0 add the sum to their own numbers",
          "What comes back is the sum of all: receive it into `x` itself."),
+        (_receives_first, "all receive first, and nobody has sent", "Who sends first? All but rank 0."),
         (_hands_out_first, "both send first, and nobody receives", "Who receives first? Rank 0."),
     ],
     hints=HINTS,
+    otherwise=BY_RANK_0,
 )  # fmt: skip
 
 
@@ -152,9 +219,15 @@ turn(
         (partial(_average, reduce=id), "each rank divides its own gradients, and nobody adds up",
          "They have to meet: `dist.all_reduce`."),
         (lambda net: _average(net, before=dist.get_world_size()), "it divides twice", "Once, before or after the sum."),
+        (lambda net: _average(net, after=dist.get_world_size() ** dist.get_world_size()),
+         "it divides once for each rank", "Once in all, before or after the sum."),
         (partial(_average, which=slice(1)), "only the first parameter is averaged", "A loop over all parameters."),
         (partial(_average, after=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_average, after=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
+        (lambda net: _average(net, after=1 / dist.get_world_size()), "the sum is multiplied by the number of ranks",
+         "A mean is smaller than the sum: divide."),
+        (partial(_average, after=1, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)),
+         "the gradients are the largest of all ranks", "A mean is made of a sum, which is what comes without `op`."),
         (partial(_average, frozen=True), "the frozen parameter has a gradient now", "Pass over those that have none."),
         (partial(_average, after=1, reduce=partial(dist.broadcast, src=0)), "all hold rank 0's gradients",
          "Each rank has seen images of its own, and all count. Which collective adds up?"),
@@ -162,8 +235,12 @@ turn(
         (lambda net: dist.get_rank() or _average(net), "only rank 0 adds up, and waits for the others",
          "A collective is a call that all ranks make."),
     ],
-    hints={"'NoneType'": "The frozen parameter's `.grad` is None. Pass over it: `if p.grad is not None:`.",
+    hints={"for /: 'NoneType'": "Is it what `all_reduce` returns? That is nothing. Or a frozen parameter's `.grad`?",
+           "'NoneType'": "The frozen parameter's `.grad` is None. Pass over it: `if p.grad is not None:`.",
+           "Boolean value of Tensor": "Ask `p.grad is not None`.",
+           "assign a gradient of size": "Over the ranks goes the mean: each number keeps its place.",
            "Expected parameter `tensor`": "The frozen parameter's `.grad` is None. Pass over it."},
+    otherwise="On all ranks, for each `p.grad` that there is: add it up over the ranks, and divide it by their number.",
 )  # fmt: skip
 
 
@@ -194,7 +271,8 @@ def _one_step(
     rate: Any = lambda lr: lr,
 ) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
-    mine = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None)}[share]
+    mine = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None),
+            "block": slice(64 // size), "cut": slice(rank, size)}[share]  # fmt: skip
     if zero:
         net.zero_grad()
     F.cross_entropy(net(images[mine]), labels[mine]).backward()
@@ -202,6 +280,11 @@ def _one_step(
     with torch.no_grad():
         for p in net.parameters():
             p -= rate(lr) * p.grad
+
+
+def _first_labels(net: Any, images: Any, labels: Any, lr: float) -> None:
+    size = dist.get_world_size()
+    _one_step(net, images, labels[: 64 // size].repeat_interleave(size), lr)
 
 
 turn(
@@ -218,6 +301,14 @@ turn(
         (partial(_one_step, share="all"), "every rank computes all 64 images: the step is right, and nothing is won",
          "Rank r takes every `size`-th image, from image r on."),
         (partial(_one_step, share="first"), "all ranks take the same images", "The share depends on the `rank`."),
+        (partial(_one_step, share="block"), "all ranks take the same images", "The share depends on the `rank`."),
+        (_first_labels, "the labels are not those of the images", "Cut both in the same way."),
+        (partial(_one_step, share="cut"), "it takes the images between number `rank` and number `size`",
+         "From, to, step: two colons make a step of the `size`."),
+        (partial(_one_step, rate=lambda lr: 64 / dist.get_world_size() * lr), "the loss is a sum over a rank's images",
+         "Leave `reduction` as it is: the mean."),
+        (partial(_one_step, rate=lambda lr: 0 if dist.get_rank() else lr), "only rank 0 takes the step",
+         "Each rank has weights of its own."),
         (partial(_one_step, zero=False), "the gradients of the step before are in it", "`net.zero_grad()`"),
         (partial(_one_step, average=partial(_average, after=1)), "the gradients are added up, and not averaged",
          "A mean loss has a mean gradient: divide by the number of ranks."),
@@ -227,8 +318,9 @@ turn(
         (partial(_one_step, rate=lambda lr: 0.5), "it steps by 0.5, and `lr` is another here", "`p -= lr * p.grad`"),
         (partial(_one_step, rate=lambda lr: -lr), "the step goes uphill", "Against the gradient: `-=`."),
         (partial(_one_step, rate=lambda lr: 0), "the weights have not moved",
-         "`p -= lr * p.grad`, under `torch.no_grad()`."),
+         "`p -= lr * p.grad`, under `torch.no_grad()`, while the gradient of this step is there."),
     ],
-    hints={"a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
+    hints={"'NoneType'": "There is no gradient: `backward()` makes it, and `zero_grad()` belongs before it.",
+           "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
     otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
 )  # fmt: skip

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -227,13 +227,15 @@ def _no_text(text: Any) -> str:
 def _who(ran: Ran) -> str:
     """Who printed the lines of a script."""
     if not ran.lines:
-        return "nobody"
+        return "nobody, though a child has run" if ran.spawned and not _error(ran.said).endswith("Error") else "nobody"
     return "the first process" if ran.by_parent else "a forked child" if ran.by_fork else "a spawned child"
 
 
 def _error(said: str) -> str:
     """What kind of error a script has shown first; that a name was not found is told apart."""
     kind = next(iter(re.findall(r"^(?:\w+\.)*(\w+Error)", said, re.MULTILINE)), "none")
+    if "group argument must be None" in said:
+        return "AssertionError of `Process`"
     return "can't get attribute" if "Can't get attribute" in said else kind
 
 
@@ -261,12 +263,25 @@ turn(
          "is still the body of `hello`."),
         (lambda: MAIN + "hello(0)\n", "the first process calls `hello` itself",
          "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`."),
+        (lambda: MAIN + "spawn(hello, nprocs=1)\n", "it names something that the file does not know",
+         'The file knows `get_context` and `hello`; and `"__main__"` stands in quotation marks.'),
+        (lambda: MAIN + SPAWN.replace("target=hello, args=", "hello, "), "`Process` wants its arguments by name",
+         "`target=`, and `args=`."),
+        (lambda: MAIN + SPAWN.replace("Process", "process"), "it asks something for what it has not",
+         "What the context has is called `Process`, and what that has, `start`."),
+        (lambda: MAIN + SPAWN.replace("start", "join"), "a process is waited for that was never started", "`start()`"),
+        (lambda: "    if True:\n" + SPAWN, "Python cannot read the file: the lines are indented in another way",
+         "The `if` begins at the margin, and what belongs to it is indented, by four spaces."),
+        (lambda: MAIN.replace(":", "") + SPAWN, "Python cannot read the file",
+         "Is a colon missing, a bracket, or a quotation mark?"),
+        (list, "a list is returned, and no text", "One text: three quotation marks go around several lines."),
         (lambda: MAIN + SPAWN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
-        (lambda: MAIN + SPAWN.replace(", args=(0,)", ""), "`hello` is not given its number",
-         "`args` is a tuple, with a comma even where there is one: `args=(0,)`."),
+        (lambda: MAIN + SPAWN.replace(", args=(0,)", ""), "the child cannot call `hello` with what it is given",
+         "`target` is the function, and `args` a tuple, with a comma even where there is one: `args=(0,)`."),
         (lambda: MAIN + "for rank in range(2): " + SPAWN, "two processes say hello", "One is asked for."),
         (lambda: None, "nothing is returned", "Return a text: in quotation marks, three of them for several lines."),
     ],
+    otherwise="Under the guard: a context that spawns, a `Process` with `hello` and its number, and `start()`.",
 )  # fmt: skip
 
 
@@ -276,8 +291,12 @@ def _number(text: Any) -> list[Any]:
     ran = _run(DRAWN + text + TOLD)
     if ran is None:
         return ["nobody", "nothing", "it does not end"]
-    same = ran.number and any(ran.number in line for line in ran.lines)
-    return [_who(ran), "the same number" if same else "another" if ran.lines else "nothing", _error(ran.said)]
+    what = "no number" if ran.lines else "nothing"
+    if any(re.search(r"\d\.\d", line) for line in ran.lines):
+        what = "another"
+    if ran.number and (times := sum(ran.number in line for line in ran.lines)):
+        what = "the same number" + f", {times} times" * (times > 1)
+    return [_who(ran), what, _error(ran.said)]
 
 
 PRINTS = "\ndef child(number):\n    print(number)\n"
@@ -292,7 +311,17 @@ turn(
     heads=("printed by", "what", "error"),
     mistakes=[
         (lambda: PRINTS.replace("(number):", "():") + MAIN + GIVEN.replace("(number,)", "()"),
-         "the child prints the number that it has drawn itself", "What it needs to know, it is given: `args`."),
+         "the child prints another number than the first process has",
+         "It reads the file, and draws its own. The first one's is given to it, in `args`, and printed as it came."),
+        (lambda: PRINTS + MAIN + GIVEN.replace("(number,)", '("number",)'), "the child prints no number",
+         "`number` without quotation marks is what the first process has drawn."),
+        (lambda: PRINTS.replace("print(number)", "return number") + MAIN + GIVEN, "the child runs, and prints nothing",
+         "What it returns, nobody reads. `print` it."),
+        (lambda: PRINTS + MAIN + "for _ in range(2): " + GIVEN, "it is printed twice", "One child, and one `print`."),
+        (lambda: PRINTS + MAIN + GIVEN.replace("child", "hello"), "it names something that the file does not know",
+         "The file knows `random`, `get_context` and `number`, and what you define in it."),
+        (list, "a list is returned, and no text", "One text: three quotation marks go around several lines."),
+        (lambda: None, "nothing is returned", "Return a text: in quotation marks, three of them for several lines."),
         (lambda: PRINTS + GIVEN, "each process that reads the file is about to spawn the next",
          "The guard is missing."),
         (lambda: PRINTS + MAIN + GIVEN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
@@ -307,6 +336,7 @@ turn(
          "`child` is defined under the guard, where no spawned process looks", "Define it above the guard."),
         (lambda: PRINTS, "no process is started", "Defining `child` starts nobody: a `Process`, under the guard."),
     ],
+    otherwise="Above the guard a function that prints what it is given; below it a `Process`, given `number`.",
 )  # fmt: skip
 
 
@@ -331,21 +361,32 @@ class _Start:
 def _launched(got: Any, start: _Start, ranks: int) -> list[str]:
     for process in start.started:
         process.communicate() if process.returncode is None else None
+    if isinstance(got, str | dict):
+        return ["no" if start.alone else "yes", f"a {type(got).__name__}"]
     told = [it.strip() if isinstance(it, str) else type(it).__name__ for it in got or ["nothing"]]
     return ["no" if start.alone else "yes", *told]
 
 
 def _launcher(
-    start: Any, ranks: int, numbers: Any = range, without: str = "", wait: bool = False, local: int | None = None
+    start: Any,
+    ranks: int,
+    numbers: Any = range,
+    without: str = "",
+    wait: bool = False,
+    local: int | None = None,
+    more: int = 0,
+    what: Callable[..., Any] = lambda process: process.communicate()[0],
 ) -> list[str]:
     started = []
     for rank in numbers(ranks):
-        who = {"RANK": rank, "LOCAL_RANK": rank if local is None else local, "WORLD_SIZE": ranks}
+        who = {"RANK": rank, "LOCAL_RANK": rank if local is None else local, "WORLD_SIZE": ranks + more}
         started.append(start({name: str(value) for name, value in who.items() if name != without}))
         if wait:
             started[-1] = started[-1].communicate()[0]
-    return started if wait else [process.communicate()[0] for process in started]
+    return started if wait else [what(process) for process in started]
 
+
+TOLD_BY = "`start` is given them, in a dictionary; their names are written in capitals, as `RANK`."
 
 turn(
     "3.4.c",
@@ -367,7 +408,26 @@ turn(
          "Rank 0's comes first in the list."),
         (partial(_launcher, without="RANK"), "nobody knows which rank it is", "`RANK`"),
         (lambda start, ranks: print(_launcher(start, ranks)), "nothing is returned", "What each printed, in a list."),
+        (lambda start, ranks: _launcher(start, ranks)[:1], "only rank 0 is in the list", "What each printed."),
+        (partial(_launcher, what=lambda process: process.wait()), "`wait` returns a number, 0 where all went well",
+         "`communicate` waits, too, and returns what was printed."),
+        (partial(_launcher, more=-1), "`WORLD_SIZE` is the number of the last rank, and not how many there are",
+         "There are `ranks` of them."),
+        (lambda start, ranks: [start({}).communicate()[0] for _ in range(ranks)],
+         "they are told nothing, and each is started when the one before has ended", TOLD_BY),
+        (lambda start, ranks: [it.communicate()[0] for it in [start({}) for _ in range(ranks)]],
+         "the processes are told nothing of what they look for", TOLD_BY),
+        (lambda start, ranks: "".join(_launcher(start, ranks)), "one text is returned", "A list: a text for each."),
+        (lambda start, ranks: dict(enumerate(_launcher(start, ranks))), "a dictionary is returned",
+         "A list, rank 0's first."),
+        (partial(_launcher, what=lambda process: process), "the processes are returned, and not what they printed",
+         "`communicate` waits for one, and returns that."),
+        (partial(_launcher, what=lambda process: process.communicate()), "what `communicate` returns is two things",
+         "What was printed is the first."),
+        (lambda start, ranks: [""] * ranks, "nobody is started by `start`", "Call `start`, once for each."),
     ],
-    hints={"expected str": "Environment variables are texts: `str(rank)`."},
+    hints={"expected str": "Environment variables are texts: `str(rank)`.",
+           "argument: 'who'": "`start` is given the variables for this rank, in a dictionary.",
+           "attribute 'decode'": "It is a text already."},
     otherwise="A list of texts: what a process printed is the first of the two things that `communicate()` returns.",
 )  # fmt: skip

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DistributedSampler
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, flat, needs_function, numbers, off, on_ranks
@@ -287,9 +288,16 @@ def _two_ranks(
     if share != "all":
         first = 0 if share == "first" else 64 // size * rank
         mine = slice(first, first + 64 // size) if share in ("first", "blocks") else slice(rank, None, size)
+        mine = {"same": slice(None, None, size), "cut": slice(rank, size)}.get(share, mine)
         images, labels = images[mine], neighbours if share == "mixed" else labels[mine]
     loss = F.cross_entropy(model(images), labels, reduction=reduction)
     (loss / divide).backward()
+
+
+def _all_the_shares(net: Any, images: Any, labels: Any) -> None:
+    model, size = DDP(net), dist.get_world_size()
+    for other in range(size):
+        F.cross_entropy(model(images[other::size]), labels[other::size]).backward()
 
 
 OWN = "each rank keeps the gradient of its own images"
@@ -315,6 +323,21 @@ turn(
             partial(_two_ranks, share="first"),
             "all ranks take the same images",
             "The share depends on the rank: `dist.get_rank()`.",
+        ),
+        (
+            partial(_two_ranks, share="same"),
+            "all ranks take the same images",
+            "Every `size`-th is right. From which on?",
+        ),
+        (
+            partial(_two_ranks, share="cut"),
+            "it takes the images between number `rank` and number `size`",
+            "From, to, step: two colons make a step of the `size`.",
+        ),
+        (
+            _all_the_shares,
+            "each rank goes through the shares of all, one after the other",
+            "This rank's share is enough: no loop.",
         ),
         (
             partial(_two_ranks, share="mixed"),
@@ -347,14 +370,22 @@ turn(
             "Compute the loss, and call its `backward()`.",
         ),
     ],
-    hints=HINTS,
+    hints={
+        "target batch_size (0)": "`images[rank]` is one image. Every `size`-th of them, from that one on, is a share.",
+        **HINTS,
+        "scalar outputs": "What goes backward is one number, the loss: `F.cross_entropy(…)`.",
+        "does not require grad": "Without `no_grad`: `backward()` needs what the forward pass keeps.",
+        "construction of DDP": "All ranks put their network into DDP: no `if` around it.",
+        "'float' object": "`backward()` is a method of the loss, a tensor: without `.item()`.",
+    },
     otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
 )
 
 
 def _net_in_ddp(rank: int, size: int) -> tuple[Any, Any, Any]:
     net, images, labels = _net_and_batch()
-    return DDP(net), images[rank::size], labels[rank::size]
+    mine = slice(rank, 48 if size > 2 else 64, size)  # not always 64 in all
+    return DDP(net), images[mine], labels[mine]
 
 
 def _gradient_of(loss: Any, model: Any, *_: Any) -> list[float]:
@@ -394,8 +425,14 @@ turn(
         (lambda model, *it: _summed(model, *(of[dist.get_rank() :: dist.get_world_size()] for of in it)),
          "the share is cut once more", "`images` and `labels` are this rank's own already."),
         (partial(_summed, factor=2), "right on two ranks only", "`dist.get_world_size()` counts them."),
+        (lambda *it: 64 * _mean(*it), "right for 64 images only", "`len(labels)` counts this rank's."),
+        (lambda *it: _summed(*it) * dist.get_world_size(), "multiplied twice by the number of ranks",
+         "DDP divides once."),
     ],
-    hints={"'NoneType' object has no attribute 'backward'": "Return the loss: the check calls its `backward()`.",
+    hints={"attribute 'tolist'": "No gradient came. The loss is computed of `model(images)`, and stays a tensor.",
+           "scalar outputs": 'One number is to be returned: `reduction="sum"`.',
+           "valid value for reduction": 'A text, in quotation marks: `reduction="sum"`.',
+           "'NoneType' object has no attribute 'backward'": "Return the loss: the check calls its `backward()`.",
            "'float' object": "Return the tensor: a Python number has no `backward()`.",
            "backward through the graph a second time": "Return the loss, and leave `backward()` to the check."},
     otherwise="Begin with the sum over this rank's images. What does DDP do to it, and what undoes that?",
@@ -429,6 +466,10 @@ def _my_images(n: int, seed: int, rank: int, size: int, whole: int = 0, shared: 
     return images[rank::size] if share else images
 
 
+def _padded(n: int, seed: int, rank: int, size: int) -> list[int]:
+    return list(DistributedSampler(range(n), size, rank, seed=seed))
+
+
 turn(
     "4.1.c",
     "One order, shared out",
@@ -452,6 +493,18 @@ turn(
          "From number `rank` on."),
         (lambda n, seed, rank, size: [rank + size * it for it in _my_images(n // size, seed, 0, 1).tolist()],
          "a rank has the same images for each `seed`, in another order", "Shuffle all, and then share out."),
+        (partial(_my_images, whole=66), "one image is left out, however many ranks there are",
+         "What is left over is `n % size` images."),
+        (_padded, "one image is on two ranks, so that the shares come out even",
+         "What does not come out even is left out. (`DistributedSampler` does that with `drop_last=True`.)"),
+        (lambda n, seed, rank, size: _my_images(n // size, seed, 0, 1), "every rank shuffles the same first images",
+         "Shuffle all `n`, and then share out."),
+        (lambda n, seed, rank, size: _my_images(n, seed, 0, 1)[rank:size], "it takes numbers `rank` to `size` of them",
+         "From, to, step: two colons make a step of the `size`."),
     ],
+    hints={"'NoneType' object is not iterable": "Is there a `return`?",
+           "'NoneType' object is not subscriptable": "What shuffles in place returns nothing.",
+           "only one element tensors": "Return this rank's share, and no other's.",
+           "generator=int": "`torch.Generator().manual_seed(seed)` is a generator; `seed` is a number."},
     otherwise="First one order of all images, each once, and the same on all ranks; then shares that do not overlap.",
 )  # fmt: skip

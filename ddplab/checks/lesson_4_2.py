@@ -1,6 +1,7 @@
 """Checks of lesson 4.2, Inside DDP."""
 
 import itertools
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -191,17 +192,30 @@ def _sum_only(state, bucket):
     return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
 
 
+def _divided_first(state, bucket):
+    bucket.buffer().div_(dist.get_world_size())
+    return allreduce_hook(state, bucket)
+
+
 def _ten_numbers(rank: int, size: int) -> tuple[Any, list]:
-    return DDP(nn.Linear(10, 1, bias=False).to(device())), []
+    return DDP(nn.Linear(9, 1).to(device())), []  # two parameters in one bucket
 
 
 def _noted_and_gradient(_: Any, model: Any, notes: list) -> list[Any]:
-    model(torch.full((1, 10), 3.0 + 4 * dist.get_rank(), device=device())).sum().backward()
-    return [" ".join(map(str, notes)) or "nothing", model.module.weight.grad[0, 0].item()]
+    early = "written before: " * bool(notes)
+    model(torch.full((1, 9), 3.0 + 4 * dist.get_rank(), device=device())).sum().backward()
+    notes = [type(note).__name__ if "Bucket" in str(type(note)) else note for note in notes]
+    return [early + " ".join(map(str, notes)) or "nothing", model.module.weight.grad[0, 0].item()]
+
+
+def _listen_at_the_first_door(model: Any, notes: list) -> None:
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(lambda it: notes.append(it.grad.nbytes))
 
 
 BYTES = "A tensor has `.nbytes`."
 CALLED = "The hook's two arguments are `state` and `bucket`; DDP asks for the second by that name."
+FIRST_STATE = "Two arguments: what becomes `state`, `None` here, and then the hook."
 RETURN = "Does your hook return what `allreduce_hook` returns?"
 
 turn(
@@ -213,10 +227,24 @@ turn(
     look=_noted_and_gradient,
     heads=("noted", "gradient"),
     mistakes=[
-        (lambda model, notes: None, "nobody listens", "`model.register_comm_hook(None, …)` takes your function."),
+        (lambda model, notes: None, "nothing is noted",
+         "`model.register_comm_hook(None, …)` takes your function, and that writes `notes.append(…)`."),
+        (_listen_at_the_first_door, "each parameter's bytes are noted, and not each bucket's",
+         "That is the first door. At the second DDP calls a communication hook, with the bucket."),
+        (lambda model, notes: notes.extend(p.nbytes for p in model.parameters()),
+         "bytes are noted before any bucket has left", "The hook does it, each time that DDP calls it."),
         (partial(_listen, send=_at_once), "the bucket is noted, and every rank keeps its own gradient",
          "A hook stands in the place of DDP's all-reduce. Call `allreduce_hook`, and return what that returns."),
         (partial(_listen, send=_sum_only), "the gradient is the ranks' sum", "`allreduce_hook` takes the mean."),
+        (partial(_listen, send=_divided_first), "the gradient is divided twice by the number of ranks",
+         "`allreduce_hook` takes the mean: leave the bucket as it is."),
+        (partial(_listen, note=lambda bucket: bucket), "you note the bucket itself", "How many bytes is it?"),
+        (partial(_listen, note=lambda bucket: bucket.gradients()[0].nbytes), "you note one gradient of the bucket",
+         "`bucket.buffer()` has all of them."),
+        (partial(_listen, note=lambda bucket: sys.getsizeof(bucket.buffer())), "you note the size of a Python object",
+         BYTES),
+        (partial(_listen, note=lambda bucket: bucket.buffer().nbytes / 2**20), "you note mebibytes", BYTES),
+        (partial(_listen, note=lambda bucket: bucket.buffer().shape), "you note the shape", BYTES),
         (partial(_listen, note=lambda bucket: bucket.buffer().numel()), "you note numbers, and not bytes", BYTES),
         (partial(_listen, note=lambda bucket: len(bucket.parameters())), "you note how many tensors it holds", BYTES),
         (partial(_listen, note=lambda bucket: bucket.index()), "you note the bucket's number", BYTES),
@@ -226,18 +254,21 @@ turn(
         "KeyError": CALLED, "'bucket'": CALLED, "takes 1 positional": CALLED, "Future": RETURN, "SIGSEGV": RETURN,
         "SIGABRT": RETURN, "'builtin_function": "It is a method: `bucket.buffer()`.",
         "has no attribute 'buffer'": "Give DDP the function, without calling it. DDP calls it with each bucket.",
+        "must be callable": FIRST_STATE, "positional argument: 'hook'": FIRST_STATE,
+        "attribute 'register_comm_hook'": "It is a method of DDP, which `model` is, and not of the network inside.",
         "only be called once": "A model has one communication hook, and it does both: it notes and all-reduces.",
     },
+    otherwise="A hook of `state` and `bucket` notes the bytes of its `buffer()`, and returns `allreduce_hook`'s.",
 )  # fmt: skip
 
 
 def _accumulate(
     model: Any, portions: Any, loss_of: Any, held: Any = lambda at, n: at < n - 1, forward: bool = True,
-    backward: bool = True, divide: Any = lambda at, n: n, zero: bool = False,
+    backward: bool = True, divide: Any = lambda at, n: n, zero: bool = False, order: Any = None,
 ) -> None:  # fmt: skip
     """The loop, with one thing done otherwise at a time; forward and backward: what `no_sync` goes around."""
     n = len(portions)
-    for at, portion in enumerate(portions):
+    for at, portion in enumerate(portions) if order is None else ((at, portions[at]) for at in order(n)):
         if zero:
             model.zero_grad()
         with model.no_sync() if held(at, n) and forward else nullcontext():
@@ -250,7 +281,8 @@ def _four_portions(rank: int, size: int) -> tuple[Any, list[Any], Callable[..., 
     model, sent = DDP(nn.Linear(1, 1, bias=False).to(device())), []
     _listen(model, sent)
     model.sent = sent
-    numbers = [torch.full((1, 1), 10.0 * rank + number, device=device()) for number in (1, 2, 3, 10)]
+    given = (1, 2, 3, 10) if size == 2 else (1, 2, 3, 10, 9)
+    numbers = [torch.full((1, 1), 10.0 * rank + number, device=device()) for number in given]
     return model, numbers, lambda model, portion: model(portion).mean()
 
 
@@ -259,24 +291,33 @@ def _gradient_and_sent(_: Any, model: Any, *rest: Any) -> list[Any]:
     return ["none" if grad is None else grad.item(), len(model.sent)]
 
 
-def _by_hand(model: Any, portions: list[Any], loss_of: Any) -> None:
+def _by_hand(model: Any, portions: list[Any], loss_of: Any, divide: bool = True) -> None:
     _accumulate(model, portions, loss_of, held=lambda *_: True)
     for p in model.parameters():
         dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
+        p.grad /= dist.get_world_size() if divide else 1
+
+
+def _zeroed_while_held(model: Any, portions: list[Any], loss_of: Any) -> None:
+    n = len(portions)
+    for portion in portions[:-1]:
+        model.zero_grad()
+        with model.no_sync():
+            (loss_of(model, portion) / n).backward()
+    (loss_of(model, portions[-1]) / n).backward()
 
 
 LEFT = "A `backward()` for each portion, and no `zero_grad()` in between."
 EACH_TIME = "every portion is exchanged"
 AROUND = "`no_sync()` goes around the forward pass of all portions but the last. `backward()` never asks."
-ALONE = "Hold back all portions but the last: its forward pass and `backward()` stand outside of `no_sync()`."
+ALONE = "The last portion's forward pass and `backward()` stand outside of `no_sync()`, and go through `model` itself."
 
 turn(
     "4.2.b",
     "One batch of many portions",
     _accumulate,
     _four_portions,
-    ranks=(2,),
+    ranks=(2, 3),
     look=_gradient_and_sent,
     heads=("gradient", "buckets sent"),
     mistakes=[
@@ -293,10 +334,25 @@ turn(
          "Every portion's loss counts alike."),
         (partial(_accumulate, zero=True), "only the last portion is left", LEFT),
         (partial(_accumulate, zero=True, divide=lambda *_: 1), "only the last portion is left", LEFT),
+        (partial(_accumulate, held=lambda *_: True, order=lambda n: range(n - 1)),
+         "the last portion is missing, and nothing is exchanged", ALONE),
+        (partial(_accumulate, held=lambda at, n: at > -1, order=lambda n: [*range(n), -1]),
+         "the last portion goes through twice", "Once inside of `no_sync()` is once too often: outside only."),
+        (partial(_accumulate, divide=lambda at, n: n - 1), "divided by one portion too few",
+         "All portions count, the last one too: `len(portions)`."),
+        (_zeroed_while_held, "only the last two portions are left", LEFT),
+        (lambda model, portions, loss_of: _accumulate(model, [*portions[:3], portions[3]], loss_of),
+         "right for four portions only", "How many there are, `len(portions)` says."),
+        (lambda *it: (_accumulate(*it), it[0].zero_grad()), "the gradient came, and was set to zero",
+         "What is set to zero after `backward()` is lost."),
+        (partial(_by_hand, divide=False), "added up by hand: DDP has not sent it, and nobody has divided",
+         "Let DDP do it: the last portion stands outside of `no_sync()`."),
         (_by_hand, "the gradient is right, but DDP has not sent it",
          "Let DDP do it: the last portion stands outside of `no_sync()`."),
     ],
-    hints={"has no attribute 'no_sync'": "`no_sync` is a method of the `model` that you are given."},
+    hints={"has no attribute 'no_sync'": "`no_sync` is a method of the `model` that you are given.",
+           "context manager": "`model.no_sync()`, with its parentheses, is the context.",
+           "'Tensor' object is not callable": "`loss_of(model, portion)`: first the model."},
     otherwise="Each portion goes through once, its loss divided by how many there are: the last one like the others.",
 )  # fmt: skip
 
@@ -313,7 +369,12 @@ def _as_what(net: Any, loss: Any, what: Any) -> list[Any]:
 
 
 def _accused(names: Any, *_: Any) -> str:
-    said = ("a parameter" if torch.is_tensor(name) else str(name) for name in names)
+    if isinstance(names, str):
+        return "one text"
+    names = list(names)
+    if any(isinstance(name, tuple) for name in names):
+        return "pairs"
+    said = ["a parameter" if torch.is_tensor(name) else str(name) for name in names]
     return ", ".join(sorted(said)) or "nobody"
 
 
@@ -352,8 +413,21 @@ turn(
         (partial(_as_what, what=lambda at, p: p), "those are the parameters themselves",
          "`net.named_parameters()` gives names, too."),
         (partial(_as_what, what=lambda at, p: at), "those are numbers", "`net.named_parameters()` gives names, too."),
+        (partial(_as_what, what=lambda at, p: None), "those are no names: a parameter does not know its own",
+         "`net.named_parameters()` gives names, too."),
+        (lambda net, loss: [(name, net) for name in _culprits(net, loss)], "those are pairs",
+         "The names only."),
+        (lambda net, loss: ", ".join(_culprits(net, loss)), "the names are in one text", "A list of names."),
+        (partial(_culprits, guilty=lambda p: True), "everybody is accused, frozen ones, too",
+         "Whose `.grad` is `None` after `backward()`?"),
+        (partial(_culprits, guilty=lambda p: False), "nobody is accused", "Whose `.grad` is `None`?"),
+        (lambda net, loss: sorted({name.split(".")[0] for name in _culprits(net, loss)}), "those are names of modules",
+         "Each parameter has a name of its own, as `dogs.bias`."),
+        (partial(_culprits, guilty=lambda p: not p.requires_grad), "those are frozen, and keep nobody waiting",
+         "Look for those that want a gradient, and have got none."),
     ],
     hints={"'NoneType' object is not iterable": "`return` the list of names.",
+           "Default process group": "On one device, before anything is wrapped: look at `net` itself.",
            "Boolean value of Tensor": "A tensor is neither true nor false. Ask `p.grad is None`."},
     otherwise="Names as `net.named_parameters()` has them: of those that want a gradient, and have `None`.",
 )  # fmt: skip

@@ -34,6 +34,14 @@ turn(
          "All ranks together send as much as goes through GPU 0. And one?"),
         (lambda P, n: (_moved(P, n)[0], 4 * P), "a rank sends each gradient once",
          "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P / n), "a rank sends two chunks", "How many rounds has the ring?"),
+        (partial(_moved, size=32), "those are bits", "A number has 4 bytes."),
+        (lambda P, n: (_moved(P / 1e6, n)), "those are megabytes", "Bytes."),
+        (lambda P, n: _moved(P, 4), "the same, however many GPUs there are", "Write it with `n`."),
+        (lambda P, n: (_moved(P, n)[0], 2 * _moved(P, n)[1]), "what a rank sends and what it receives, added up",
+         "Only what leaves it is asked for."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P), "a rank sends 2 (N - 1) chunks, and a chunk is no (N - 1)-th",
+         "The tensor is cut into as many chunks as there are ranks."),
         (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1) / 2), "a rank's share is right for two ranks",
          "Divide by the number of ranks."),
         (lambda P, n: (_moved(P, n)[0], _moved(P, n)[1] / 2), "a rank sends half of what the ring wants",
@@ -42,7 +50,8 @@ turn(
         (lambda P, n: (4 * P * (n - 1), _moved(P, n)[1]), "GPU 0's parameters only, or its gradients only",
          "Parameters go out, gradients come back."),
     ],
-    hints={"'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers."},
+    hints={"'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers.",
+           "string to float": "Two numbers, and no texts."},
     otherwise="GPU 0: twice 4 P bytes for each *other* GPU. A rank: 2 (N - 1) / N of what it puts into the all-reduce.",
 )  # fmt: skip
 
@@ -115,9 +124,16 @@ turn(
         (partial(_rows, each=True), "added up after each batch, rows that are a sum already",
          "Count on the rank first. Add up over the ranks once, after the loop."),
         (partial(_rows, share=lambda size: 1 / size), "the mean over the ranks", "The sum is asked for."),
-        (partial(_rows, share=lambda size: size), "the sum, times the ranks", "`all_reduce` adds up already."),
+        (partial(_rows, share=lambda size: size), "twice as many, or as many times more as there are ranks",
+         "Count each row once, and let `all_reduce` add up, once."),
         (partial(_rows, reduce=_nothing, share=lambda size: size), "a rank's own rows, times the ranks",
          "The ranks have different numbers of rows."),
+        (lambda model, batches: _rows(model, batches[-1:]), "only the last batch is counted", "Count in the loop."),
+        (partial(_rows, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)), "the largest of the ranks' counts",
+         "`all_reduce` without `op` adds up."),
+        (lambda model, batches: _rows(model, [x.repeat(4 // len(x) + 1, 1)[:4] for x in batches]),
+         "the number of batches is counted for each batch", "`len(x)`, of the batch."),
+        (lambda model, batches: _rows(model, [x[:1] for x in batches]), "batches are counted, not rows", "`len(x)`"),
         (partial(_rows, reduce=lambda rows: dist.reduce(rows, dst=0)), "rank 0 has the sum, others do not",
          "`dist.all_reduce` leaves it on every rank."),
         (_without_the_model, "no batch has gone through the model", "Call it with each: `model(x)`."),
@@ -158,6 +174,15 @@ def _agree(_: Any, module: Any) -> list[str]:
         if (count := sum(tensor.numel() for tensor in held)) != (6 if name == "heads" else 3):
             said.append(f"{count} number{'s' * (count != 1)}")
             continue
+        if any(tensor is other for tensor in held_by["heads"] for other in (*held_by["scale"], *held_by["mean"])):
+            said.append("shared")
+            continue
+        if len({id(tensor) for tensor in held}) < len(held):
+            said.append("one tensor twice")
+            continue
+        if name == "heads" and not {tuple(tensor.shape) for tensor in held} <= {(3,), (2, 3)}:
+            said.append("not two times three")
+            continue
         said.append(f"{agree}, {'trained' if all(id(tensor) in trained for tensor in held) else 'not trained'}")
     return said
 
@@ -167,6 +192,17 @@ def _tensors(held: Any) -> list[Any]:
         return [*held.parameters(), *held.buffers()]
     held = list(held.values()) if isinstance(held, Mapping | nn.ParameterDict) else held
     return [held] if isinstance(held, torch.Tensor) else list(held)
+
+
+def _as_a_buffer(both: Any) -> nn.Module:
+    held = nn.Module()
+    held.register_buffer("both", torch.stack(both).detach())
+    return held
+
+
+def _heads_are_the_scale(module: Any) -> None:
+    _fill(module)
+    module.heads = nn.ParameterList([module.scale, module.scale])
 
 
 HEADS = "It looks into no list or dictionary, and plain tensors it ignores. `ParameterList` is a list that it knows."
@@ -192,8 +228,17 @@ turn(
          "know the heads", HEADS),
         (partial(_fill, scale="plain"), "DDP does not know the scale", "`Parameter(tensor)`"),
         (partial(_fill, scale="buffer"), "nobody trains the scale", "A buffer is not trained; a `Parameter` is."),
+        (partial(_fill, heads=lambda _: nn.ParameterList([torch.ones(2)] * 3)), "the heads are not two times three",
+         "Two of them, of three numbers each."),
+        (partial(_fill, heads=lambda both: nn.ParameterList(both[:1] * 2)), "both heads are one and the same",
+         "Make a new one for each."),
+        (partial(_fill, heads=_as_a_buffer), "nobody trains the heads", "A buffer is not trained."),
+        (_heads_are_the_scale, "the scale is one of the heads", "Each has numbers of its own: make new ones."),
     ],
     hints={
+        "'NoneType' object is not iterable": "`register_buffer` makes the attribute, and returns nothing.",
+        "buffer name should be": "First the name, and then the tensor.",
+        "Only Tensors of floating point": "What is trained is made of floats.",
         "already exists": "`register_buffer` makes the attribute. Do not assign it before.",
         "not a Module subclass": "`ModuleList` is for modules. For parameters there is `ParameterList`.",
         "attribute 'scale'": "All three are needed: scale, mean, heads.",

@@ -389,4 +389,5 @@ turn(
         "second time": "Return the loss. `backward()` is called on what you return.",
         "invalid tensor size": "The ranks have different numbers of words. Send how many: one number each.",
     },
+    otherwise="The sum of this rank's losses, over the words of all ranks, times the ranks by which DDP divides.",
 )  # fmt: skip

@@ -220,6 +220,7 @@ turn(
         (partial(_save, how="forget"), "the file at the path is never renewed",
          "Write beside it; then, who gives the new file the name?"),
     ],
+    otherwise="Save under another name; `os.replace` puts it in its place; and pass the error of a full disk.",
 )  # fmt: skip
 
 
@@ -261,6 +262,7 @@ turn(
     hints={"must be a string": "The argument for that has a name: `timeout=`.",
            "datetime.timedelta": "`patience` is a timedelta already.",
            "NCCL": "Over gloo: there is no GPU tonight."},
+    otherwise="`dist.init_process_group` over gloo, with `patience` as its limit.",
 )  # fmt: skip
 
 

@@ -125,6 +125,31 @@ def gathered_places_on_all(x):
     return torch.cat(places)
 
 
+def pair_of_copies_of_one(x):
+    mean = largest = x.clone()
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size(), largest
+
+
+def pair_with_an_own_largest(x):
+    mean = x.clone()
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size(), x.max()
+
+
+def report_in_two_lines(loss):
+    report_by_reduce(loss)
+    if dist.get_rank() == 0:
+        print("that was the loss")
+
+
+def report_to_a_barrier(loss):
+    report_by_reduce(loss)
+    if dist.get_rank() == 0:
+        dist.barrier()
+
+
 def report_by_reduce(loss):
     dist.reduce(loss, dst=0)
     if dist.get_rank() == 0:
@@ -179,6 +204,8 @@ ANSWERS = {
         "wrong": [
             (always_from_rank_2, ["on 2 ranks", "raised"]),
             (what_broadcast_returns, ["nothing is returned"]),
+            (lambda x: by_keyword(x).tolist(), ["a list is returned"]),
+            (lambda x: dist.all_reduce(x, op=dist.ReduceOp.MAX) or x, ["on 2 ranks", "largest numbers"]),
         ],
     },
     "3.1.b": {
@@ -195,7 +222,12 @@ ANSWERS = {
         "wrong": [
             (uses_what_comes_back, ["on 3 ranks", "raised TypeError"]),
             (one_after_the_other, ["the largest comes first"]),
+            (pair_of_copies_of_one, ["in which the largest stood already"]),
+            (pair_with_an_own_largest, ["each rank's own number"]),
         ],
     },
-    "3.1.d": {"accepted": [report_by_reduce, report_by_return]},
+    "3.1.d": {
+        "accepted": [report_by_reduce, report_by_return],
+        "wrong": [(report_in_two_lines, ["two lines"]), (report_to_a_barrier, ["waits in barrier"])],
+    },
 }

@@ -116,6 +116,12 @@ def hand_a_copy(x, giver, taker):
         send(x, dst=taker)
     if dist.get_rank() == taker:
         recv(place, src=giver)
+        x.copy_(place)
+
+
+def hand_over_in_another(x, giver, taker):
+    place = x.clone()
+    hand_with_irecv(place, giver, taker)
     return place
 
 
@@ -178,6 +184,26 @@ def clears_before_the_call(x, call_rank_1):
     work.wait()
 
 
+def never_calls(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        work = dist.isend(x, 1)
+        call_rank_1  # noqa: B018
+        work.wait()
+        x.zero_()
+
+
+def waits_for_nothing(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        work = dist.send(x, 1)
+        call_rank_1()
+        work.wait()
+        x.zero_()
+
+
 ANSWERS = {
     "3.2.1": {
         "correct": go_around,
@@ -198,11 +224,22 @@ ANSWERS = {
     },
     "3.2.a": {
         "accepted": [hand_with_irecv, hand_a_copy],
-        "wrong": [(gives_to_itself, ["on 3 ranks", "raised ValueError"])],
+        "wrong": [
+            (gives_to_itself, ["on 3 ranks", "raised ValueError"]),
+            (hand_over_in_another, ["the taker's `x` is as it was"]),
+            (lambda x, giver, taker: dist.send(taker, x), ["raised"]),
+        ],
     },
     "3.2.b": {
         "accepted": [along_with_objects, along_by_gathering],
         "wrong": [(past_the_end, ["on 3 ranks", "there is no rank 3"])],
     },
-    "3.2.c": {"accepted": [batched, by_keyword], "wrong": [(clears_before_the_call, ["cleared before it has gone"])]},
+    "3.2.c": {
+        "accepted": [batched, by_keyword],
+        "wrong": [
+            (clears_before_the_call, ["cleared before it has gone"]),
+            (never_calls, ["it waits for rank 1, and has not called it"]),
+            (waits_for_nothing, ["raised AttributeError"]),
+        ],
+    },
 }

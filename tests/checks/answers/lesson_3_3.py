@@ -6,6 +6,13 @@ from torch.distributed import all_reduce
 
 # your turn
 
+book = []
+
+
+def send(x, to):
+    dist.send(x, to)
+    book.append(x.nbytes)
+
 
 def plain_with_if(x):
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -15,22 +22,57 @@ def plain_with_if(x):
             work.wait()
         x += sum(parts)
         for other in range(1, size):
-            dist.send(x, dst=other)
+            send(x, to=other)
     else:
-        torch.distributed.send(x, 0)
+        send(x, 0)
         torch.distributed.recv(x, 0)
 
 
-def there_and_back(x):
-    rank, last, came = dist.get_rank(), dist.get_world_size() - 1, torch.empty_like(x)
+def from_whoever_comes(x):
+    if dist.get_rank():
+        send(x, 0)
+        dist.recv(x, src=0)
+        return x
+    place = torch.empty_like(x)
+    for _ in range(dist.get_world_size() - 1):
+        dist.recv(place)  # from any rank
+        x.add_(place)
+    for other in reversed(range(1, dist.get_world_size())):
+        send(x, other)
+    return x
+
+
+def all_to_all(x):
+    own, place = x.clone(), torch.empty_like(x)
+    for giver in range(dist.get_world_size()):
+        for taker in range(dist.get_world_size()):
+            if giver != taker and dist.get_rank() == giver:
+                send(own, taker)
+            if giver != taker and dist.get_rank() == taker:
+                dist.recv(place, giver)
+                x += place
+
+
+def without_the_book(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
     if rank > 0:
-        dist.recv(came, rank - 1)
-        x += came
-    if rank < last:
-        dist.send(x, rank + 1)
-        dist.recv(x, rank + 1)
-    if rank > 0:
-        dist.send(x, rank - 1)
+        dist.send(x, 0)
+        dist.recv(x, 0)
+        return
+    part = torch.empty_like(x)
+    for other in range(1, size):
+        dist.recv(part, other)
+        x += part
+    for other in range(1, size):
+        dist.send(x, other)
+
+
+def by_what_recv_returns(x):
+    if dist.get_rank():
+        send(x, 0)
+        dist.recv(x, 0)
+    for other in range(1, 1 if dist.get_rank() else dist.get_world_size()):
+        x += dist.recv(other)
 
 
 def two_others(x):
@@ -40,9 +82,9 @@ def two_others(x):
             dist.recv(part := torch.empty_like(x), other)
             x += part
         for other in (1, 2):
-            dist.send(x, other)
+            send(x, other)
     else:
-        dist.send(x, 0)
+        send(x, 0)
         dist.recv(x, 0)
 
 
@@ -99,8 +141,13 @@ def step_with_the_first_labels(net, images, labels, lr=0.5):
 
 ANSWERS = {
     "3.3.a": {
-        "accepted": [plain_with_if, there_and_back],
-        "wrong": [(two_others, ["on 2 ranks", "there is no rank 2"])],
+        "accepted": [plain_with_if, from_whoever_comes],
+        "wrong": [
+            (two_others, ["on 2 ranks", "there is no rank 2"]),
+            (all_to_all, ["another way"]),
+            (without_the_book, ["the book knows of no message"]),
+            (by_what_recv_returns, ["raised TypeError"]),
+        ],
     },
     "3.3.b": {
         "accepted": [average_divided_first, average_as_one],
@@ -110,7 +157,7 @@ ANSWERS = {
         "accepted": [step_by_sgd, step_by_autograd],
         "wrong": [
             (step_with_gradients_on, ["on 2 ranks", "raised RuntimeError"]),
-            (step_with_the_first_labels, ["as weights"]),
+            (step_with_the_first_labels, ["the labels are not those of the images"]),
         ],
     },
 }

@@ -130,6 +130,35 @@ def launcher_with_numbers(start, ranks):
     return [start({"RANK": rank}).communicate() for rank in range(ranks)]
 
 
+def end_with_a_name_unquoted():
+    return end_with_a_pool().replace('"__main__"', "__main__")
+
+
+def number_and_a_greeting():
+    return number_by_keyword().replace("    print", '    print("here I am")\n    print')
+
+
+def number_rounded():
+    return number_by_keyword().replace("it, flush", "round(it, 3), flush")
+
+
+def number_returned():
+    return number_by_keyword().replace('print("the number is", it, flush=True)', "return it")
+
+
+def number_twice():
+    return number_by_keyword().replace("it, flush=True", 'it, "\\n again", it')
+
+
+def launcher_in_small_letters(start, ranks):
+    every = [{"rank": str(r), "local_rank": str(r), "world_size": str(ranks)} for r in range(ranks)]
+    return [process.communicate()[0] for process in [start(who) for who in every]]
+
+
+def launcher_of_one_text(start, ranks):
+    return "\n".join(launcher_by_reading(start, ranks))
+
+
 RIGHT = (1, 4, 3, "old", "bootstrapping")
 
 ANSWERS = {
@@ -160,10 +189,24 @@ ANSWERS = {
             (3, ["`script` is a int, not a text"]),
         ],
     },
-    "3.4.a": {"accepted": [end_with_a_main, end_with_a_pool]},
-    "3.4.b": {"accepted": [number_by_keyword, number_by_a_queue]},
+    "3.4.a": {
+        "accepted": [end_with_a_main, end_with_a_pool],
+        "wrong": [(end_with_a_name_unquoted, ["names something that the file does not know"])],
+    },
+    "3.4.b": {
+        "accepted": [number_by_keyword, number_by_a_queue, number_and_a_greeting],
+        "wrong": [
+            (number_rounded, ["another number than the first process has"]),
+            (number_returned, ["prints nothing"]),
+            (number_twice, ["it is printed twice"]),
+        ],
+    },
     "3.4.c": {
         "accepted": [launcher_by_reading, launcher_on_a_port],
-        "wrong": [(launcher_with_numbers, ["2 ranks raised TypeError", "not int"])],
+        "wrong": [
+            (launcher_with_numbers, ["2 ranks raised TypeError", "not int"]),
+            (launcher_in_small_letters, ["told nothing"]),
+            (launcher_of_one_text, ["one text is returned"]),
+        ],
     },
 }

@@ -180,6 +180,10 @@ def mean_times_all(model, images, labels):
     return F.nll_loss(model(images).log_softmax(1), labels) * len(images) * dist.get_world_size()
 
 
+def mean_times_64(model, images, labels):
+    return 64 * F.cross_entropy(model(images), labels)
+
+
 def in_blocks(n, seed, rank, size):
     order, each = torch.randperm(n, generator=torch.Generator().manual_seed(seed)), n // size
     return order[rank * each : (rank + 1) * each].tolist()
@@ -257,12 +261,16 @@ ANSWERS = {
             (partial(zeroed_at_the_end, set_to_none=False), ["set to zero again"]),
             (divided_by_hand, ["DDP divides by the number of ranks, and you divide again"]),
             (labels_of_others, ["the labels are not those of the images"]),
-            (two_images, ["has 2 as rows", "32 is wanted"]),
+            (two_images, ["between number `rank` and number `size`"]),
         ],
     },
     "4.1.b": {
         "accepted": [sum_of_each, mean_times_all],
-        "wrong": [(mean_times_ranks, ["the sum of the ranks' means"]), (backward_already, ["a second time"])],
+        "wrong": [
+            (mean_times_ranks, ["the sum of the ranks' means"]),
+            (backward_already, ["a second time"]),
+            (mean_times_64, ["on 4 ranks", "right for 64 images only"]),
+        ],
     },
     "4.1.c": {
         "accepted": [in_blocks, by_random],

@@ -105,6 +105,23 @@ def listen_by_a_lambda(model, notes):
     )
 
 
+def at_the_first_door(model, notes):
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(lambda it: notes.append(it.grad.nbytes))
+
+
+def at_once(model, notes):
+    notes.append(sum(p.nbytes for p in model.parameters()))
+    model.register_comm_hook(None, allreduce_hook)
+
+
+def of_four(model, portions, loss_of):
+    with model.no_sync():
+        for portion in portions[:3]:
+            (loss_of(model, portion) / 4).backward()
+    (loss_of(model, portions[3]) / 4).backward()
+
+
 def in_a_loop(model, portions, loss_of):
     for number, portion in enumerate(portions, 1):
         with nullcontext() if number == len(portions) else model.no_sync():
@@ -174,6 +191,8 @@ ANSWERS = {
     "4.2.a": {
         "accepted": [listen_and_wait, listen_by_a_lambda],
         "wrong": [
+            (at_the_first_door, ["each parameter's bytes"]),
+            (at_once, ["written before: 40"]),
             (lambda model, notes: model.register_comm_hook(None, lambda state, it: None), ["raised KeyError"]),
             (lambda model, notes: model.register_comm_hook(None, lambda state, bucket: None), ["was killed by SIG"]),
         ],
@@ -184,6 +203,7 @@ ANSWERS = {
             (all_forward_first, ["the first portion is exchanged, the later ones are not"]),
             (lambda model, portions, loss_of: [loss_of(model, it) for it in portions], ["has none as gradient"]),
             (only_the_last_backward, ["only the last portion is left"]),
+            (of_four, ["on 3 ranks", "right for four portions only"]),
         ],
     },
     "4.2.c": {

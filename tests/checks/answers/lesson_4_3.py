@@ -85,6 +85,7 @@ ANSWERS = {
             (without_heads, ["has no attribute 'heads'"]),
             (heads_of(lambda: {"a": torch.ones(3), "b": nn.Parameter(torch.ones(3))}), ["does not know the heads"]),
             (heads_of(lambda: torch.ones(2, 3)), ["does not know the heads"]),
+            (heads_of(lambda: nn.ParameterList([torch.ones(2)] * 3)), ["not two times three"]),
             (heads_of(lambda: nn.ParameterList([torch.ones(3)])), ['"3 numbers" as heads']),
         ],
     },
