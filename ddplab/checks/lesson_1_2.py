@@ -169,17 +169,17 @@ def _are_shuffled(batches: list[Tensor]) -> None:
 
 
 def _two_weights(epochs: int) -> tuple[Any, ...]:
-    """A model with two weights, both 0, a batch of two images of one pixel, and `epochs` steps at a rate of 1."""
+    """A model with two weights, both 0, two batches of two images of one pixel, and `epochs` epochs at a rate of 1."""
     model = nn.Linear(1, 2, bias=False).to(device())
     nn.init.zeros_(model.weight)
-    return model, TensorDataset(torch.ones(2, 1), torch.zeros(2, dtype=torch.long)), 2, 1.0, epochs
+    return model, TensorDataset(torch.ones(4, 1), torch.zeros(4, dtype=torch.long)), 2, 1.0, epochs
 
 
 def _train(
     model: Any, data: Any, batch: int, lr: float, epochs: int, *, zero: bool = True, step: float = 1,
-    note: str = "before", loss_of: Callable[..., Any] = F.cross_entropy,
+    note: str = "before", loss_of: Callable[..., Any] = F.cross_entropy, late: str = "",
 ) -> list[float]:  # fmt: skip
-    """The lesson's loop, with one thing done otherwise at a time."""
+    """The lesson's loop, with one thing done otherwise at a time. late: what is done once an epoch, "step", "note"."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr), []
     for _ in range(epochs):
         for x, y in DataLoader(data, batch):
@@ -187,22 +187,29 @@ def _train(
                 optimizer.zero_grad()
             loss = loss_of(model(x.to(device())), y.to(device()))
             (loss * (-1 if step < 0 else 1)).backward()
-            for _ in range(int(abs(step))):
+            for _ in range(int(abs(step)) if "step" not in late else 0):
                 optimizer.step()
             if note == "after":
                 loss = loss_of(model(x.to(device())), y.to(device()))
-            if note:
+            if note and "note" not in late:
                 losses.append(loss.item())
+        if "step" in late:
+            optimizer.step()
+        if "note" in late:
+            losses.append(loss.item())
     return losses
 
+
+ONE_AN_EPOCH = "there is one update an epoch, and not one a batch"
+INSIDE = "All four steps and the note belong inside of the loop over batches."
 
 turn(
     "1.2.a",
     "One step",
     _train,
-    {f"after {n} step{'s' * (n > 1)}": partial(_two_weights, n) for n in (1, 2, 3)},
-    look=lambda losses, model, *_: [*(losses or ["none"])[-1:], *model.weight.flatten().tolist()],
-    heads=("last loss", "a weight", "the other"),
+    {"1 epoch of 2 batches": partial(_two_weights, 1), "2 epochs": partial(_two_weights, 2)},
+    look=lambda losses, model, *_: [len(losses or []), *(losses or ["none"])[-1:], *model.weight.flatten().tolist()],
+    heads=("losses", "the last", "a weight", "the other"),
     mistakes=[
         (partial(_train, zero=False), "gradients of earlier steps are still there, and are added to",
          "`optimizer.zero_grad()`, in every step."),
@@ -215,13 +222,16 @@ turn(
         (partial(_train, note=""), "no loss is noted", "`losses.append(loss.item())`, in every step."),
         (partial(_train, note="after"), "the loss that is noted was asked for anew, after the update",
          "Note the loss that you went backward from."),
+        (partial(_train, late="step"), ONE_AN_EPOCH, INSIDE),
+        (partial(_train, late="step note"), ONE_AN_EPOCH, INSIDE),
+        (partial(_train, late="note"), "one loss an epoch is noted, and not one a batch", INSIDE),
         (partial(_train, step=2), "each batch updates twice", "One `step()` a batch."),
         (partial(_train, step=-1), "the loss grows", "The optimiser makes smaller what `backward()` is called on."),
     ],
     hints={
         "not implemented for 'Long'": "The scores come first: `F.cross_entropy(scores, labels)`.",
         "second time": "Forward belongs into the loop: each batch has a loss of its own.",
-        "does not require grad": "The backward pass needs what the forward pass noted: no `no_grad`, no `item()`.",
+        "does not require grad": "Backward needs what forward has noted: no `no_grad`, no `item()`, no `argmax`.",
     },
     otherwise="zero_grad, forward, backward, step: each once for each batch.",
 )  # fmt: skip
@@ -253,6 +263,8 @@ turn(
         (lambda losses, sizes: sum(losses) / sum(sizes), "the means are added up as if each were of one image",
          "A mean over 3 images stands for 3."),
         (lambda losses, sizes: None, "nothing comes back", "Is there a `return`?"),
+        (lambda losses, sizes: _mean_loss(losses, sizes) * sum(sizes) / 1437, "divided by the lesson's 1,437 images",
+         "Here there are others: `sum(sizes)`."),
     ],
     hints={"list": "`zip(losses, sizes)` goes through the two together; so does `*` of two tensors."},
     otherwise="Each batch counts for its images.",

@@ -470,7 +470,7 @@ turn(
         (
             lambda scores, targets: _pieces(scores.detach(), targets),
             "no gradient goes back through the sums",
-            "No `detach`, no `data`, no `no_grad()`.",
+            "No `detach`, `data` or `no_grad()`; and `torch.tensor(loss)` copies the number alone: `loss.view(1)`.",
         ),
         (
             lambda scores, targets: _pieces(scores, targets)[0],

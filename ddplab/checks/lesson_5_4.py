@@ -256,8 +256,17 @@ def _elsewhere(state: Any, path: str) -> None:
         os.replace(f"{folder}/new.pt", path)
 
 
+def _away_first(state: Any, path: str, remove: bool = True) -> None:
+    os.replace(path, f"{path}.old")
+    torch.save(state, path)
+    if remove:
+        os.remove(f"{path}.old")
+
+
 OVER = "the bytes are written over the old ones: killed half-way, both are lost"
 GAP = "the old one is taken away first: for a moment there is no checkpoint at the path"
+AWAY = "the old one is taken away before the new one is whole"
+WRITE_FIRST = "First write the new one, under another name; then give it the old one's, in one move."
 BY_ITSELF = "`os.replace` takes the old one's place by itself."
 COPIED = "to copy is to write: killed half-way, the old one is lost"
 
@@ -282,6 +291,8 @@ turn(
         (_removed_first, GAP, BY_ITSELF),
         (_old_one_first, GAP, BY_ITSELF),
         (partial(_old_one_first, remove=False), GAP, BY_ITSELF),
+        (_away_first, AWAY, WRITE_FIRST),
+        (partial(_away_first, remove=False), AWAY, WRITE_FIRST),
         (lambda state, path: torch.save(state, f"{path}.new"), "the new one never gets its name", "`os.replace`"),
         (_whatever_happens, "half a file is given the good name", "Rename only when `torch.save` has returned."),
         (_backup, "the old one is safe, under a name where nobody looks", "Let `path` be good at every moment."),
@@ -305,8 +316,8 @@ def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
             ranks = launch(
                 _on_a_slow_disk, save_then_load, f"{folder}/last.pt", nproc_per_node=size, quiet=True, timeout=4
             ).results
-        except RankTimeoutError as error:
-            return [str(error).splitlines()[0]]
+        except RankTimeoutError:
+            return ["ranks wait for ever"]
         except RankError as error:
             if "PytorchStreamReader" in error.reason or error.type_name in ("EOFError", "FileNotFoundError"):
                 return [f"rank {error.rank} comes too early"]
@@ -417,7 +428,7 @@ turn(
     mistakes=[
         (partial(_meet, meet=False),
          "a rank loads what is not written yet",
-         "Which line does no rank cross before all have reached it? It comes between the two."),
+         "Which line does no rank cross before all have reached it? It comes between the two, on every rank."),
         (partial(_meet, writer=-1), "both ranks write", "Only the one whose `dist.get_rank()` is 0."),
         (partial(_meet, writer=1), "rank 1 writes", "Rank 0 holds the state that counts."),
         (_alone, "rank 1 returns nothing", "Every rank loads."),

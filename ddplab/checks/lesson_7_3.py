@@ -160,7 +160,7 @@ turn(
         "5 steps, now and then busy": lambda: _Device(99, 49, 49, 9, 29, 11, 19, 14).given(5),
         "4 steps, the first does nothing": lambda: _Device(1, 99, 59, 29, 24, 24, 19).given(4),
     },
-    look=lambda returned, step, *_: [returned, step.__self__.calls],
+    look=lambda returned, step, *_: ["a list" if isinstance(returned, list) else returned, step.__self__.calls],
     heads=("quickest", "calls"),
     mistakes=[
         (partial(_quickest, waits=False), "only the asking was timed",
@@ -250,6 +250,7 @@ turn(
         (lambda share, ranks: 1 / (share + (1 - share) / 8), "right on 8 ranks only",
          "`ranks` says how many there are."),
     ],
+    hints={"division by zero": "`share` may be 0. What is left of the time is a sum: put it into parentheses."},
     otherwise="Take 1 for the time on one rank. Which time is left?",
 )  # fmt: skip
 
@@ -261,7 +262,7 @@ def _parts(data: float, forward: float, backward: float, exposed: float, between
 SUSPECTS = [  # where the slow rank is slow, the parts, and its number
     ("slow to read", [_parts(3, 10, 20, 62, 1), _parts(60, 11, 19, 5, 1)], 1),
     ("slow in forward", [_parts(3, 80, 20, 2, 1), _parts(3, 9, 20, 73, 1), _parts(4, 9, 19, 73, 1)], 0),
-    ("busy between the phases", [_parts(3, 10, 30, 56, 1), _parts(3, 10, 21, 65, 1), _parts(3, 9, 20, 7, 61)], 2),
+    ("busy between the phases", [_parts(3, 10, 30, 56, 1), _parts(3, 10, 21, 46, 20), _parts(3, 9, 20, 7, 61)], 2),
     ("a little slow everywhere", [_parts(40, 10, 20, 30, 0), _parts(20, 30, 45, 5, 0), _parts(3, 9, 60, 28, 0)], 1),
 ]
 
@@ -286,6 +287,8 @@ turn(
          "A rank may be late in any phase. Which entry tells on everybody?"),
         (lambda ranks: _most(ranks, "data", "forward", "backward"), "the time between the phases is not looked at",
          "A rank may be late there too. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks[:2], "exposed", pick=min), "only ranks 0 and 1 are compared",
+         "There may be more: `range(len(ranks))`."),
         (lambda ranks: _most(ranks, *ranks[0]), "you name the one with the longest step",
          "In the long run all take equally long; what differs is what they fill it with."),
         (lambda ranks: min(parts["exposed"] for parts in ranks), "that is how long it waits", "Which rank is it?"),

@@ -5,6 +5,7 @@ It is said of answers that nobody expected. A clause is a fact about the numbers
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -27,7 +28,7 @@ def relation(mine: Rows, wanted: Rows) -> str:
     pairs = [pair for row in wanted for pair in zip(mine[row], wanted[row], strict=True)]
     off = [place for place, (a, b) in enumerate(zip(_columns(mine), _columns(wanted), strict=True)) if not _alike(a, b)]
     held, asked = ({row: [cells[place] for place in off] for row, cells in it.items()} for it in (mine, wanted))
-    return _factor(pairs, len(wanted)) or _whose(held, asked) or _order(held, asked) or _rows(held, asked)
+    return _factor(pairs, len(wanted)) or _rows(held, asked) or _whose(held, asked) or _order(held, asked)
 
 
 def _columns(rows: Rows) -> list[tuple]:
@@ -68,7 +69,7 @@ def _whose(held: Rows, asked: Rows) -> str:
     same, wanted_same = (all(_alike(it, rows[0]) for it in rows) for rows in (mine, wanted))
     if wanted_same:
         return "" if same else "the ranks differ, and all are to hold the same"
-    if same:
+    if same and not any(_alike(a, b) for a, b in itertools.combinations(wanted, 2)):
         return "all ranks hold the same, and they are to differ"
     for further in range(1, n):
         if all(_alike(mine[rank], wanted[(rank + further) % n]) for rank in range(n)):

@@ -171,7 +171,7 @@ def turn(
     look: Callable[..., Any] | None = None,
     heads: Sequence[str] = (),
     hints: Mapping[str, str] | None = None,
-    otherwise: str = "",
+    otherwise: str,
     device: str | None = None,
 ) -> None:
     """Register a turn: an exercise in the middle of a lesson, `check("3.3.a", function)`.
@@ -313,7 +313,7 @@ def what_is_left(
             if "ellipsis" in str(error):  # `...` still stands where a value is to be
                 raise NotFilledIn from error
             rows[case], reason, place = [], str(error), place_in(str(error)) or place_of(error)
-            fate[case] = f"raised {type(error).__name__}: {reason.strip()}"
+            fate[case] = _raised(type(error).__name__, reason)
     return Left(rows, fate, reason, place)
 
 
@@ -345,11 +345,9 @@ def _left_by_ranks(
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             fate |= dict.fromkeys(late, "never came")
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
-        said = (
-            f"raised {error.type_name}: {error.reason.strip()}"
-            if error.type_name
-            else re.sub(r"^rank \d+ ", "", first_line(str(error)))
-        )
+        said = re.sub(r"^rank \d+ ", "", first_line(str(error)))  # the row says which
+        if error.type_name:
+            said = _raised(error.type_name, error.reason)
         failed = names if error.rank is None else [f"rank {error.rank}"]
         stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
         fate = dict.fromkeys(failed, said) | stopped
@@ -378,6 +376,11 @@ def cells(held: Any) -> list[Any]:
     if isinstance(held, list | tuple):
         return [cell for part in held for cell in cells(part)]
     return [held if isinstance(held, int | float) else str(held)]
+
+
+def _raised(kind: str, reason: str) -> str:
+    """Return what was raised, whole; of what a thread or a worker raised the traceback is left out."""
+    return f"raised {kind}: {first_line(reason) if reason.startswith('Caught ') else reason.strip()}"
 
 
 def _told(fate: str) -> str:

@@ -31,7 +31,8 @@ SAID = {
     "the other rank's": (
         {"rank 0": [3], "rank 1": [8]}, {"rank 0": [8], "rank 1": [3]},
         "each rank holds what the other rank is to hold"),
-    "all alike": ({row: [1, 10.0] for row in RANKS}, RANKS, "all ranks hold the same, and they are to differ"),
+    "all alike": ({row: [4, 7.0] for row in RANKS}, RANKS, "all ranks hold the same, and they are to differ"),
+    "all hold one rank's": ({row: [1, 10.0] for row in RANKS}, RANKS, "only rank 0 is right"),
     "not alike": (RANKS, MEANS, "the ranks differ, and all are to hold the same"),
     "another order": ({"one": [3, "x", 1]}, {"one": [1, 3, "x"]}, "they are the right ones, in another order"),
     "one row": (
@@ -39,6 +40,8 @@ SAID = {
 }  # fmt: skip
 
 NOTHING_SAID = {
+    "the same on all ranks, two of which are to hold the same": (
+        {"rank 0": [1], "rank 1": [1], "rank 2": [1]}, {"rank 0": [7], "rank 1": [4], "rank 2": [4]}),
     "one number that happens to be twice another": ({"one": [4, 5]}, {"one": [2, 5]}),
     "no simple number of times": ({"one": [8.0, 16.0]}, {"one": [7.0, 14.0]}),
     "another number of cells": ({"one": [1, 2]}, {"one": [1]}),
@@ -47,7 +50,7 @@ NOTHING_SAID = {
     "a truth is no number": ({"one": [True, True]}, {"one": [2, 2]}),
     "not a number": ({"one": [float("nan"), 2.0]}, {"one": [1.0, 1.0]}),
     "nothing to divide by": ({"one": [1.0, 2.0]}, {"one": [0.0, 0.0]}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mine, wanted, said", SAID.values(), ids=SAID)

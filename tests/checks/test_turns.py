@@ -23,6 +23,7 @@ def made(monkeypatch):
     def register(right=mean, ranks=(2,), given=lambda rank, size: (torch.tensor([float(rank), 7.0]),), **options):
         mistakes = [(total, "every rank holds the sum", "What makes a mean of a sum?"),
                     (only_rank_0, "rank 0 waits for the others", "A collective needs all.")]  # fmt: skip
+        options = {"otherwise": "", **options}
         turn("9.9.a", "A mean", right, given, mistakes, ranks=ranks, heads=("mean", "seven"), **options)
         return lambda answer: judge("9.9.a", answer)
 

@@ -160,7 +160,7 @@ ANSWERS = {
         "accepted": [sums_over_pieces, divides_the_gradients, in_equal_pieces],
         "wrong": [
             (one_forward_for_all, ["4 images, 3 at once raised RuntimeError"]),
-            (as_many_pieces, ["4 images, 1 at once has 4 as at once"]),
+            (as_many_pieces, ["`chunk` makes so many pieces"]),
         ],
     },
     "1.4.b": {
