@@ -252,6 +252,8 @@ def waits_in(frames: list[Frame]) -> str | None:
             return function
         if file.endswith("torch/autograd/graph.py") and function == "_engine_run_backward":
             return "backward"
+    if frames and ".wait(" in source_of(frames[-1]):  # C++ leaves no frame; any wait in Python does
+        return "wait()"
     of_ddp = {function for file, _, function in frames if file.endswith("torch/nn/parallel/distributed.py")}
     if of_ddp:
         return "the construction of DDP" if "__init__" in of_ddp else "the forward pass of DDP"

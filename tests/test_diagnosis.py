@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -205,6 +206,26 @@ def test_a_rank_that_returned_too_early_is_named():
     error = hangs(train)
     assert "rank 1 waits in barrier for rank 0, which never came" in str(error)
     assert "rank 0 has returned" in str(error) and error.run.results == ["early", None]
+
+
+def test_a_wait_for_what_was_begun_is_a_wait_in_a_collective():
+    def train():
+        if dist.get_rank() == 0:
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            work.wait()
+
+    text = str(hangs(train))
+    assert "rank 0 waits in wait() for rank 1, which never came" in text and "--> work.wait()" in text
+
+
+def test_any_other_wait_is_none():
+    def train():
+        if dist.get_rank() == 0:
+            threading.Event().wait()
+        dist.barrier()
+
+    text = str(hangs(train))
+    assert "rank 0 is not in a collective" in text and "rank 1 waits in barrier for rank 0, which never came" in text
 
 
 def test_different_collectives_are_named():
