@@ -34,7 +34,7 @@ WRONG, WAITS = "✗", "…"
 FOR_WHOM = {  # what a rank waits in, and what to say where the lesson says nothing
     "waits in recv": "`recv` waits for a `send` of the very rank that it names. Is there one, for each `recv`?",
     "waits in send": "`send` waits until the rank that it names receives. Two that send first wait for each other.",
-    "waits in wait()": "What was begun ends when the others have begun theirs: does every rank that is meant?",
+    "waits in wait()": "What was begun ends when the others have begun theirs, too. Has every rank?",
     "waits in": "Every rank has to call it, as often as the others, and in the same order.",
 }
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
