@@ -342,7 +342,7 @@ def _left_by_ranks(
                 if not line:  # where others have one it has done its part and waits in `look`
                     fate[f"rank {rank}"] = "waits for the others" if any(it[2] for it in waits) else f"waits in {what}"
             late = [name for name in names if name not in fate and not rows[name]]
-            if late and patience == PATIENCE:  # it neither waits nor has ended: it may be slow, on a busy machine
+            if patience == PATIENCE and (late or not fate):  # who neither waits nor has ended may be slow
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             fate |= dict.fromkeys(late, "never came")
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))

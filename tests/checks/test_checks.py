@@ -317,7 +317,7 @@ def test_a_hang_is_told(made):
 
             time.sleep(60)
 
-    verdict = made(lambda answer: on_ranks(answer, size=2, waiting="All ranks come.", timeout=2))(learner)
+    verdict = made(lambda answer: on_ranks(answer, size=2, waiting="All ranks come.", patience=2))(learner)
     assert verdict.state == checks.NOT_YET and "your ranks never finished" in verdict.message
     assert "hint: All ranks come." in str(verdict)
 
