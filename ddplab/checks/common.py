@@ -119,6 +119,15 @@ PATIENCE = 4.0  # seconds without progress after which ranks count as waiting fo
 WAITING = r"^rank (\d+) (?:waits in|called) (.+?)(?: of shape .*?)?(?: at .*?(line \d+).*)?$"  # as `launch` says it
 
 
+def may_be_slow(error: RankTimeoutError) -> bool:
+    """Tell whether ranks that made no progress may be slow: one is elsewhere, or all are still meeting, or are done."""
+    waits = {int(rank): what for rank, what, _ in re.findall(WAITING, str(error), re.MULTILINE)}
+    if any(result is None and rank not in waits for rank, result in enumerate(error.run.results)):
+        return True
+    all_wait = len(waits) == len(error.run.results)
+    return not waits or (all_wait and set(waits.values()) <= {"init_process_group", "barrier"})
+
+
 def on_ranks(
     fn: Any,
     *args: Any,
@@ -131,17 +140,15 @@ def on_ranks(
 
     hints: words of an error's message, and what to say to a learner whose code raised it; then NotYet is raised.
     waiting: what to say to one whose ranks wait for each other for ever.
-    patience: seconds without progress after which they do. When left out, PATIENCE, and five times that where one of
-        them waits for nobody: it may be slow.
+    patience: seconds without progress after which they do. When left out, PATIENCE, and five times that where they may
+        be slow.
     Any other error goes on as the RankError it is.
     """
     try:
         return launch(fn, *args, nproc_per_node=size, quiet=True, timeout=patience or PATIENCE).results
     except RankError as error:
-        if isinstance(error, RankTimeoutError) and patience is None:
-            waits = {int(rank) for rank, *_ in re.findall(WAITING, str(error), re.MULTILINE)}
-            if any(result is None and rank not in waits for rank, result in enumerate(error.run.results)):
-                return on_ranks(fn, *args, size=size, hints=hints, waiting=waiting, patience=5 * PATIENCE)
+        if isinstance(error, RankTimeoutError) and patience is None and may_be_slow(error):
+            return on_ranks(fn, *args, size=size, hints=hints, waiting=waiting, patience=5 * PATIENCE)
         text = error.reason or str(error)  # without a Python exception, as when gloo aborts, there is no reason
         hint = hint_for(text, hints or {})
         if not hint:

@@ -84,7 +84,7 @@ def countdown(count: Callable[[int], None]) -> None:
 
 def _counted(count: Callable[[int], None], n: int) -> Run:
     """The run of `count(n)` on two ranks. Raises NotYet for one that logs and logs."""
-    run = launch(count, n, nproc_per_node=2, quiet=True, wait=False)
+    run = launch(count, n, nproc_per_node=2, quiet=True, timeout=15, wait=False)
     try:
         while run.state == "running":
             time.sleep(0.1)
@@ -101,7 +101,7 @@ def one_curve(darts_of_all: Callable[[int], None]) -> None:
     """`darts_of_all(handfuls)` logs, after each handful, π from the darts of all ranks so far. On 2 ranks and on 3."""
     needs_function("darts_of_all", darts_of_all)
     for size in (2, 3):
-        run = launch(darts_of_all, 4, nproc_per_node=size, quiet=True)
+        run = launch(darts_of_all, 4, nproc_per_node=size, quiet=True, timeout=15)
         where, rows = f"on {size} ranks", _column(run, "pi")
         if short := [rank for rank in range(size) if len(rows[rank]) != 4]:
             hint = "Each rank logs a row after each handful, inside the loop."

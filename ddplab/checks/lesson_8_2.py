@@ -130,7 +130,7 @@ def _two_layers(rank: int, size: int) -> tuple[torch.Tensor, nn.Linear, nn.Linea
     first, second = nn.Linear(2, 6).requires_grad_(False), nn.Linear(6, 2).requires_grad_(False)
     first.weight[:] = torch.tensor([[1.0, 0], [0, 1], [1, 1], [-1, 0], [2, 0], [0, -3]])
     first.bias[:] = 1
-    second.weight[:] = torch.tensor([[1.0, 2, 3, 4, 5, 6], [10, 20, 30, 40, 50, 60]])
+    second.weight[:] = torch.tensor([[1.0, 2, 3, 4, -5, 6], [10, 20, 30, 40, -50, 60]])
     second.bias[:] = torch.tensor([100.0, 1000])
     first.counter = FlopCounterMode(display=False)
     first.counter.__enter__()
@@ -145,12 +145,14 @@ def _out_and_work(returned: Any, x: torch.Tensor, first: nn.Linear, second: nn.L
 def _layers_cut(
     x: torch.Tensor, first: nn.Linear, second: nn.Linear, whole: bool = False, reduce: str = "sum", bias: str = "after",
     between: Callable = F.relu, first_bias: float = 1, every: bool = False, narrow: bool = True,
+    last: Callable = lambda it: it,
 ) -> torch.Tensor:  # fmt: skip
     """Tensor parallel, with one thing done otherwise: `every` cuts the columns by every size-th one."""
     rank, size = (0, 1) if whole else (dist.get_rank(), dist.get_world_size())
     rows, mine = first.weight.chunk(size)[rank], first_bias * first.bias.chunk(size)[rank]
     columns = second.weight[:, rank::size] if every else second.weight.chunk(size, dim=1)[rank]
     out = (between(x @ rows.T + mine) if narrow else F.relu(first(x)).chunk(size, dim=1)[rank]) @ columns.T
+    out = last(out)
     if bias == "before":
         out = out + second.bias
     if reduce:
@@ -176,6 +178,7 @@ turn(
         (partial(_layers_cut, first_bias=0), "the first bias is missing", "A rank's own part of it."),
         (partial(_layers_cut, between=lambda it: it), "there is no ReLU between the layers",
          "On this rank's part of what the first puts out."),
+        (partial(_layers_cut, last=F.relu), "there is a ReLU after the second layer, too", "Only between the two."),
         (partial(_layers_cut, narrow=False), "one of the layers is whole on every rank",
          "Multiply by this rank's rows of the first alone, and by its columns of the second."),
         (partial(_layers_cut, reduce="mean"), "the parts are averaged", "They are parts of a sum: do not divide."),
@@ -196,12 +199,16 @@ turn(
 )  # fmt: skip
 
 
+def _half_of_squares(out: torch.Tensor) -> torch.Tensor:
+    return out.square().sum() / 2
+
+
 def _halves(rank: int, size: int) -> tuple[nn.Linear, torch.Tensor, Callable, torch.Tensor]:
     part = nn.Linear(1, 1).to(device())
     with torch.no_grad():
         part.weight.fill_(2.0 + rank), part.bias.zero_()
     x = torch.tensor([[1.0], [2.0]], device=device())
-    return part, x, torch.sum, torch.zeros(2, 1, device=device())
+    return part, x, _half_of_squares, torch.zeros(2, 1, device=device())
 
 
 def _gradients(returned: Any, part: nn.Linear, *_: Any) -> list[Any]:
@@ -258,6 +265,8 @@ turn(
         (partial(_pipeline, on=lambda out, gradient: out.backward(gradient / 2)), "the gradient is halved",
          "Nothing is averaged here: each rank has a part of its own."),
         (partial(_pipeline, up=lambda it: it.detach()), "what came down is sent back up", "`middle.grad`."),
+        (partial(_pipeline, lower=lambda loss, out: out.sum()), "rank 1 goes backward from a sum, or from ones",
+         "From `loss(…)` of what its part returns."),
         (partial(_pipeline, lower=lambda loss, out: loss(out) / 2), "the loss is halved", "`loss` as it is."),
         (_no_gradient_wanted, "there is no gradient at the cut to send",
          "`middle.requires_grad_()`, before it goes through `part`; after `backward` its gradient is there."),

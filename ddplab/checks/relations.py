@@ -26,13 +26,14 @@ def relation(mine: Rows, wanted: Rows) -> str:
     if [*map(len, mine.values())] != [*map(len, wanted.values())] or mine.keys() != wanted.keys():
         return ""
     pairs = [pair for row in wanted for pair in zip(mine[row], wanted[row], strict=True)]
-    off = [place for place, (a, b) in enumerate(zip(_columns(mine), _columns(wanted), strict=True)) if not _alike(a, b)]
-    held, asked = ({row: [cells[place] for place in off] for row, cells in it.items()} for it in (mine, wanted))
-    return _factor(pairs, len(wanted)) or _rows(held, asked) or _whose(held, asked) or _order(held, asked)
-
-
-def _columns(rows: Rows) -> list[tuple]:
-    return [*zip(*rows.values(), strict=False)]
+    held, asked = mine, wanted
+    if len({*map(len, wanted.values())}) == 1:  # then columns mean something, and those that are right are left out
+        columns = enumerate(zip(zip(*mine.values(), strict=True), zip(*wanted.values(), strict=True), strict=True))
+        off = [place for place, (a, b) in columns if not _alike(a, b)]
+        held, asked = ({row: [cells[place] for place in off] for row, cells in it.items()} for it in (mine, wanted))
+    numbers = all(isinstance(cell, int | float) for row in asked for cell in (*held[row], *asked[row]))
+    among = (_whose(held, asked) or _order(held, asked)) if numbers else ""  # words tell of a relation themselves
+    return _factor(pairs, len(wanted)) or _rows(held, asked) or among
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -44,7 +45,7 @@ def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
     off = [(a, b) for a, b in pairs if not close(a, b)]
     if any(isinstance(it, bool) or not isinstance(it, int | float) or not math.isfinite(it) for ab in off for it in ab):
         return ""
-    which = "every number is" if len(off) == len(pairs) else "what is off is"
+    which = "every number is" if len(off) == len(pairs) else "each wrong number is"
     if len(off) > 1 and all(a == 0 for a, _ in off):
         return f"{which} 0"
     if not all(b for _, b in off):
@@ -79,10 +80,7 @@ def _whose(held: Rows, asked: Rows) -> str:
 
 
 def _order(held: Rows, asked: Rows) -> str:
-    def in_order(cells: Sequence[Any]) -> list[Any]:
-        return sorted(cells, key=lambda it: (isinstance(it, str), it))
-
-    right = all(_alike(in_order(held[row]), in_order(asked[row])) for row in asked)
+    right = all(_alike(sorted(held[row]), sorted(asked[row])) for row in asked)
     return "they are the right ones, in another order" if right else ""
 
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from ddplab.checks import CannotCheck, NotFilledIn, NotYet, exercise, place_in, place_of
-from ddplab.checks.common import PATIENCE, WAITING, needs_function
+from ddplab.checks.common import PATIENCE, WAITING, may_be_slow, needs_function
 from ddplab.checks.hints import COMMON, first_line, hint_for
 from ddplab.checks.relations import close, relation
 from ddplab.course.films import Frame, frames, name_of, strip
@@ -31,12 +31,6 @@ from ddplab.run import RankError, RankTimeoutError
 from ddplab.tables import HTML, brief, html_table, marked
 
 WRONG, WAITS = "✗", "…"
-FOR_WHOM = {  # what a rank waits in, and what to say where the lesson says nothing
-    "waits in recv": "`recv` waits for a `send` of the very rank that it names. Is there one, for each `recv`?",
-    "waits in send": "`send` waits until the rank that it names receives. Two that send first wait for each other.",
-    "waits in wait()": "What was begun ends when the others have begun theirs, too. Has every rank?",
-    "waits in": "Every rank has to call it, as often as the others, and in the same order.",
-}
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
 
@@ -235,11 +229,10 @@ def turn(
         before = ""
         if size != next(iter(ranks), 0):  # it has passed on the numbers of ranks before this one
             before = f"; on {ranks[0]} rank{'s' * (ranks[0] > 1)} it was right"
-            hint = hint or "What in it holds for that number of ranks alone? `dist.get_world_size()` counts them."
         if left.fate:
             row, fate = next(iter(left.fate.items()))
-            known_error = hint_for(left.reason, hints or {}) or hint_for(left.reason, COMMON)
-            return f"{row} {_told(fate)}{left.place}{before}", known_error or hint or hint_for(fate, FOR_WHOM)
+            hint = hint_for(left.reason, hints or {}) or hint_for(left.reason, COMMON) or hint
+            return f"{row} {_told(fate)}{left.place}{before}", hint
         if as_given and known(_nothing, size).same(left):
             return f"everything is as it was{before}", hint
         row, place = left.first_off(wanted)
@@ -341,9 +334,9 @@ def _left_by_ranks(
             for rank, what, line in waits:
                 if not line:  # where others have one it has done its part and waits in `look`
                     fate[f"rank {rank}"] = "waits for the others" if any(it[2] for it in waits) else f"waits in {what}"
-            late = [name for name in names if name not in fate and not rows[name]]
-            if patience == PATIENCE and (late or not fate):  # who neither waits nor has ended may be slow
+            if patience == PATIENCE and may_be_slow(error):
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
+            late = [name for name in names if name not in fate and not rows[name]]
             fate |= dict.fromkeys(late, "never came")
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
         said = re.sub(r"^rank \d+ ", "", first_line(str(error)))  # the row says which

@@ -1,13 +1,14 @@
 """What several checks ask of an answer: how long ranks are waited for."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from ddplab.checks import common
-from ddplab.checks.common import on_ranks
+from ddplab.checks.common import may_be_slow, on_ranks
 from ddplab.run import RankTimeoutError
 
 
@@ -37,3 +38,22 @@ def test_where_all_wait_or_have_returned_nobody_gets_more_time(monkeypatch):
         on_ranks(only_rank_0, size=2, waiting="A collective needs all.")
     assert caught.value.hint == "A collective needs all."
     assert "finished anything for 2 s" in str(caught.value)
+
+
+MEETING = "rank 0 waits in barrier\nrank 1 waits in barrier"
+STUCK = "rank 0 waits in recv at it.py, line 4\nrank 1 waits in recv at it.py, line 4"
+
+
+@pytest.mark.parametrize(
+    "told, results, slow",
+    [
+        (MEETING, [None, None], True),
+        (STUCK, [None, None], False),
+        ("rank 0 waits in barrier\nrank 1 has returned", [None, 1], False),
+        ("rank 0 waits in barrier\nrank 1 is not in a collective: it is at it.py, line 4", [None, None], True),
+        ("no rank is in a collective", [1, 2], True),
+    ],
+    ids=["all are meeting", "all wait for each other", "one is done", "one is elsewhere", "all are done"],
+)
+def test_who_may_be_slow(told, results, slow):
+    assert may_be_slow(RankTimeoutError(told, SimpleNamespace(results=results), None)) is slow

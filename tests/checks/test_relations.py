@@ -18,10 +18,10 @@ SAID = {
     "what is halved": (changed(RANKS, lambda it: it / 2), RANKS, "every number is half of what is wanted"),
     "a sign": (changed(RANKS, lambda it: -it), RANKS, "every number is minus what is wanted"),
     "a column": (
-        {row: [a, 2 * b] for row, (a, b) in RANKS.items()}, RANKS, "what is off is twice what is wanted"),
+        {row: [a, 2 * b] for row, (a, b) in RANKS.items()}, RANKS, "each wrong number is twice what is wanted"),
     "zeros": (changed(RANKS, lambda it: 0), RANKS, "every number is 0"),
     "one number, as often as there are ranks": (
-        RANKS | {"rank 1": [6, 20.0]}, RANKS, "what is off is 3 times what is wanted"),
+        RANKS | {"rank 1": [6, 20.0]}, RANKS, "each wrong number is 3 times what is wanted"),
     "the next rank's": (
         dict(zip(RANKS, [[2, 20.0], [3, 30.0], [1, 10.0]], strict=True)),
         RANKS, "each rank holds what the next rank is to hold"),
@@ -34,7 +34,9 @@ SAID = {
     "all alike": ({row: [4, 7.0] for row in RANKS}, RANKS, "all ranks hold the same, and they are to differ"),
     "all hold one rank's": ({row: [1, 10.0] for row in RANKS}, RANKS, "only rank 0 is right"),
     "not alike": (RANKS, MEANS, "the ranks differ, and all are to hold the same"),
-    "another order": ({"one": [3, "x", 1]}, {"one": [1, 3, "x"]}, "they are the right ones, in another order"),
+    "another order": ({"one": [3, 7, 1]}, {"one": [1, 3, 7]}, "they are the right ones, in another order"),
+    "one row, of several lengths": (
+        {"2 ranks": [4, 5], "4 ranks": [2, 6, 2]}, {"2 ranks": [4, 5], "4 ranks": [2, 6, 0]}, "only 2 ranks is right"),
     "one row": (
         {"two": [1, 2], "three": [7, 3]}, {"two": [1, 2], "three": [5, 5]}, "only two is right"),
 }  # fmt: skip
@@ -46,6 +48,10 @@ NOTHING_SAID = {
     "no simple number of times": ({"one": [8.0, 16.0]}, {"one": [7.0, 14.0]}),
     "another number of cells": ({"one": [1, 2]}, {"one": [1]}),
     "another row": ({"one": [1]}, {"two": [1]}),
+    "rows of several lengths": ({"2 ranks": [4, 5], "4 ranks": [2, 6, 2]}, {"2 ranks": [5, 9], "4 ranks": [2, 6, 0]}),
+    "words that tell of other ranks": (
+        {"rank 0": ["alone"], "rank 1": ["as on 0"]}, {"rank 0": ["its own"], "rank 1": ["its own"]}),
+    "words in another order": ({"one": ["yes", "no"]}, {"one": ["no", "yes"]}),
     "words": ({"one": ["yes", "no"]}, {"one": ["no", "no"]}),
     "a truth is no number": ({"one": [True, True]}, {"one": [2, 2]}),
     "not a number": ({"one": [float("nan"), 2.0]}, {"one": [1.0, 1.0]}),
