@@ -180,9 +180,6 @@ def gpus_for(n: int, virtual: bool = False) -> Iterator[Any]:
                 before.on()
 
 
-MARKED = "Begin at the cell that is marked."  # to an answer that nobody expected
-
-
 def place(tensor: Any) -> str:
     """Where a tensor lies, real or virtual: "GPU 1", or "CPU"."""
     return "CPU" if tensor.device.type == "cpu" else f"GPU {tensor.device.index}"

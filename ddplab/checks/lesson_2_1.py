@@ -12,7 +12,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import (
-    MARKED,
     gpus_for,
     kind,
     needs_function,
@@ -246,7 +245,7 @@ turn(
     _cut,
     {"8 rows, 2 GPUs": lambda: (8, 2), "6 rows, 3 GPUs": lambda: (6, 3)},
     call=_scattered,
-    otherwise=MARKED,
+    otherwise="Parts of neighbouring rows, as many as GPUs; part i goes to GPU i, and a list of all comes back.",
     heads=("GPU 0", "GPU 1", "GPU 2", "bytes 0→1", "bytes 0→2"),
     mistakes=[
         (
@@ -354,7 +353,7 @@ turn(
     _copied,
     {"2 GPUs": lambda: (2,), "3 GPUs": lambda: (3,)},
     call=_replicated,
-    otherwise=MARKED,
+    otherwise="For each GPU: a dictionary of weights that were brought there, and a copy of `net` that has them.",
     heads=("GPU 0 computes", "last GPU computes", "bytes to it", "gradient from GPU 0", "from the last"),
     mistakes=[
         (
@@ -415,7 +414,7 @@ turn(
     _joined,
     {"2 GPUs, to GPU 0": lambda: (2, 0), "3 GPUs, to GPU 0": lambda: (3, 0), "2 GPUs, to GPU 1": lambda: (2, 1)},
     call=_gathered,
-    otherwise=MARKED,
+    otherwise="Bring each output to `gpu`, without cutting its graph, and put them one below the other.",
     heads=("rows", "on", "bytes that came", "gradient goes back"),
     mistakes=[
         (

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_packed_sequence
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import MARKED, gpus_for, kind, needs_function, off
+from ddplab.checks.common import gpus_for, kind, needs_function, off
 from ddplab.checks.hints import first_line, hint_for
 from ddplab.checks.turns import turn
 
@@ -261,7 +261,7 @@ turn(
         "another batch, 6 wide": lambda: _packed(3, 1, wide=6),
     },
     look=_shape_and_words,
-    otherwise=MARKED,
+    otherwise="`pad_packed_sequence` with the width of `tokens`, batch first; of the two things it returns, the first.",
     heads=("shape", "first sentence"),
     mistakes=[
         (partial(_unpacked, total=lambda _: None), OWN_WIDTH, "Which width do both GPUs know? Look at `tokens`."),
@@ -336,7 +336,7 @@ turn(
     lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), scale),
     {"4 sentences, 2 GPUs": lambda: (4, 2), "2 sentences, 3 GPUs": lambda: (2, 3)},
     call=_called,
-    otherwise=MARKED,
+    otherwise="One call of `model`: all sentences, all lengths in one tensor of one dimension, and the scale.",
     heads=("GPU 0", "GPU 1", "GPU 2"),
     mistakes=[
         (
@@ -434,7 +434,7 @@ turn(
     _pieces,
     {"6 + 2 words, one GPU": lambda: ([6, 2], 1), "6 + 2 words, 2 GPUs": lambda: ([6, 2], 2)},
     call=_lost,
-    otherwise=MARKED,
+    otherwise="Two tensors: the losses added up, padding left out; and how many targets are not 0.",
     heads=("sums", "words", "the mean that they make", "gradient goes back"),
     mistakes=[
         (

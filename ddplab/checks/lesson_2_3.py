@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import replicate
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import MARKED, gpus_for, kind, needs_function, off, place
+from ddplab.checks.common import gpus_for, kind, needs_function, off, place
 from ddplab.checks.turns import turn
 
 # What is in the collection of 2.3.1, by its letter: why it is saved, follows and learns, or why not.
@@ -287,7 +287,7 @@ turn(
     _equip,
     {"replica 0": lambda: (0,), "replica 1": lambda: (1,)},
     call=_equipped,
-    otherwise=MARKED,
+    otherwise="A `Parameter` learns; a buffer is saved; a buffer that is not persistent is neither, and follows.",
     heads=("gain", "mean", "mask", "saved", "learns"),
     mistakes=[
         (
@@ -384,7 +384,7 @@ turn(
     _numbered,
     {"replica 0, 3 columns": lambda: (0, 3), "replica 1, 3 columns": lambda: (1, 3), "replica 1, 4": lambda: (1, 4)},
     call=_in_replica,
-    otherwise=MARKED,
+    otherwise="A new tensor, made where `x` lies, which neither `parameters()` nor an old `device` can tell here.",
     heads=("result", "on"),
     mistakes=[
         (
@@ -483,7 +483,7 @@ turn(
         "then GPU 1, 4 columns": lambda: (1, 4, False),
     },
     call=_Calls(),
-    otherwise=MARKED,
+    otherwise="What must a kept tensor fit? The width of `x`, and where it lies: both belong to its key.",
     heads=("numbers", "on", "where from"),
     mistakes=[
         (

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import MARKED, gpus_for, kind, needs_function
+from ddplab.checks.common import gpus_for, kind, needs_function
 from ddplab.checks.hints import first_line, hint_for
 from ddplab.checks.turns import turn
 
@@ -470,7 +470,7 @@ turn(
     {"one GPU": lambda: (1,), "two GPUs": lambda: (2,)},
     call=_clipped,
     heads=("layer: 0.5", "layer: 3", "bias: -4", "scale: 5", "same parameters"),
-    otherwise=MARKED,
+    otherwise="After the step, on your own module: each of its parameters, in place, under `torch.no_grad()`.",
     mistakes=[
         (_rebinds_the_name, STAY, INTO),
         (_clips_gradients, STAY, INTO),
@@ -535,7 +535,7 @@ turn(
     _report,
     {"5 rows, one GPU": lambda: (5, 1), "5 rows, 2 GPUs": lambda: (5, 2), "8 rows, 2 GPUs": lambda: (8, 2)},
     call=_reported,
-    otherwise=MARKED,
+    otherwise="What `layer` returns for `x`; and beside it a tensor with one number, the rows of `x`, where `x` lies.",
     heads=("scores", "counts", "sum"),
     mistakes=[
         (

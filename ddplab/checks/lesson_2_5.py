@@ -11,7 +11,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import MARKED, flat, gpus_for, kind, needs_function, off
+from ddplab.checks.common import flat, gpus_for, kind, needs_function, off
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
@@ -116,7 +116,7 @@ turn(
         "4 GPUs, 40 rows": lambda: (4, 10, 40),
     },
     call=_counted,
-    otherwise=MARKED,
+    otherwise="Of each cause: how many numbers cross, to or from how many GPUs, and 4 bytes for each.",
     heads=("replicate", "reduce", "scatter", "gather"),
     hints={"not iterable": "Four numbers, in this order: replicate, reduce, scatter, gather."},
     mistakes=[
@@ -214,7 +214,7 @@ turn(
     _losses,
     {"8 rows, 2 GPUs": lambda: (8, 2), "10 rows, 4 GPUs": lambda: (10, 4)},
     call=_gathered,
-    otherwise=MARKED,
+    otherwise="A loss for each row of this part, not yet averaged: the mean over all rows is taken at home.",
     heads=("bytes gathered", "numbers that came", "gradient as on one"),
     mistakes=[
         (
@@ -303,7 +303,7 @@ turn(
     _means,
     {"20 rows": lambda: (20,), "40 rows": lambda: (40,)},
     call=_looped,
-    otherwise=MARKED,
+    otherwise="For each row the sum of its numbers, and how many are not 0. A comparison makes a tensor, too.",
     heads=("first three", "all right", "calls into torch", "bytes to the CPU"),
     mistakes=[
         (

@@ -56,9 +56,11 @@ def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
         return ""
     if len(off) == 1 and rows not in (times, 1 / times):  # one number alone is a multiple of another by chance, too
         return ""
-    named = {-1: "minus", 2: "twice", Fraction(1, 2): "half of"}
+    named = {1: "", 2: "twice", Fraction(1, 2): "half of"}
     named |= {n: f"{n} times" for n in range(3, 17)} | {Fraction(1, n): f"1/{n} of" for n in range(3, 17)}
-    return f"{which} {named[times]} what is wanted" if times in named else ""
+    if abs(times) not in named:
+        return ""
+    return " ".join([which, *["minus"] * (times < 0), *[named[abs(times)]] * (abs(times) != 1), "what is wanted"])
 
 
 def _whose(held: Rows, asked: Rows) -> str:

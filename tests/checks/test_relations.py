@@ -17,6 +17,8 @@ SAID = {
     "what is divided": (changed(RANKS, lambda it: it / 3), RANKS, "every number is 1/3 of what is wanted"),
     "what is halved": (changed(RANKS, lambda it: it / 2), RANKS, "every number is half of what is wanted"),
     "a sign": (changed(RANKS, lambda it: -it), RANKS, "every number is minus what is wanted"),
+    "a sum for a mean, and a sign": (
+        changed(RANKS, lambda it: -3 * it), RANKS, "every number is minus 3 times what is wanted"),
     "a column": (
         {row: [a, 2 * b] for row, (a, b) in RANKS.items()}, RANKS, "each wrong number is twice what is wanted"),
     "zeros": (changed(RANKS, lambda it: 0), RANKS, "every number is 0"),
