@@ -12,6 +12,7 @@ import functools
 import importlib
 import io
 import json
+import linecache
 import multiprocessing
 import os
 import pickle
@@ -170,6 +171,10 @@ def touch(in_forkserver: bool = False) -> None:
             loss.backward()
         optimizer.step()
     optimizer.zero_grad()
+    # torch.manual_seed keeps the text of every line that led to it, thrice, for accelerators that may come to be used
+    for module in (torch.random, torch.cuda, torch.cuda.random, torch.xpu, torch.xpu.random, torch.mtia):
+        linecache.getlines(module.__file__)
+    traceback.format_stack()
 
 
 def main(order: Order, orders: Connection) -> None:

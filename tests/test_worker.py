@@ -1,5 +1,6 @@
 """Promise 2, and what a rank does: its environment and group, its random numbers, its workers, `log`, a good end."""
 
+import linecache
 import os
 import random
 import sys
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import ddplab
 import ddplab.panel
+import ddplab.worker
 from ddplab import RankError, launch, log
 
 
@@ -33,6 +35,12 @@ def test_a_rank_finds_torchruns_environment_and_an_initialised_group(monkeypatch
         assert env["MASTER_ADDR"] == "127.0.0.1" and int(env["MASTER_PORT"]) > 0 and env["TORCHELASTIC_RUN_ID"]
         threads = max(1, ddplab.devices().cpu_cores // 2)
         assert rest == ("gloo", "cpu", threads, "set after the forkserver began", os.getcwd())
+
+
+def test_what_a_rank_needs_first_is_done_before_it_is_asked_for():
+    ready = launch(lambda: torch.random.__file__ in linecache.cache, quiet=True).results
+    assert ready == [True, True]
+    ddplab.worker.touch()  # whatever it raises in a rank is passed over there
 
 
 def test_init_false_leaves_it_to_the_learner():
