@@ -276,6 +276,14 @@ def _stretches(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
     optimizer.step()
 
 
+def _without_root(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
+    _update(model, optimizer, loss, limit, do="zero backward")
+    squares = torch.cat([p.grad for p in model.parameters()]).square().sum()
+    for parameter in model.parameters():
+        parameter.grad *= min(1, limit / squares)
+    optimizer.step()
+
+
 def _adds_up_again(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
     _update(model, optimizer, loss, limit, do="zero backward")
     for parameter in model.parameters():
@@ -285,7 +293,7 @@ def _adds_up_again(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
 
 NOT_CLIPPED = "the step is 10 long: its gradient was not clipped"
 BETWEEN = "`clip_grad_norm_` changes `.grad`: when the mean is there, and before it is used."
-LAST = "First `zero_grad()` and `backward()`, and `optimizer.step()` last."
+LAST = "`zero_grad()`, `backward()` of the loss as it is, the gradient made short enough, `optimizer.step()`."
 STALE, STILL = "what the older step left takes part", "the weights have not moved"
 
 turn(
@@ -315,6 +323,7 @@ turn(
          "clipped to 7.5, and not to `limit`", "Here `limit` is 40."),
         (lambda model, optimizer, loss, limit: _update(model, optimizer, loss, limit / dist.get_world_size()),
          "clipped to a part of the limit", "Every rank has the mean of all, and clips that to `limit`."),
+        (_without_root, "cut by the square of the length", "The length is the root of the squares added up."),
         (_adds_up_again, "the means of the ranks are added up once more", "DDP has averaged already."),
     ],
     hints={

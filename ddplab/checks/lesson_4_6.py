@@ -340,6 +340,11 @@ def _the_last_takes_the_rest(n: int, rank: int, size: int) -> range:
     return range(rank * (n // size), n if rank == size - 1 else (rank + 1) * (n // size))
 
 
+def _blocks_rounded_up(n: int, rank: int, size: int) -> range:
+    share = -(-n // size)
+    return range(rank * share, (rank + 1) * share)
+
+
 WEIGHS = "It weighs ranks, and some have a sample less: add up counts."
 TWELVE = "twelve samples are counted, and there are ten"
 EVERY = "No padding: from the rank's own number on, every `size`-th. How many were read is a sum over the ranks."
@@ -360,7 +365,8 @@ turn(
         (partial(_count, samples=lambda n, rank, size: range(rank * (n // size), (rank + 1) * (n // size))),
          "the last two samples are read by nobody", "Deal by hand: every `size`-th, from the rank's number on."),
         (_padded_and_corrected, "two samples are counted twice, whatever `n` says", NO_PADDING),
-        (partial(_count, reduce=lambda counts: None), "each rank tells of its own share only", "`dist.all_reduce`"),
+        (partial(_count, reduce=lambda counts: None), "each rank tells of its own share only",
+         "`dist.all_reduce` adds up in place: return what its tensor holds then."),
         (partial(_count, samples=lambda n, rank, size: range(n)), "every rank reads all, and they are added up",
          "A share: every `size`-th, from the rank's number on."),
         (partial(_count, samples=lambda n, rank, size: range(n), reduce=lambda counts: None), "every rank reads all",
@@ -371,6 +377,8 @@ turn(
         (partial(_count, reduce=_reduce_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to."),
         (_mean_of_accuracies, "the mean of the ranks' accuracies", WEIGHS),
         (partial(_mean_of_accuracies, times=1), "the mean of the ranks' accuracies", WEIGHS),
+        (partial(_count, samples=_blocks_rounded_up), "samples are counted that do not exist",
+         "There are `n`: 0 to n − 1."),
         (partial(_count, samples=_the_last_takes_the_rest), "the last rank takes all that is left over",
          "Shares differ by one sample at most."),
         (partial(_count, samples=lambda n, rank, size: range(rank, n, 4)), "right on four ranks only",

@@ -44,7 +44,12 @@ def _held_and_calls(_: Any, x: Any, *__: Any) -> list[Any]:
 # ------------------------------------------------------------------ a: swap
 
 
-def _swap(x: Any, other: int, first: Callable[[int, int], bool] = lambda rank, other: rank < other) -> None:
+def _swap(
+    x: Any,
+    other: int,
+    first: Callable[[int, int], bool] = lambda rank, other: rank < other,
+    lost_by: int | None = None,
+) -> None:
     place = torch.empty_like(x)
     if first(dist.get_rank(), other):
         dist.send(x, other)
@@ -52,7 +57,8 @@ def _swap(x: Any, other: int, first: Callable[[int, int], bool] = lambda rank, o
     else:
         dist.recv(place, other)
         dist.send(x, other)
-    x.copy_(place)
+    if dist.get_rank() % 2 != lost_by:
+        x.copy_(place)
 
 
 def _swap_without_place(x: Any, other: int) -> None:
@@ -92,9 +98,11 @@ turn(
     hints=HINTS,
     mistakes=[
         (_swap_without_place, "both hold what one of the two had",
-         "Both send; and who receives first keeps what it has still to send: receive into a new tensor."),
+         "Receive into a new tensor, for what is still to be sent must stay; and copy it into `x` on both ranks."),
         (_swap_and_add, "what came was added to what was there", "It takes its place."),
         (_swap_lost, "what came was not put into `x`", "`x.copy_(…)` writes into the tensor that is there."),
+        (partial(_swap, lost_by=1), "who sends first gets what it is to get, and the other one does not",
+         "What came has to be copied into `x` on both ranks."),
         (_swap_collectively, NO_HELP, ONLY),
         (partial(_swap, first=lambda rank, other: False), "both receive first, and nobody sends",
          "One has to send first. Which one? Both must agree, without asking."),

@@ -19,11 +19,12 @@ WRECKS = {  # rank, at, exit, said
     "a clock behind": [(2, 8.5, 1, PEER), (3, 7.9, 1, RESET), (0, 8.4, 1, "KeyError: 'label'")],
     "without a word": [(0, 5.1, 1, PEER), (2, 5.0, -9, ""), (1, 5.2, 1, PEER)],
     "torchrun ends the rest": [(0, 5.9, -15, ""), (3, 6.0, 1, "RuntimeError: no memory"), (1, 6.2, 1, PEER)],
-    "three of their own": [
+    "four of their own": [
         (1, 6.0, 1, "KeyError: 'label'"),
         (2, 3.1, 1, PEER),
         (3, 3.0, -11, ""),
-        (0, 9.1, 1, "OSError"),
+        (0, 5.2, 1, "OSError"),
+        (4, 9.1, 1, "OSError"),
     ],
 }
 
@@ -56,7 +57,13 @@ turn(
          "A rank that was killed says nothing, and is to blame all the same."),
         (partial(_first_cause, by=lambda it: 0), "the log is not in the order of the deaths", "`at` says when."),
         (partial(_first_cause, by=lambda it: -it["at"]), "that is the last one to die of its own", "The first."),
+        (partial(_first_cause, by=lambda it: it["rank"]), "that is the lowest number of those who died of their own",
+         "`at` says when."),
         (lambda deaths: deaths[0]["rank"], "that is the first in the log", "A log has them in any order."),
+        (lambda deaths: [it["rank"] for it in deaths].index(_first_cause(deaths)),
+         "that is a place in the log, not a rank", "`[\"rank\"]` of the entry that you found."),
+        (lambda deaths: next(it["at"] for it in deaths if it["rank"] == _first_cause(deaths)),
+         "that is when it died", "Who was it? Its `[\"rank\"]`."),
     ],
     hints={"must be a string, a bytes-like object or a real number": "Return the rank's number."},
     otherwise="Leave out who was taken along: `by peer`, and exit code -15. Of the rest, the earliest.",
@@ -122,6 +129,12 @@ def _raised_again(work: Any) -> Any:
     return value
 
 
+def _told_rank_0(work: Any) -> Any:
+    value = _for_itself(work)
+    dist.reduce(failed := torch.tensor(0 if value is not None else 1), dst=0)
+    return value if dist.get_rank() or not failed else None
+
+
 turn(
     "6.3.b",
     "One fails, all know",
@@ -135,17 +148,18 @@ turn(
         (partial(_everybody, bad=(1,)), "two ranks failed, and the others return their numbers",
          "How many failures are too many?"),
         (_for_itself, "who did well returns its number, though another failed",
-         "How does a rank learn whether it failed anywhere?"),
+         "How does a rank learn whether it failed anywhere? Who has asked: does the answer decide, of all ranks?"),
         (lambda work: (_everybody(work), _for_itself(work))[0], "`work` is called twice", "Keep what it returned."),
         (partial(_everybody, flag=True), "False comes back where None is wanted",
          "Where it went well on all, the number; else None."),
         (partial(_everybody, went=bool), "all went well, and nobody gets a number",
-         "Is 0 a failure? And is there a `return`?"),
+         "Is 0 a failure? Is a number of ranks written down, of which there are more or fewer? Is there a `return`?"),
+        (_told_rank_0, "only rank 0 learns that another failed", "`dist.all_reduce` tells every rank."),
         (_of_one_kind, "only a ValueError is caught, and rank 2 raises another", "`except Exception`."),
         (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
-        (_raised_again, "rank 0 raised RuntimeError: somebody failed", "Raise nowhere: return None on all ranks."),
+        (_raised_again, "ranks raise an error where None is wanted", "Raise nowhere: return None on all ranks."),
         (_told_in_try, "rank 0 waits in all_reduce, and rank 1 is past it",
-         "Where `work` raises, the rest of the `try` is skipped, and with it the collective. Where must that stand?"),
+         "Where `work` raises, this rank does not come to the collective. Where must that stand, to be met by all?"),
     ],
     otherwise="Catch it; then let all ranks add up who failed, outside of `try` and `if`.",
 )  # fmt: skip
@@ -190,7 +204,8 @@ turn(
     look=_given_bytes,
     heads=("its GPU gets", "the other GPU gets", "the weights are", "the model is on"),
     mistakes=[
-        (partial(_load_weights, to={}), "rank 1's copy goes through GPU 0", "Where shall `torch.load` put it?"),
+        (partial(_load_weights, to={}), "rank 1's copy goes through GPU 0",
+         "Where shall `torch.load` put it? Where this rank's model is, whatever GPUs are called: these are virtual."),
         (partial(_load_weights, to="vgpu:1"), "rank 0's copy goes through GPU 1", "Which GPU is the model on?"),
         (partial(_load_weights, into=False), "what was loaded is not in the model", "`load_state_dict`."),
         (partial(_load_weights, to="cpu", into=False), "the model has its old weights, and no GPU was given any",
@@ -258,6 +273,10 @@ turn(
         (lambda model, x: [p for p in model.parameters() if p.requires_grad and p.grad is None]
          if model(x).sum().backward() is None else None, "those are the parameters, and not their names",
          "`model.named_parameters()`."),
+        (lambda model, x: _unused(model, x)[:1], "only the first name comes back",
+         "Collect all of them before you return."),
+        (lambda model, x: next(iter(_unused(model, x)), None), "only the first name comes back, and not in a list",
+         "Collect all of them in a list, and return that after the loop."),
         (lambda model, x: [n for n, p in enumerate(model.parameters()) if p.requires_grad and p.grad is None]
          if model(x).sum().backward() is None else None, "those are numbers", "`model.named_parameters()`."),
     ],

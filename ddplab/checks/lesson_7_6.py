@@ -48,6 +48,8 @@ turn(
          "An update waits for it once; then share the update among its images."),
         (lambda compute, exposed, images, portions: portions * images / (portions * compute + exposed),
          "images a second", "The other way round: seconds for an image."),
+        (lambda compute, exposed, images, portions: (portions * compute + exposed) // (portions * images),
+         "that is rounded down", "`/` keeps the fraction."),
         (lambda compute, exposed, images, portions: (compute / portions + exposed) / images,
          "one batch is cut into portions", "Each portion has `images` images: the update has more of them."),
     ],
@@ -64,6 +66,8 @@ def _column_and_row(matrix: Tensor, row: Tensor, length: Callable = torch.norm,
 
 def _and_product(returned: Any, matrix: Tensor, row: Tensor) -> list[Any]:
     """The column, the row and their product; without the product where one of them is not a vector."""
+    if isinstance(returned, Tensor):
+        return [f"one tensor, of shape {tuple(returned.shape)}"]
     column, new = returned
     shapes = [tuple(getattr(it, "shape", ())) for it in (column, new)]
     if any(len(shape) != 1 for shape in shapes):
@@ -101,6 +105,10 @@ turn(
          "the row comes from the long column", "From the column of length 1."),
         (lambda matrix, row: (matrix @ row[:, None], matrix.T @ (matrix @ row[:, None])),
          "they are matrices of one column", "A column and a row are vectors here, of one dimension each, as `row` is."),
+        (lambda matrix, row: torch.outer(*_column_and_row(matrix, row)), "that is their product",
+         "Return two: the column, and the row."),
+        (lambda matrix, row: _column_and_row(matrix, _column_and_row(matrix, row)[1]), "both steps are done twice",
+         "One column of the row, one row of the column."),
         (lambda matrix, row: (matrix * row, matrix.T @ (matrix * row)), "that is no column, but a matrix",
          "`matrix * row` only multiplies; `matrix @ row` adds up as well."),
         (lambda matrix, row: (matrix[:, 0] / matrix[:, 0].norm(), matrix[0]), "a column and a row of the matrix itself",
@@ -141,9 +149,11 @@ turn(
         (lambda gradient, lost, squeeze: _with_memory(gradient, -lost, squeeze), "what was lost is subtracted",
          "It is still due: add it."),
         (lambda gradient, lost, squeeze: (squeeze(gradient), gradient + lost - squeeze(gradient)),
-         "what was lost is never sent", "Squeeze the gradient *and* what was lost."),
+         "what was lost is never sent", "Squeeze the sum of the two: each alone may be too small to be sent."),
         (lambda gradient, lost, squeeze: (squeeze(gradient) + lost, gradient - squeeze(gradient)),
          "what was lost is sent as it is", "That would be as large as a gradient: squeeze the sum."),
+        (lambda gradient, lost, squeeze: (squeeze(gradient + lost), gradient + 2 * lost - squeeze(gradient + lost)),
+         "what was lost is counted twice", "What you had, less what you sent."),
         (lambda gradient, lost, squeeze: (gradient + lost, torch.zeros_like(lost)), "nothing is squeezed",
          "Send `squeeze(…)` of the sum."),
         (lambda gradient, lost, squeeze: _with_memory(gradient, lost, squeeze)[::-1], "the two are swapped",

@@ -145,10 +145,10 @@ def _out_and_work(returned: Any, x: torch.Tensor, first: nn.Linear, second: nn.L
 def _layers_cut(
     x: torch.Tensor, first: nn.Linear, second: nn.Linear, whole: bool = False, reduce: str = "sum", bias: str = "after",
     between: Callable = F.relu, first_bias: float = 1, every: bool = False, narrow: bool = True,
-    last: Callable = lambda it: it,
+    last: Callable = lambda it: it, of: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    """Tensor parallel, with one thing done otherwise: `every` cuts the columns by every size-th one."""
-    rank, size = (0, 1) if whole else (dist.get_rank(), dist.get_world_size())
+    """Tensor parallel, with one thing done otherwise: `every` cuts every size-th column, `of` says whose part it is."""
+    rank, size = (0, 1) if whole else (dist.get_rank() if of is None else of, dist.get_world_size())
     rows, mine = first.weight.chunk(size)[rank], first_bias * first.bias.chunk(size)[rank]
     columns = second.weight[:, rank::size] if every else second.weight.chunk(size, dim=1)[rank]
     out = (between(x @ rows.T + mine) if narrow else F.relu(first(x)).chunk(size, dim=1)[rank]) @ columns.T
@@ -160,6 +160,14 @@ def _layers_cut(
     if reduce == "mean":
         out = out / size
     return out + second.bias if bias == "after" else out
+
+
+def _hidden_added_up(x: torch.Tensor, first: nn.Linear, second: nn.Linear) -> torch.Tensor:
+    def added_up(hidden: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(hidden := F.relu(hidden))
+        return hidden
+
+    return _layers_cut(x, first, second, between=added_up)
 
 
 turn(
@@ -174,6 +182,10 @@ turn(
         (partial(_layers_cut, reduce=""), "each rank has its own part of the sum", "One `dist.all_reduce`."),
         (partial(_layers_cut, bias="before"), "the second bias is added once on each rank",
          "Once, after the parts have been added up."),
+        (partial(_layers_cut, bias="", first_bias=0), "both biases are missing",
+         "A rank's own part of the first; the second whole, after the parts have been added up."),
+        (_hidden_added_up, "what the first layer puts out is added up, and it is no part of a sum",
+         "Only what the second puts out is: one `all_reduce`, at the end."),
         (partial(_layers_cut, bias=""), "the second bias is missing", "After the parts have been added up."),
         (partial(_layers_cut, first_bias=0), "the first bias is missing", "A rank's own part of it."),
         (partial(_layers_cut, between=lambda it: it), "there is no ReLU between the layers",
@@ -186,6 +198,7 @@ turn(
          "`first.weight.chunk(size)[rank]` has this rank's rows."),
         (partial(_layers_cut, whole=True), "every rank does all of it, and then all are added up",
          "`first.weight.chunk(size)[rank]` has this rank's rows."),
+        (partial(_layers_cut, of=0), "every rank takes rank 0's part", "`chunk(size)[rank]`, of both weights."),
         (partial(_layers_cut, every=True), "the columns are not those of this rank's rows",
          "The same places: what the first layer puts out here, the second takes in here."),
         (lambda x, first, second: dist.all_reduce(x @ first.weight.chunk(dist.get_world_size())[0].T),
@@ -264,7 +277,8 @@ turn(
          "`out.backward(…)`, from the gradient that came up."),
         (partial(_pipeline, on=lambda out, gradient: out.backward(gradient / 2)), "the gradient is halved",
          "Nothing is averaged here: each rank has a part of its own."),
-        (partial(_pipeline, up=lambda it: it.detach()), "what came down is sent back up", "`middle.grad`."),
+        (partial(_pipeline, up=lambda it: it.detach()), "rank 0 goes backward from its own output",
+         "Rank 1 sends up `middle.grad`; rank 0 goes `out.backward(…)` from that."),
         (partial(_pipeline, lower=lambda loss, out: out.sum()), "rank 1 goes backward from a sum, or from ones",
          "From `loss(…)` of what its part returns."),
         (partial(_pipeline, lower=lambda loss, out: loss(out) / 2), "the loss is halved", "`loss` as it is."),
