@@ -33,6 +33,7 @@ SAID = {
     "the other rank's": (
         {"rank 0": [3], "rank 1": [8]}, {"rank 0": [8], "rank 1": [3]},
         "each rank holds what the other rank is to hold"),
+    "one number is 0": (RANKS | {"rank 1": [0, 20.0]}, RANKS, "only rank 0 and rank 2 are right"),
     "all alike": ({row: [4, 7.0] for row in RANKS}, RANKS, "all ranks hold the same, and they are to differ"),
     "all hold one rank's": ({row: [1, 10.0] for row in RANKS}, RANKS, "only rank 0 is right"),
     "not alike": (RANKS, MEANS, "the ranks differ, and all are to hold the same"),
