@@ -204,17 +204,24 @@ _PACKING = {"_pack_padded_sequence", "_pad_packed_sequence"}
 _SAME = "Expected all tensors to be on the same device, but "
 
 
-def _tensors(items):
+def _tensors(items) -> list[Tensor]:
+    found = []
     for item in items:
         if isinstance(item, Tensor):
-            yield item
+            found.append(item)
         elif type(item) in (list, tuple):
-            yield from _tensors(item)
+            found += _tensors(item)
+    return found
 
 
 @functools.cache
 def _name(func) -> str:
     return func._schema.name.removeprefix("aten::")
+
+
+@functools.cache
+def _draws(func) -> bool:  # random numbers
+    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
@@ -379,11 +386,12 @@ class VTensor(Tensor):
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         __tracebackhide__ = True
         kwargs, name = kwargs or {}, _name(func)
-        tensors = [*_tensors((*args, *kwargs.values()))]
-        gpu = next(t.gpu for t in tensors if type(t) is VTensor)
+        tensors = _tensors((*args, *kwargs.values()))
+        places = [t.gpu for t in tensors if type(t) is VTensor]
+        gpu = places[0]
         if torch.is_inference_mode_enabled() and func._can_decompose():  # what autograd's layer does elsewhere
             return func.decompose(*args, **kwargs)
-        if any(type(t) is not VTensor or t.gpu != gpu for t in tensors):
+        if places.count(gpu) < len(tensors):
             _check(func, gpu, args, kwargs)
         if name == "_local_scalar_dense":
             meter.count(".item()", gpu, None, args[0].nbytes)
@@ -391,7 +399,7 @@ class VTensor(Tensor):
             gpu = place_of(kwargs["device"]) if kwargs["device"].type in state["kinds"] else gpu
             kwargs = {**kwargs, "device": "cpu"}
         with DisableTorchFunctionSubclass(), _DisableTorchDispatch():
-            if torch.Tag.nondeterministic_seeded in func.tags:
+            if _draws(func):
                 out = kernels.get(name, random)(func, gpu, args, kwargs)
             else:
                 try:
@@ -420,13 +428,14 @@ class VTensor(Tensor):
             return to(*args)
         if kwargs.get("device") is not None:
             return _made_elsewhere(func, args, **kwargs)
-        tensors = [*_tensors((*args, *kwargs.values()))]
+        tensors = _tensors((*args, *kwargs.values()))
         if name in _RNN or name in _PACKING:  # lengths and batch sizes belong on the CPU
             tensors = [t for t in tensors if type(t) is VTensor or t.is_floating_point()]
         elif name == "ctc_loss":
-            tensors = [*_tensors(args[:2])]
-        gpu = next((t.gpu for t in tensors if type(t) is VTensor), None)
-        outer, here.strict = here.strict, any(type(t) is not VTensor for t in tensors)
+            tensors = _tensors(args[:2])
+        places = [t.gpu for t in tensors if type(t) is VTensor]
+        gpu = places[0] if places else None
+        outer, here.strict = here.strict, len(places) < len(tensors)
         try:
             if here.strict and torch.is_grad_enabled():
                 args = _scalars_that_learn(name, args, gpu)
