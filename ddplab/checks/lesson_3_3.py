@@ -56,8 +56,8 @@ def _noting(rank: int, size: int) -> tuple[Any]:
 def _sum_and_way(_: Any, x: Any) -> list[Any]:
     names = [message.name for message in x.noted]
     sent = dist.get_world_size() - 1 if dist.get_rank() == 0 else 1  # what goes by rank 0
-    if not names or {*names} - {"send", "recv"}:
-        return [x, "no" if names else "nothing sent"]
+    if "send" not in names or {*names} - {"send", "recv"}:
+        return [x, "no" if {*names} - {"send", "recv"} else "nothing sent"]
     return [x, "no book" if x.booked < names.count("send") else "yes" if x.booked == sent else "another way"]
 
 
@@ -205,6 +205,13 @@ def _average(
             p.grad /= after or dist.get_world_size()
 
 
+def _divide_the_last(net: Any) -> None:
+    _average(net, after=1)
+    [p for p in net.parameters() if p.grad is not None][-1].grad /= dist.get_world_size()
+
+
+INSIDE = "Is the line inside of the loop? What stands below it is done once, to the last one."
+
 turn(
     "3.3.b",
     "Everybody's mean gradient",
@@ -214,7 +221,8 @@ turn(
     look=_gradients,
     heads=("weight.grad", "", "bias.grad", "frozen"),
     mistakes=[
-        (lambda net: net, "the gradients are as they were", "Change `p.grad` itself, in place, and not a copy of it."),
+        (lambda net: net, "the gradients are as they were",
+         "Change `p.grad` itself, in place: not `p`, and not a copy."),
         (partial(_average, after=1), "the gradients are added up", "What makes a mean of a sum?"),
         (partial(_average, reduce=id), "each rank divides its own gradients, and nobody adds up",
          "They have to meet: `dist.all_reduce`."),
@@ -222,6 +230,9 @@ turn(
         (lambda net: _average(net, after=dist.get_world_size() ** dist.get_world_size()),
          "it divides once for each rank", "Once in all, before or after the sum."),
         (partial(_average, which=slice(1)), "only the first parameter is averaged", "A loop over all parameters."),
+        (partial(_average, before=3, after=1, reduce=partial(dist.broadcast, src=0)),
+         "all hold a third of rank 0's gradients", "All ranks' gradients count. Which collective adds up?"),
+        (_divide_the_last, "only the last gradient is divided", INSIDE),
         (partial(_average, after=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_average, after=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
         (lambda net: _average(net, after=1 / dist.get_world_size()), "the sum is multiplied by the number of ranks",
@@ -250,14 +261,21 @@ def _net_batch_and_rate(*_: int) -> tuple[Any, Any, Any, float]:
     torch.nn.init.zeros_(net.layers[-1].bias)
     for p in net.parameters():
         p.grad = torch.full_like(p, 0.1)
-    net.rows = []
+    net.rows, net.before = [], _one_of_each(net)
     net.register_forward_pre_hook(lambda _, inputs: net.rows.append(len(inputs[0])))
     images, labels = (tensor[:64].to(device()) for tensor in digits().tensors)
     return net, images, labels, 0.6  # not what the lesson has: who forgets it does not step as far
 
 
-def _rows_and_bias(_: Any, net: Any, *__: Any) -> list[Any]:
-    return [sum(net.rows), *[round(it, 3) for it in net.layers[-1].bias.tolist()[:3]]]
+ONE = (354, 5, 29, 6)  # of each parameter the number that a right step moves farthest
+
+
+def _one_of_each(net: Any) -> Any:
+    return torch.stack([p.detach().flatten()[one] for p, one in zip(net.parameters(), ONE, strict=True)])
+
+
+def _rows_and_change(_: Any, net: Any, *__: Any) -> list[Any]:
+    return [sum(net.rows), _one_of_each(net) - net.before]
 
 
 def _one_step(
@@ -266,19 +284,24 @@ def _one_step(
     labels: Any,
     lr: float,
     share: str = "own",
+    named: str = "",
     zero: bool = True,
     average: Any = _average,
     rate: Any = lambda lr: lr,
+    moved: slice = slice(None),
 ) -> None:
+    """A step, with one thing done otherwise at a time; named: whose labels the images get, where not their own."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    mine = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None),
-            "block": slice(64 // size), "cut": slice(rank, size)}[share]  # fmt: skip
+    each = 64 // size
+    cuts = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None), "block": slice(each),
+            "piece": slice(rank * each, (rank + 1) * each), "other's": slice(size - 1 - rank, None, size),
+            "cut": slice(rank, size)}  # fmt: skip
     if zero:
         net.zero_grad()
-    F.cross_entropy(net(images[mine]), labels[mine]).backward()
+    F.cross_entropy(net(images[cuts[share]]), labels[cuts[named or share]]).backward()
     average(net)
     with torch.no_grad():
-        for p in net.parameters():
+        for p in [*net.parameters()][moved]:
             p -= rate(lr) * p.grad
 
 
@@ -287,14 +310,15 @@ def _first_labels(net: Any, images: Any, labels: Any, lr: float) -> None:
     _one_step(net, images, labels[: 64 // size].repeat_interleave(size), lr)
 
 
+NOT_THEIRS = "the labels are not those of the images", "Cut both in the same way."
 turn(
     "3.3.c",
     "A training step by hand",
     _one_step,
     _net_batch_and_rate,
     ranks=(2, 4),
-    look=_rows_and_bias,
-    heads=("rows", "weights", "", ""),
+    look=_rows_and_change,
+    heads=("rows", "change of weights", "", "", ""),
     mistakes=[
         (partial(_one_step, average=id), "each rank goes by its own gradient, and the ranks drift apart",
          "Between `backward()` and the step they have to meet: `average_gradients`."),
@@ -302,7 +326,17 @@ turn(
          "Rank r takes every `size`-th image, from image r on."),
         (partial(_one_step, share="first"), "all ranks take the same images", "The share depends on the `rank`."),
         (partial(_one_step, share="block"), "all ranks take the same images", "The share depends on the `rank`."),
-        (_first_labels, "the labels are not those of the images", "Cut both in the same way."),
+        (_first_labels, *NOT_THEIRS),
+        (partial(_one_step, named="piece"), *NOT_THEIRS),
+        (partial(_one_step, share="piece", named="own"), *NOT_THEIRS),
+        (partial(_one_step, share="block", named="own"), *NOT_THEIRS),
+        (partial(_one_step, named="block"), *NOT_THEIRS),
+        (partial(_one_step, named="other's"), *NOT_THEIRS),
+        (partial(_one_step, named="first"), *NOT_THEIRS),
+        (partial(_one_step, moved=slice(-1, None)), "only the last parameter moves", INSIDE),
+        (partial(_one_step, average=_divide_the_last), "only the last parameter's gradient is divided", INSIDE),
+        (partial(_one_step, average=partial(_average, which=slice(-1, None))),
+         "only the last parameter's gradient is averaged", INSIDE),
         (partial(_one_step, share="cut"), "it takes the images between number `rank` and number `size`",
          "From, to, step: two colons make a step of the `size`."),
         (partial(_one_step, rate=lambda lr: 64 / dist.get_world_size() * lr), "the loss is a sum over a rank's images",
@@ -316,6 +350,7 @@ turn(
          "it divides twice by the number of ranks", "`average_gradients` has divided already."),
         (partial(_one_step, rate=lambda lr: 1), "the step forgets `lr`", "`p -= lr * p.grad`"),
         (partial(_one_step, rate=lambda lr: 0.5), "it steps by 0.5, and `lr` is another here", "`p -= lr * p.grad`"),
+        (partial(_one_step, rate=lambda lr: 0.1), "it steps by 0.1, and `lr` is another here", "`p -= lr * p.grad`"),
         (partial(_one_step, rate=lambda lr: -lr), "the step goes uphill", "Against the gradient: `-=`."),
         (partial(_one_step, rate=lambda lr: 0), "the weights have not moved",
          "`p -= lr * p.grad`, under `torch.no_grad()`, while the gradient of this step is there."),

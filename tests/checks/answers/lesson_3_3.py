@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 3.3: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch.distributed import all_reduce
@@ -139,6 +141,69 @@ def step_with_the_first_labels(net, images, labels, lr=0.5):
     step_by_sgd(net, mine, labels[: len(labels) // size].repeat(size), lr)
 
 
+def step_with(net, images, labels, lr, mine, named, average=average_divided_first):
+    net.zero_grad()
+    torch.nn.functional.cross_entropy(net(images[mine]), labels[named]).backward()
+    average(net)
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= lr * p.grad
+
+
+def step_with_labels_in_pieces(net, images, labels, lr=0.5):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    each = len(images) // size
+    step_with(net, images, labels, lr, slice(rank, None, size), slice(rank * each, rank * each + each))
+
+
+def step_with_images_in_pieces(net, images, labels, lr=0.5):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    each = len(images) // size
+    step_with(net, images, labels, lr, slice(rank * each, rank * each + each), slice(rank, None, size))
+
+
+def step_with_the_first_images(net, images, labels, lr=0.5):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    step_with(net, images, labels, lr, slice(len(images) // size), slice(rank, None, size))
+
+
+def step_with_another_ranks_labels(net, images, labels, lr=0.5):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    step_with(net, images, labels, lr, slice(rank, None, size), slice((rank + 1) % size, None, size))
+
+
+def step_of_the_last_parameter(net, images, labels, lr=0.5):
+    step_by_sgd(net, images, labels, lr=0.0)
+    with torch.no_grad():
+        for p in net.parameters():
+            gradient = p.grad
+        p -= lr * gradient
+
+
+def step_of_the_biases(net, images, labels, lr=0.5):
+    step_by_sgd(net, images, labels, lr=0.0)
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= lr * p.grad * (p.dim() == 1)
+
+
+def divides_below_the_loop(net):
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+    p.grad /= dist.get_world_size()
+
+
+def averages_below_the_loop(net):
+    *_, p = net.parameters()
+    dist.all_reduce(p.grad)
+    p.grad /= dist.get_world_size()
+
+
+def step_averaging(average, net, images, labels, lr=0.5):
+    mine = slice(dist.get_rank(), None, dist.get_world_size())
+    step_with(net, images, labels, lr, mine, mine, average)
+
+
 ANSWERS = {
     "3.3.a": {
         "accepted": [plain_with_if, from_whoever_comes],
@@ -158,6 +223,14 @@ ANSWERS = {
         "wrong": [
             (step_with_gradients_on, ["on 2 ranks", "raised RuntimeError"]),
             (step_with_the_first_labels, ["the labels are not those of the images"]),
+            (step_with_labels_in_pieces, ["the labels are not those of the images"]),
+            (step_with_images_in_pieces, ["the labels are not those of the images"]),
+            (step_with_the_first_images, ["on 2 ranks", "the labels are not those of the images"]),
+            (step_with_another_ranks_labels, ["the labels are not those of the images"]),
+            (step_of_the_last_parameter, ["only the last parameter moves"]),
+            (step_of_the_biases, ["on 2 ranks", "as change of weights"]),
+            (partial(step_averaging, divides_below_the_loop), ["only the last parameter's gradient is divided"]),
+            (partial(step_averaging, averages_below_the_loop), ["only the last parameter's gradient is averaged"]),
         ],
     },
 }
