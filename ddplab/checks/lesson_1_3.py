@@ -49,16 +49,18 @@ def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
 
 
 def _network(dtype: torch.dtype = torch.float32, frozen: bool = False) -> tuple[nn.Module]:
-    """Two layers of 100 and 10 parameters after a backward pass; the first frozen if asked."""
-    net = nn.Sequential(nn.Linear(10, 10, bias=False), nn.Linear(10, 1, bias=False)).to(dtype)
-    net[0].weight.requires_grad_(not frozen)
-    net(torch.ones(1, 10, dtype=dtype)).sum().backward()
+    """Two layers of 90 + 10 and 10 parameters after a backward pass; the first frozen if asked."""
+    net = nn.Sequential(nn.Linear(9, 10), nn.Linear(10, 1, bias=False)).to(dtype)
+    net[0].requires_grad_(not frozen)
+    net(torch.ones(1, 9, dtype=dtype)).sum().backward()
     return (net,)
 
 
-def _bytes_held(net: nn.Module, size: Callable[[Any], int] = lambda tensor: tensor.nbytes) -> tuple[int, int]:
-    gradients = [p.grad for p in net.parameters() if p.grad is not None]
-    return sum(map(size, net.parameters())), sum(map(size, gradients))
+def _bytes_held(
+    net: nn.Module, size: Callable[[Any], int] = lambda tensor: tensor.nbytes, which: slice = slice(None)
+) -> tuple[int, int]:
+    parameters = [*net.parameters()][which]
+    return sum(map(size, parameters)), sum(size(p.grad) for p in parameters if p.grad is not None)
 
 
 turn(
@@ -76,11 +78,19 @@ turn(
         (partial(_bytes_held, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
         (partial(_bytes_held, size=lambda tensor: 4 * tensor.numel()), "4 bytes are taken for granted",
          "A float64 has 8. A tensor knows its `.nbytes`."),
+        (lambda net: (_bytes_held(net)[1],) * 2, "frozen parameters are in neither number",
+         "They take memory as well. Only a gradient they have not."),
         (lambda net: (_bytes_held(net)[0],) * 2, "a frozen parameter has no gradient", "Look at each `p.grad`."),
         (partial(_bytes_held, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
         (lambda net: sum(_bytes_held(net)), "there is one number, and two are asked for", "`return first, second`"),
         (lambda net: _bytes_held(net)[0], "the gradients are missing", "They are in `p.grad`, for each `p`."),
         (lambda net: _bytes_held(net[0]), "that is the first layer alone", "`model.parameters()` goes through all."),
+        (partial(_bytes_held, which=slice(1)), "that is the first parameter alone",
+         "Go through all of `model.parameters()`, and only then `return`."),
+        (partial(_bytes_held, which=slice(-1, None)), "that is the last parameter alone",
+         "Each is to be added, `+=`, to those before it."),
+        (lambda net: (sum(_bytes_held(net)), _bytes_held(net)[1]), "the first number has the gradients in it, too",
+         "First the parameters alone, `p.nbytes`, and then their gradients."),
         (lambda net: print(_bytes_held(net)), "nothing comes back", "`return` the two numbers."),
     ],
     hints={"'NoneType' object has no attribute": "A frozen parameter's gradient is None: leave it out."},
@@ -96,10 +106,15 @@ def _after_an_update(make: Callable[..., Any]) -> tuple[Any]:
 
 
 def _state_bytes(
-    optimizer: Any, size: Callable[[Any], int] = lambda tensor: tensor.nbytes, counters: bool = False, names: str = ""
+    optimizer: Any,
+    size: Callable[[Any], int] = lambda tensor: tensor.nbytes,
+    counts: Callable[[Any], bool] = torch.Tensor.dim,
+    names: str = "",
+    which: slice = slice(None),
 ) -> int:
-    tensors = [t for held in optimizer.state.values() for name, t in held.items() if names in name]
-    return sum(size(tensor) for tensor in tensors if counters or tensor.dim())
+    dictionaries = [*optimizer.state.values()][which]
+    tensors = [t for held in dictionaries for name, t in held.items() if names in name]
+    return sum(size(tensor) for tensor in tensors if counts(tensor))
 
 
 turn(
@@ -114,15 +129,29 @@ turn(
     look=lambda held, _: [] if held is None else held,
     heads=("bytes",),
     mistakes=[
-        (partial(_state_bytes, counters=True), "Adam's counters are counted too", "`.dim()` of a counter is 0."),
+        (partial(_state_bytes, counts=torch.is_tensor), "Adam's counters are counted too",
+         "`.dim()` of a counter is 0."),
+        (partial(_state_bytes, counts=lambda tensor: not tensor.dim()), "only Adam's counters are counted",
+         "The other tensors: `.dim()` of a counter is 0."),
+        (partial(_state_bytes, counts=lambda tensor: tensor.dim() > 1), "what has one dimension is left out",
+         "A bias has one. Only a counter has none: its `.dim()` is 0."),
         (partial(_state_bytes, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
         (partial(_state_bytes, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
         (partial(_state_bytes, names="exp_avg_sq"), "that is one of the things that Adam keeps, and not momentum's",
          "Go through all the values of each parameter's dictionary."),
         (lambda optimizer: 880, "the same whatever the optimiser keeps", "Look into `optimizer.state`."),
         (lambda optimizer: 440, "those are the parameters", "`optimizer.state.values()` has what it keeps for them."),
-        (lambda optimizer: _state_bytes(optimizer) // 2, "only one of the two parameters is looked at",
-         "`optimizer.state` has an entry for each of them."),
+        (partial(_state_bytes, names="exp_avg"), "only Adam's state is counted, and momentum keeps something, too",
+         "Whatever it is called: go through the `.values()` of each parameter's dictionary."),
+        (partial(_state_bytes, names="momentum"), "only momentum's state is counted, and Adam keeps something, too",
+         "Whatever it is called: go through the `.values()` of each parameter's dictionary."),
+        (lambda optimizer: sum(p.nbytes for p in optimizer.state), "for Adam you count as much as for momentum",
+         "Adam keeps two tensors for each parameter. They are among the `.values()` of its dictionary."),
+        (lambda optimizer: _state_bytes(optimizer, which=slice(1)) if optimizer.state else None,
+         "only what is kept for the first parameter is counted",
+         "`optimizer.state` has an entry for each. Is the `return` below both loops?"),
+        (partial(_state_bytes, which=slice(-1, None)), "only what is kept for the last parameter is counted",
+         "Begin with 0, before both loops, and add, `+=`."),
         (lambda optimizer: [t.nbytes for held in optimizer.state.values() for t in held.values() if t.dim()],
          "those are the tensors one by one", "`sum(…)` of them."),
         (lambda optimizer: None, "nothing comes back", "Is there a `return`?"),
@@ -157,6 +186,8 @@ turn(
          "Each device updates the whole model."),
         (lambda *it: sum(it[:3]) * it[4] + it[3], "that is the total of all devices", "How much is on one of them?"),
         (lambda *it: sum(it[:3]) + it[3] / 2, "that is for two devices", "`devices` says how many there are."),
+        (lambda *it: it[3] / it[4], "that is the activations' share alone",
+         "Parameters, gradients and state are on each device as well, for each has the whole model."),
         (lambda *it: sum(it[:3]), "the activations are left out", "Which share of them does a device keep?"),
         (lambda *it: it[0] + it[1] + it[3] / it[4], "the state is left out", "It lies on each device, for the update."),
         (lambda *it: it[0] + it[2] + it[3] / it[4], "the gradients are left out", "They lie on each device."),

@@ -61,6 +61,20 @@ def keeps_the_last(optimizer):
     return total
 
 
+def without_the_biases(optimizer):
+    return sum(t.nbytes for held in optimizer.state.values() for t in held.values() if t.dim() > 1)
+
+
+def by_adams_names(optimizer):
+    held = [it for it in optimizer.state.values() if "exp_avg" in it]
+    return sum(it["exp_avg"].nbytes + it["exp_avg_sq"].nbytes for it in held)
+
+
+def returns_at_once(optimizer):
+    for held in optimizer.state.values():
+        return sum(t.nbytes for t in held.values() if t.dim())
+
+
 ANSWERS = {
     "1.3.1": {
         "correct": bytes_to_train,
@@ -89,6 +103,9 @@ ANSWERS = {
         "wrong": [
             (takes_the_size_of_a_dictionary, ["raised AttributeError"]),
             (keeps_the_last, ["raised UnboundLocalError"]),
+            (without_the_biases, ["what has one dimension is left out"]),
+            (returns_at_once, ["only what is kept for the first parameter"]),
+            (by_adams_names, ["only Adam's state is counted"]),
         ],
     },
     "1.3.c": {
