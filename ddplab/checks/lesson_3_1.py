@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -200,6 +201,8 @@ def _gathered_on_0(x: Any) -> Any:
     return torch.cat(places) if places else None
 
 
+OWN_FIRST = "each rank puts its own numbers first", "The order is the same on all ranks: rank 0's first."
+
 turn(
     "3.1.b",
     "Everybody's numbers, in order",
@@ -209,6 +212,8 @@ turn(
     look=_one_tensor,
     heads=("rank 0's", "", "rank 1's", "", "rank 2's", ""),
     mistakes=[
+        (lambda x: x, "each rank returns its own numbers alone",
+         "What `dist.all_gather` puts into the places is to come back, in one tensor."),
         (lambda x: x.repeat(dist.get_world_size()), "each rank has its own numbers, again and again",
          "They have to travel: `dist.all_gather`."),
         (partial(_everyones, same=True), "all places are one and the same tensor, and the last to come stays in it",
@@ -229,8 +234,8 @@ turn(
         (partial(_everyones, join=lambda places: torch.stack(places, 1)), "the ranks' numbers are shuffled together",
          "One rank after the other: `torch.cat(…)`."),
         (lambda x: dist.all_reduce(x) or x, "the numbers are added up", "To gather is to keep them apart."),
-        (partial(_everyones, join=lambda places: torch.cat(places).roll(-2 * dist.get_rank())),
-         "each rank puts its own numbers first", "The order is the same on all ranks: rank 0's first."),
+        (partial(_everyones, join=lambda places: torch.cat(places).roll(-2 * dist.get_rank())), *OWN_FIRST),
+        (partial(_everyones, join=lambda places: torch.cat([places.pop(dist.get_rank()), *places])), *OWN_FIRST),
         (lambda x: _everyones(x) if dist.get_rank() == 0 else x, "only rank 0 calls `all_gather`, and waits",
          "Who sends, calls it too."),
     ],
@@ -322,6 +327,18 @@ def _printed(*_: Any) -> Any:
     return min(said, key=lambda it: abs(it - sum(LOSSES[:size]) / size)) if said else "no number" if told else "nothing"
 
 
+def _with_its_scrap(report: Callable[..., Any], loss: Any) -> Any:
+    """Call an answer where `reduce` leaves the sum with `dst` alone: gloo leaves it with others too, by chance."""
+    reduce = dist.reduce
+
+    def reduced(tensor: Any, dst: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        aside = torch.is_tensor(tensor) and dist.get_rank() not in (dst, kwargs.get("group_dst"))
+        return reduce(tensor.clone() if aside else tensor, dst, *args, **kwargs)
+
+    with mock.patch.object(dist, "reduce", reduced):
+        return report(loss)
+
+
 def _report(loss: Any, by: Callable[[int], bool] = lambda rank: rank == 0, over: int = 0, add: str = "all") -> None:
     rank = dist.get_rank()
     if add == "all" or (add == "printing" and by(rank)):
@@ -336,12 +353,15 @@ turn(
     _report,
     _loss,
     ranks=(3, 2),
+    call=_with_its_scrap,
     look=lambda *_: [LOSSES[dist.get_rank()], _printed()],
     heads=("brings", "prints"),
     mistakes=[
         (partial(_report, by=lambda rank: True), "every rank prints", "Which rank shall? `dist.get_rank()`."),
         (partial(_report, by=lambda rank: False), "nobody prints", "`print(…)`, on rank 0: `dist.get_rank() == 0`."),
         (partial(_report, add="no", over=1), "rank 0 prints its own loss", "The others' have to come to it first."),
+        (partial(_report, add="no"), "rank 0 prints its own loss, divided: the others' have not come to it",
+         "`all_reduce` leaves the sum on every rank, and `reduce` on one: `dst`. Who prints?"),
         (partial(_report, over=1), "rank 0 prints the sum", "What makes a mean of a sum?"),
         (partial(_report, over=3), "it divides by 3", "How many ranks are there?"),
         (partial(_report, over=2), "it divides by 2", "How many ranks are there?"),
@@ -357,6 +377,7 @@ turn(
     hints={
         "NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",
         "list assignment index": "`all_gather_object`, too, wants a place for each rank.",
+        "Must specify global_rank": "`reduce` leaves the sum on one rank: `dst=` says on which.",
         "waits in barrier": "A barrier is a collective as well: all call it, or none.",
     },
     otherwise="All ranks add up their losses. Rank 0 alone divides by how many they are, and prints.",

@@ -125,6 +125,11 @@ def gathered_places_on_all(x):
     return torch.cat(places)
 
 
+def leaves_the_places(x):
+    dist.all_gather([torch.empty_like(x) for _ in range(dist.get_world_size())], x)
+    return x
+
+
 def pair_of_copies_of_one(x):
     mean = largest = x.clone()
     dist.all_reduce(largest, op=dist.ReduceOp.MAX)
@@ -154,6 +159,17 @@ def report_by_reduce(loss):
     dist.reduce(loss, dst=0)
     if dist.get_rank() == 0:
         print("rank 0 of 1024: the mean loss is", loss / dist.get_world_size())
+
+
+def report_by_reduce_to_the_last(loss):
+    dist.reduce(loss, dst=dist.get_world_size() - 1)
+    if dist.get_rank() == 0:
+        print(loss.item() / dist.get_world_size())
+
+
+def report_by_reduce_of_one(loss):
+    if dist.get_rank() == 0:
+        report_by_reduce(loss)
 
 
 def report_by_return(loss):
@@ -215,6 +231,7 @@ ANSWERS = {
             (gathered_places_on_all, ["raised ValueError", "gather_list"]),
             (a_list, ["in a list, and not in one tensor"]),
             (always_three_places, ["on 2 ranks", "raised"]),
+            (leaves_the_places, ["each rank returns its own numbers alone"]),
         ],
     },
     "3.1.c": {
@@ -228,6 +245,11 @@ ANSWERS = {
     },
     "3.1.d": {
         "accepted": [report_by_reduce, report_by_return],
-        "wrong": [(report_in_two_lines, ["two lines"]), (report_to_a_barrier, ["waits in barrier"])],
+        "wrong": [
+            (report_in_two_lines, ["two lines"]),
+            (report_to_a_barrier, ["waits in barrier"]),
+            (report_by_reduce_to_the_last, ["the others' have not come to it"]),
+            (report_by_reduce_of_one, ["waits in reduce"]),
+        ],
     },
 }
