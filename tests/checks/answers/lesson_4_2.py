@@ -156,6 +156,11 @@ def without_backward(net, loss):
     return [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
 
 
+def of_the_dogs(net, loss):
+    loss.backward()
+    return [name for name, p in net.named_parameters() if name.startswith("dogs") and p.grad is None]
+
+
 ANSWERS = {
     "4.2.1": {
         "correct": pack,
@@ -208,6 +213,9 @@ ANSWERS = {
     },
     "4.2.c": {
         "accepted": [without_backward, lambda net, loss: set(without_backward(net, loss))],
-        "wrong": [(lambda net, loss: print(without_backward(net, loss)), ["raised TypeError"])],
+        "wrong": [
+            (lambda net, loss: print(without_backward(net, loss)), ["raised TypeError"]),
+            (of_the_dogs, ["only dogs"]),
+        ],
     },
 }
