@@ -27,8 +27,9 @@ def first_line(text: str) -> str:
     """Return the first line of an error's text, of 140 characters at most.
 
     An error that was caught in a replica's thread or in a worker process has its own words in the last line, after all
-    of its traceback; torch.distributed tells on a line of its own what it got instead.
+    of its traceback, what a virtual GPU adds left out; torch.distributed tells what it got instead on another line.
     """
-    first, *_, last = re.sub(r"\s+but got ", " but got ", text.strip()).splitlines() * 2 or ["", ""]
+    own = text.partition("\n(These are ")[0].strip()
+    first, *_, last = re.sub(r"\s+but got ", " but got ", own).splitlines() * 2 or ["", ""]
     line = last.partition(": ")[2] or last if first.startswith("Caught ") else first
     return line if len(line) <= 140 else line[:139] + "…"

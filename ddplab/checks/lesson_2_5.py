@@ -158,6 +158,14 @@ turn(
             "scatter and gather have changed places",
             "Scatter is what leaves GPU 0: the inputs, and on the way back the gradients of the outputs.",
         ),
+        *[
+            (
+                lambda *it, order=order: [_formula(*it)[place] for place in order],
+                "the four numbers are right, and they stand in another order",
+                "replicate, reduce, scatter, gather: as the heads of the table say.",
+            )
+            for order in ((0, 2, 3, 1), (2, 0, 3, 1), (0, 2, 1, 3))
+        ],
         (
             lambda p, n, rows, wide: [rows * each for each in _formula(p, n, 1, wide)],
             "the model travels once a row",
@@ -235,12 +243,12 @@ turn(
         (
             lambda net, x, labels: _losses(net, x, labels) / len(x),
             "one number a row comes home, and it is not the cross-entropy of its scores",
-            "`cross_entropy` of the scores as they are. The mean is taken later.",
+            "`cross_entropy` of the scores as they are: it makes a softmax itself. The mean is taken later.",
         ),
         (
             lambda net, x, labels: _losses(net, x, labels).detach(),
             "the losses do not know how they came about",
-            "No `detach`, no `item`, no `no_grad()`.",
+            "`detach`, `item`, `argmax` and `no_grad()` each cut the way back to the weights.",
         ),
         (
             lambda net, x, labels: _losses(net, x, labels).double(),
@@ -253,7 +261,11 @@ turn(
             "Return the losses alone.",
         ),
     ],
-    hints={"labels": "The labels are cut like the rows."},
+    hints={
+        "Target ": "`cross_entropy` takes the scores, `net(x)`: ten for each row.",
+        "log_softmax": "`cross_entropy` takes first the scores, `net(x)`, and then the labels.",
+        "batch_size": "The labels are cut like the rows.",
+    },
 )
 
 
@@ -281,9 +293,10 @@ def _looped(means: Callable[..., Any], rows: int) -> list[Any]:
         left = gpus.meter.bytes(None, None, "cpu")
         if not isinstance(found, torch.Tensor):
             return [kind(found), "-", "-", "-"]
-        found_here = found.detach().cpu().flatten()
+        found_here = found.detach().cpu().flatten().to(tens.dtype)
+        twice = torch.cat([x, x])
         with _Calls() as of_twice_as_many:
-            means(torch.cat([x, x]))
+            means(twice)
         first = " ".join(f"{it:g}" for it in found_here[:3].tolist())
         right = found_here.shape == tens.shape and torch.allclose(found_here, tens)
         few = "few" if of_twice_as_many.number < 1.5 * calls.number else "more with every row"
@@ -316,6 +329,7 @@ turn(
             AWAY,
             STAY,
         ),
+        (lambda x: x.sum(1), "those are the sums", "Divide each by how many numbers of its row are not 0."),
         (lambda x: x.mean(1), "the zeros are counted", "Divide by how many numbers of a row are not 0."),
         (
             lambda x: x.sum(0) / (x != 0).sum(0).clamp(min=1),

@@ -40,6 +40,11 @@ def in_float(parameters, n, rows, width):
     return [4.0 * (n - 1) * it for it in each]
 
 
+def means_by_numpy(x):
+    held = x.cpu().numpy()
+    return torch.from_numpy(held.sum(1) / (held != 0).sum(1)).to(x.device)
+
+
 ANSWERS = {
     "2.5.1": {
         "correct": evaluate,
@@ -70,6 +75,10 @@ ANSWERS = {
             lambda net, x, labels: -net(x).log_softmax(1)[torch.arange(len(x)), labels],
             lambda net, x, labels: F.nll_loss(F.log_softmax(net(x), dim=1), labels, reduction="none"),
         ],
+        "wrong": [
+            (lambda net, x, labels: F.cross_entropy(x, labels, reduction="none"), ["Target ", "out of bounds"]),
+            (lambda net, x, labels: F.cross_entropy(labels, net(x)), ["not implemented for 'Long'"]),
+        ],
     },
     "2.5.c": {
         "accepted": [
@@ -77,10 +86,13 @@ ANSWERS = {
             lambda x: torch.where(x == 0, float("nan"), x).nanmean(1),
             lambda x: x.mean(1) * x.shape[1] / x.ne(0).float().sum(1),
             lambda x: torch.masked.mean(x, dim=1, mask=x != 0),
+            lambda x: x.double().sum(1) / (x != 0).sum(1),
         ],
         "wrong": [
             (lambda x: x[x != 0].view(len(x), -1).mean(1), ["3.33333"]),
             (lambda x: x.sum(1) / (x != 0), ["raised RuntimeError"]),
+            (means_by_numpy, ["the rows leave for the CPU"]),
+            (lambda x: x.sum(1) / x.shape[1], ["the zeros are counted"]),
             (lambda x: x.sum(1) // (x != 0).sum(1), ["the means are rounded"]),
         ],
     },
