@@ -375,6 +375,11 @@ turn(
         (partial(_copied, weights=lambda net: net.state_dict()), APART, LEADS),
         (partial(_copied, weights=lambda net: {name: it.data for name, it in net.named_parameters()}), APART, LEADS),
         (
+            lambda net, gpus: _copied(net, gpus[:1]),
+            "one replica comes back, that of GPU 0",
+            "One for each of `gpus`. A `return` inside a loop ends it at once.",
+        ),
+        (
             lambda net, gpus: _copied(net, gpus[:2]),
             "there are two replicas, and three GPUs",
             "One for each of `gpus`, however many there are.",
