@@ -1,6 +1,7 @@
 """Checks of lesson 3.1, Processes and collectives."""
 
 import io
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -130,6 +131,7 @@ HINTS = {
 
 
 def _digits(rank: int, size: int) -> tuple[Any]:
+    torch.use_deterministic_algorithms(True)  # so that `torch.empty` is full of NaN
     return (torch.tensor([1.0, 2.0], device=device()) * 10**rank,)  # ones are rank 0's, tens rank 1's
 
 
@@ -195,10 +197,13 @@ def _everyones(x: Any, same: bool = False, join: Callable[..., Any] = torch.cat)
     return join(places)
 
 
-def _gathered_on_0(x: Any) -> Any:
-    places = [torch.empty_like(x) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
-    dist.gather(x, places, dst=0)
-    return torch.cat(places) if places else None
+def _gathered_on_0(x: Any, others: float | None = None) -> Any:
+    """Gather; what the others return: nothing, or places in which nothing has come."""
+    places = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.gather(x, places if dist.get_rank() == 0 else None, dst=0)
+    if dist.get_rank() > 0:
+        return None if others is None else torch.cat(places).fill_(others)
+    return torch.cat(places)
 
 
 OWN_FIRST = "each rank puts its own numbers first", "The order is the same on all ranks: rank 0's first."
@@ -218,7 +223,8 @@ turn(
          "They have to travel: `dist.all_gather`."),
         (partial(_everyones, same=True), "all places are one and the same tensor, and the last to come stays in it",
          "`[place] * n` is n names for one tensor. Make a new one for each rank."),
-        (_gathered_on_0, "only rank 0 has them", "That is `gather`. Which collective does it for all?"),
+        *[(partial(_gathered_on_0, others=others), "only rank 0 has them",
+           "`gather` brings them to one rank. Which collective does it for all?") for others in (None, 0.0, math.nan)],
         (partial(_everyones, join=lambda places: None), "nothing is returned",
          "`all_gather` returns nothing; it fills the places. Return those."),
         (partial(_everyones, join=lambda places: torch.cat(places[::-1])), "the last rank's numbers come first",
@@ -324,7 +330,9 @@ def _printed(*_: Any) -> Any:
     if (lines := len(told.strip().splitlines())) > 1:
         return f"{lines} lines"
     said = [float(it) for it in re.findall(r"-?\d+(?:\.\d*)?", told)]
-    return min(said, key=lambda it: abs(it - sum(LOSSES[:size]) / size)) if said else "no number" if told else "nothing"
+    if not said:
+        return "no number" if told else "nothing"
+    return round(min(said, key=lambda it: abs(it - sum(LOSSES[:size]) / size)), 2)  # in however many digits
 
 
 def _with_its_scrap(report: Callable[..., Any], loss: Any) -> Any:

@@ -161,10 +161,10 @@ def report_by_reduce(loss):
         print("rank 0 of 1024: the mean loss is", loss / dist.get_world_size())
 
 
-def report_by_reduce_to_the_last(loss):
+def report_by_reduce_to_the_last(loss, digits=8):
     dist.reduce(loss, dst=dist.get_world_size() - 1)
     if dist.get_rank() == 0:
-        print(loss.item() / dist.get_world_size())
+        print(round(loss.item() / dist.get_world_size(), digits))
 
 
 def report_by_reduce_of_one(loss):
@@ -249,6 +249,7 @@ ANSWERS = {
             (report_in_two_lines, ["two lines"]),
             (report_to_a_barrier, ["waits in barrier"]),
             (report_by_reduce_to_the_last, ["the others' have not come to it"]),
+            (partial(report_by_reduce_to_the_last, digits=4), ["the others' have not come to it"]),
             (report_by_reduce_of_one, ["waits in reduce"]),
         ],
     },
