@@ -355,7 +355,8 @@ turn(
         (partial(_one_step, rate=lambda lr: 0), "the weights have not moved",
          "`p -= lr * p.grad`, under `torch.no_grad()`, while the gradient of this step is there."),
     ],
-    hints={"'NoneType'": "There is no gradient: `backward()` makes it, and `zero_grad()` belongs before it.",
+    hints={"batch_size": "Cut the labels in the same way as the images.",
+           "'NoneType'": "There is no gradient: `backward()` makes it, and `zero_grad()` belongs before it.",
            "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
     otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
 )  # fmt: skip
