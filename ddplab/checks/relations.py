@@ -54,7 +54,8 @@ def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
     times = Fraction(factors[0]).limit_denominator(16)
     if not all(close(factor, float(times)) for factor in factors):
         return ""
-    if len(off) == 1 and abs(times) not in (rows, Fraction(1, rows)):  # one number alone is a multiple of another by chance, too
+    # One number alone is a multiple of another by chance, too.
+    if len(off) == 1 and abs(times) not in (rows, Fraction(1, rows)):
         return ""
     named = {1: "", 2: "twice", Fraction(1, 2): "half of"}
     named |= {n: f"{n} times" for n in range(3, 17)} | {Fraction(1, n): f"1/{n} of" for n in range(3, 17)}
