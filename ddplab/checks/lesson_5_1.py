@@ -286,8 +286,9 @@ SEATS = {  # each process of a node, as torchrun tells it: RANK, LOCAL_RANK, GRO
 
 def _taken(my_device: Callable[..., Any], seats: list[tuple[int, int, int]], gpus: int) -> list[str]:
     """What became of each process of a node: "a GPU of its own", "shares cuda:0". Which one plays no part."""
+    job = {"WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     names = ("RANK", "LOCAL_RANK", "GROUP_RANK")
-    each = [my_device(dict(zip(names, map(str, seat), strict=True)), gpus) for seat in seats]
+    each = [my_device(dict(zip(names, map(str, seat), strict=True)) | job, gpus) for seat in seats]
     asked = [torch.device(it) if isinstance(it, str) else it for it in each]
     return [_seat(it, asked, gpus) for it in asked]
 
@@ -315,7 +316,11 @@ turn(
         (partial(_my_device, by="RANK"), "RANK runs on from node to node, and the GPUs of a node do not",
          "Which number begins at 0 on each node?"),
         (partial(_my_device, by="GROUP_RANK"), "that is the number of the node", "Which number differs within a node?"),
+        (partial(_my_device, by="LOCAL_WORLD_SIZE"), "both ask for GPU 2, and the two are GPU 0 and GPU 1",
+         "How many there are is the same for both. Which number differs within a node?"),
         (lambda env, gpus: "cuda:0" if gpus else "cpu", "all processes take GPU 0",
+         "Which variable differs from process to process of a node?"),
+        (lambda env, gpus: "cuda:1" if gpus else "cpu", "all processes take GPU 1",
          "Which variable differs from process to process of a node?"),
         (lambda env, gpus: "cuda" if gpus else "cpu", "without a number it is the same GPU for all",
          "`torch.device(\"cuda\", number)`"),
@@ -328,7 +333,8 @@ turn(
     ],
     hints={"not all arguments converted": "Variables of the environment are texts: `int(…)`.",
            "'LOCAL_RANK'": "The variables of the process are in `env`.",
-           "Invalid device string": "`cuda:1`, with a colon."},
+           "Invalid device string": "`cuda:1`, with a colon.",
+           "by zero": "On a node without GPUs `gpus` is 0, and nothing can be divided by it."},
     otherwise="Where there are GPUs `cuda:` and a number, where there are none `cpu`.",
 )  # fmt: skip
 
@@ -381,6 +387,10 @@ turn(
          "torchrun takes `python` for the script", "It starts Python itself: name the script alone."),
         (lambda processes, epochs: f"torchrun --nproc-per-node 2 train.py --epochs {epochs}",
          "the number of processes is right for the first case only", "It is given: `processes`."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py --epochs 5",
+         "the number of epochs is right for the first case only", "It is given: `epochs`."),
+        (lambda processes, epochs: "torchrun --nproc-per-node 2 train.py --epochs 5",
+         "both numbers are right for the first case only", "They are given: `processes` and `epochs`."),
         (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py", "the script is not told how long",
          "`--epochs`, and the number."),
         (lambda processes, epochs: f"torchrun train.py --epochs {epochs}", "without a word on it, torchrun starts one",

@@ -124,9 +124,14 @@ ANSWERS = {
         ],
     },
     "5.1.c": {
-        "accepted": [by_remainder, lambda env, gpus: f"cuda:{env['LOCAL_RANK']}" if gpus > 0 else torch.device("cpu")],
+        "accepted": [
+            by_remainder,
+            lambda env, gpus: f"cuda:{env['LOCAL_RANK']}" if gpus > 0 else torch.device("cpu"),
+            lambda env, gpus: f"cuda:{int(env['RANK']) % int(env['LOCAL_WORLD_SIZE'])}" if gpus else "cpu",
+        ],
         "wrong": [
             (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number is to be"]),
+            (lambda env, gpus: f"cuda:{env['LOCAL_WORLD_SIZE']}" if gpus else "cpu", ["both ask for GPU 2"]),
             (lambda env, gpus: env["local_rank"], ["KeyError"]),
             (lambda env, gpus: f"cuda:{os.environ['LOCAL_RANK']}", ["KeyError"]),
             (lambda env, gpus: f"cuda{env['LOCAL_RANK']}" if gpus else "cpu", ["Invalid device string"]),
@@ -140,6 +145,7 @@ ANSWERS = {
             lambda n, epochs: f"!torchrun --standalone --nproc-per-node {n} train.py --epochs {epochs}",
         ],
         "wrong": [
+            (lambda n, epochs: "torchrun --nproc-per-node 2 train.py --epochs 5", ["both numbers are right for the"]),
             (lambda n, epochs: print(n), ["starts nothing"]),
             (lambda n, epochs: ["torchrun", "--nproc-per-node", str(n), "train.py"], ["a list of words"]),
         ],
