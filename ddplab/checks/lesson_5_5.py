@@ -100,9 +100,10 @@ def _log(go_on: Callable[[str, int], Any], done: int, start: int) -> list[Any]:
         go_on(str(path), start)
         with open(path, "a") as file:
             file.writelines(f"{step} 0.100\n" for step in range(start, 40))
-        steps = [line.split()[0] for line in path.read_text().splitlines()]
+        lines = path.read_text().splitlines()
+    steps = [line.split()[0] for line in lines if line.strip()]
     never = [step for step in range(40) if str(step) not in steps]
-    return [len(steps), len(steps) - len(set(steps)), f"{never[0]} to {never[-1]}" if never else "none"]
+    return [len(lines), len(steps) - len(set(steps)), f"{never[0]} to {never[-1]}" if never else "none"]
 
 
 def _go_on(path: str, start: int, upto: int = 0, check: bool = True, end: str = "\n") -> None:
@@ -111,6 +112,13 @@ def _go_on(path: str, start: int, upto: int = 0, check: bool = True, end: str = 
     lines = Path(path).read_text().splitlines()
     kept = [line for line in lines if int(line.split()[0]) < start + upto]
     Path(path).write_text("".join(line + end for line in kept))
+
+
+def _apart(path: str, start: int) -> None:
+    if os.path.exists(path):
+        with open(path) as file:
+            kept = [line for line in file if int(line.split()[0]) < start]
+        Path(path).write_text("\n".join(kept))
 
 
 def _without_last_end(path: str) -> None:
@@ -132,7 +140,7 @@ turn(
     heads=("lines", "twice", "never"),
     mistakes=[
         (lambda path, start: None, "steps that are trained again stand there twice",
-         "Take them out before they come again."),
+         "Take them out of the file before they come again: it has to be written anew."),
         (lambda path, start: os.path.exists(path) and os.remove(path), "what is behind you is lost too",
          "Keep the lines of the steps before `start`. To open a file for writing empties it: read it first."),
         (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
@@ -140,6 +148,9 @@ turn(
         (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
         (lambda path, start: _go_on(path, start) or _without_last_end(path),
          "the last line has lost its end, and the next is written into it", "Each line ends with `\\n`, the last too."),
+        *((it, "between the lines stand empty ones",
+           "Each line ends with one `\\n`, and one that was read has its own already.")
+          for it in (_apart, partial(_go_on, end="\n\n"))),
         (partial(_go_on, end=""), "the lines run into each other", "Each line ends with `\\n`."),
         (lambda path, start: os.path.exists(path) and Path(path).write_text(
             "".join(line + "\n" for line in Path(path).read_text().splitlines() if line.split()[0] < str(start))),
@@ -157,7 +168,7 @@ def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
     """Of a step on `size` ranks: images of all, those that two have, and whether one rank alone takes the same."""
 
     def numbers_of(step: int, rank: int, of: int) -> list[int]:
-        torch.manual_seed(17 * of + rank + 1)  # nobody has seeded the ranks alike
+        torch.manual_seed(1000 * step + 17 * of + rank + 1)  # nobody has seeded the ranks alike
         return [int(it) for it in my_images(step, 1000, rank, of)]
 
     mine = [numbers_of(5, rank, size) for rank in range(size)]

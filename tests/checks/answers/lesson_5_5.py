@@ -23,6 +23,14 @@ def the_first_lines(path, start):
         file.truncate(sum(map(len, lines[:start])))
 
 
+def with_gaps(path, start):
+    if os.path.isfile(path):
+        with open(path) as file:
+            kept = [line for line in file if int(line.split()[0]) < start]
+        with open(path, "w") as file:
+            file.write("\n".join(kept))
+
+
 def by_random(step, n, rank, size):
     return random.Random(step).sample(range(n), 64)[rank::size]
 
@@ -52,6 +60,9 @@ ANSWERS = {
             (lambda n: f"{ALONE}; torchrun --nproc-per-node 2 --max-restarts {n} train.py", ["of the one before"]),
         ],
     },
-    "5.5.b": {"accepted": [line_by_line, the_first_lines], "wrong": [(lambda path: None, ["TypeError"])]},
+    "5.5.b": {
+        "accepted": [line_by_line, the_first_lines],
+        "wrong": [(lambda path: None, ["TypeError"]), (with_gaps, ["between the lines stand empty ones"])],
+    },
     "5.5.c": {"accepted": [by_random, in_blocks]},
 }
