@@ -77,7 +77,8 @@ turn(
          "That is the script as it was. What else is in the file, and which step comes *next*?"),
         (partial(_resume, more=0), "a step that is done is trained once more", "`done` is the last one trained."),
         (partial(_resume, parts="n"), "the optimizer has lost its momentum", "It too has a state in the file."),
-        (partial(_resume, parts="o"), "the weights begin anew", "`net` has a state too, and the file has it."),
+        (partial(_resume, parts="o"), "the weights begin anew",
+         "The file has the state of `net`. What puts it into the model? `net = …` gives a name to something else."),
         (partial(_resume, more=2), "a step is left out", "Which step comes after `done`?"),
         (lambda path, net, optimizer: 0, "all begins anew", "What is saved lies at `path`."),
         (lambda path, net, optimizer: _resume(path, net, optimizer) and None, "nothing came back",
@@ -212,7 +213,7 @@ turn(
         (partial(_save, beside="", catch=()), "a full disk leaves half a file where a whole one was, and ends the rank",
          "That is the script as it was. Write beside it first, under another name."),
         (partial(_save, beside=""), "the rank goes on, and half a file lies where a whole one was",
-         "Write beside it first, under another name."),
+         "Write beside it first, under another name; and only a file that is whole gets the name of the old one."),
         (partial(_save, catch=()), "the old file is safe, and the rank dies of the full disk",
          "A night without a new checkpoint is better than none: `try`, and pass the error that the table names."),
         (partial(_save, how="remove"), "the old file is gone before the new one is there",
@@ -281,8 +282,10 @@ def _seen(learn: Callable[..., Any], model: Any, *given: Any) -> list[str]:
     net, (images, labels, _, size) = network(), given
     held = [None] * size
     dist.all_gather_object(held, digest([part.grad for part in model.module.parameters()]))
+    parts = []
     for share in range(2):
         (cross_entropy(net(images[share::2]), labels[share::2], reduction="sum") / 64).backward()
+        parts.append(flat([part.grad for part in net.parameters()]) - sum(parts))
     mine, wanted = ([part.grad for part in it.parameters()] for it in (model.module, net))
     if any(gradient is None for gradient in mine):
         return [" + ".join(map(str, passes)), "none", ""]
@@ -290,6 +293,8 @@ def _seen(learn: Callable[..., Any], model: Any, *given: Any) -> list[str]:
         return [" + ".join(map(str, passes)), "each rank's own", ""]
     factor = multiple(flat(mine), flat(wanted), within=1e-5)
     near = "the batch's" if off(flat(mine), flat(wanted)) < 1e-5 else f"{factor:.3g} times" if factor else "another"
+    for part, name in zip(parts, ("the first share's", "the second share's"), strict=True):
+        near = name if multiple(flat(mine), part, within=1e-4) else near
     same = all(torch.equal(*pair) for pair in zip(mine, wanted, strict=True))
     return [" + ".join(map(str, passes)), near, "the same" if same else "others"]
 
@@ -301,6 +306,12 @@ def _learn(
     for share in range(first(rank), shares, step(size)):
         loss = cross_entropy(model(images[share::shares]), labels[share::shares], reduction="sum") / 64
         (loss * scale(size)).backward()
+
+
+def _wiped(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
+    for share in range(rank, 2, size):
+        model.zero_grad()
+        _learn(model, images, labels, share, 2, scale=lambda _: size)
 
 
 def _as_it_was(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
@@ -327,6 +338,8 @@ turn(
         (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Both shares are its own."),
         (lambda model, *given: _learn(model.module, *given), "the ranks do not exchange their gradients",
          "In DDP the last backward pass does it: not in `model.module`, and not under `no_sync`."),
+        (_wiped, "alone, only the second share's gradient is left",
+         "Each share has a `backward()`, and nothing sets the gradients to zero between the two."),
         (partial(_learn, scale=lambda size: 2), "alone, the means of the two shares add up to twice the batch's",
          "The sum over both shares, divided by 64."),
         (partial(_learn, first=lambda rank: 0, step=lambda size: 1, scale=lambda size: 1),

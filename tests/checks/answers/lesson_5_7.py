@@ -94,16 +94,48 @@ def learned_by_two_means(model, images, labels, rank, size):
         cross_entropy(model(images[share::2]), labels[share::2]).backward()
 
 
+def named_anew(path, net, optimizer):
+    if not os.path.exists(path):
+        return 0
+    saved = torch.load(path)
+    net, optimizer = saved["net"], saved["optimizer"]  # noqa: F841
+    return saved["done"] + 1
+
+
+def replaced_all_the_same(state, path):
+    try:
+        torch.save(state, path + ".tmp")
+    except (OSError, RuntimeError) as error:
+        print(error)
+    os.replace(path + ".tmp", path)
+
+
+def learned_with_zeros(model, images, labels, rank, size):
+    for share in range(rank, 2, size):
+        model.zero_grad()
+        (cross_entropy(model(images[share::2]), labels[share::2], reduction="sum") / 64 * size).backward()
+
+
 ANSWERS = {
-    "5.7.a": {"accepted": [resumed_with_else, resumed_with_try]},
+    "5.7.a": {
+        "accepted": [resumed_with_else, resumed_with_try],
+        "wrong": [(named_anew, ["the weights begin anew"])],
+    },
     "5.7.b": {
         "accepted": [picked_as_a_list, picked_by_split],
         "wrong": [(picked_by_the_step, ["each step shuffles anew"])],
     },
-    "5.7.c": {"accepted": [saved_by_hand, saved_beside]},
+    "5.7.c": {
+        "accepted": [saved_by_hand, saved_beside],
+        "wrong": [(replaced_all_the_same, ["half a file lies where a whole one was"])],
+    },
     "5.7.d": {"accepted": [met_without_a_name, met_by_environment]},
     "5.7.e": {
         "accepted": [learned_by_mean, learned_without_waiting],
-        "wrong": [(learned_apart, ["do not exchange"]), (learned_by_two_means, ["on 1 rank, alone"])],
+        "wrong": [
+            (learned_apart, ["do not exchange"]),
+            (learned_by_two_means, ["on 1 rank, alone"]),
+            (learned_with_zeros, ["on 1 rank, alone, only the second share's gradient is left"]),
+        ],
     },
 }
