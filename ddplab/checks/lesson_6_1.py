@@ -1,7 +1,10 @@
 """Checks of lesson 6.1, When it hangs or crashes."""
 
+import functools
+from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -57,13 +60,47 @@ turn(
          "In which file do torch's collectives stand?"),
         (partial(_never_came, words="distributed_c10d.py", of=1), "one of several is left out", "All who never came."),
         (lambda stacks: [max(stacks)], "that is the last rank, always", "What do the texts say?"),
-        (partial(_never_came, words="idle"), "with gloo a rank that waits is idle, and one that sleeps as well",
-         "Not the state of the thread tells: in which function does it stand?"),
+        (partial(_never_came, words="idle"), "nobody is named, in no job at all",
+         "`idle` stands in every stack here, and `sleep` in none. In which file does one that waits stand?"),
     ],
     hints={"'int' object is not iterable": "A list, also of one rank.",
            "argument of type 'int'": "`for rank, stack in stacks.items()`: else a dictionary gives its keys only."},
     otherwise="Print the stacks of that job: what does one that waits in a collective have, whatever the collective?",
 )  # fmt: skip
+
+
+def _told_kinds(answer: Callable[..., Any], *given: Any) -> tuple[Any, bool]:
+    """What an answer returns on this rank, and whether it was sent another kind of number than it had room for.
+
+    Gloo copies bytes, and asks for no `dtype`: what comes of it is luck.
+    """
+    store, rank, send, sent, other = dist.group.WORLD.get_group_store(), dist.get_rank(), dist.broadcast, [], []
+
+    @functools.wraps(send)
+    def broadcast(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
+        sent.append(tensor)
+        store.set(f"kind of {len(sent)} on {rank}", str(tensor.dtype))
+        made = send(tensor, src, *args, **kwargs)
+        its = f"kind of {len(sent)} on {src}"
+        if src is not None and store.check([its]):  # it was said before anything was sent
+            other.append(store.get(its).decode() != str(tensor.dtype))
+        return made
+
+    with mock.patch.object(dist, "broadcast", broadcast):
+        return answer(*given), any(other)
+
+
+def _mean_and_word(told: tuple[Any, bool], *_: Any) -> list[Any]:
+    held, other_kind = told
+    if held is None:
+        return []
+    if isinstance(held, torch.Tensor) and held.numel() == 1:
+        held = held.item()
+    if isinstance(held, bool | int | float):  # one of the two
+        held = ([], [held]) if isinstance(held, bool) else ([held], [])
+    else:
+        held = held[:1], held[1:]
+    return [*map(float, held[0]), *("another kind" if other_kind else "stop" if it else "go on" for it in held[1])]
 
 
 def _loss_and_target(rank: int, size: int) -> tuple[torch.Tensor, float | None]:
@@ -76,7 +113,16 @@ def _mean_and_stop(loss: Any, target: Any, parts: int = 0, decided: str = "mean"
     if dist.get_rank() == 0:
         stop += (mean if decided == "mean" else loss) <= target
     if src is not None:
-        dist.broadcast(stop, src=src)
+        dist.broadcast(stop, src=src if src >= 0 else dist.get_rank())
+    return mean, bool(stop)
+
+
+def _another_kind(loss: Any, target: Any) -> Any:
+    dist.all_reduce(loss)
+    mean, stop = loss / dist.get_world_size(), torch.tensor(0)
+    if dist.get_rank() == 0:
+        stop = torch.tensor(bool(mean <= target))
+    dist.broadcast(stop, src=0)
     return mean, bool(stop)
 
 
@@ -118,7 +164,8 @@ turn(
     _loss_and_target,
     ranks=(4, 2, 3),
     device="cpu",
-    look=lambda held, *_: [float(held[0]), "stop" if held[1] else "go on"],
+    call=_told_kinds,
+    look=_mean_and_word,
     heads=("mean loss", ""),
     mistakes=[
         (partial(_mean_and_stop, src=None, decided="loss"), "rank 0 stops, and nobody else hears of it",
@@ -131,6 +178,19 @@ turn(
         (lambda loss, target: (loss, _mean_and_stop(loss, target)[1]), "each rank returns its own loss",
          "What `all_reduce` has filled is the sum of all."),
         (partial(_mean_and_stop, src=1), "the sign comes from a rank that does not know", "`src` is who tells."),
+        (partial(_mean_and_stop, src=-1), "every rank waits in `broadcast`",
+         "Is `src` the same number on every rank? It is the one who tells."),
+        (_another_kind, "rank 0 sends one kind of number, and others have room for another: what comes of it is luck",
+         "A tensor of the same `dtype` on every rank: 1 or 0, say, for yes or no."),
+        (lambda loss, target: _mean_and_stop(loss, target) and None, "nothing came back",
+         "Is there a `return`? Every rank returns the mean, and whether to stop."),
+        (lambda loss, target: _mean_and_stop(loss, target) if not dist.get_rank() else
+         _mean_and_stop(loss, target) and None, "only rank 0 returns something", "Every rank returns both."),
+        (lambda loss, target: _mean_and_stop(loss, target)[0], "one thing came back, and two are wanted",
+         "The mean, and whether to stop."),
+        (lambda loss, target: _mean_and_stop(loss, target)[1], "one thing came back, and two are wanted",
+         "The mean, and whether to stop."),
+        (lambda loss, target: _mean_and_stop(loss, target)[::-1], "the two are swapped", "The mean first."),
         (_crosswise, "rank 0 is in one call, the others are in the other",
          "Both calls stand where every rank passes, in one order. What is for rank 0 alone is the comparison."),
         (_mean_on_rank_0, "only rank 0 has the mean", "Which call leaves the sum on every rank?"),
@@ -170,6 +230,12 @@ def _on_rank_0(sums: Any) -> Any:
     return both[0] / both[1]
 
 
+def _not_divided(sums: Any, as_tensor: bool) -> Any:
+    both = torch.cat([sums["loss"], sums["images"]])
+    dist.all_reduce(both)
+    return both if as_tensor else {name: both[["loss", "images"].index(name)] for name in sums}
+
+
 IN_ONE = "Put both into one tensor, the loss first on every rank, whatever the order of the dictionary."
 
 turn(
@@ -179,6 +245,7 @@ turn(
     _two_sums,
     ranks=(2, 4),
     device="cpu",
+    look=lambda returned, *_: [] if returned is None else returned,
     heads=("loss per image",),
     mistakes=[
         (_crossed, "the sums have crossed: a loss was added to a number of images", IN_ONE),
@@ -189,6 +256,11 @@ turn(
          "First the two sums over all ranks, then the division."),
         (partial(_loss_per_image, whole=False), "each rank divides its own sums", "Add up over the ranks first."),
         (partial(_loss_per_image, names=("images", "loss")), "those are images per loss", "Loss divided by images."),
+        (lambda sums: _loss_per_image(sums) and None, "nothing came back", "Is there a `return`, for every rank?"),
+        (lambda sums: _loss_per_image(sums) if not dist.get_rank() else _loss_per_image(sums) and None,
+         "only rank 0 returns something", "Every rank returns it."),
+        *((partial(_not_divided, as_tensor=it), "the two sums came back", "One number is wanted: divide.")
+          for it in (False, True)),
         (_on_rank_0, "only rank 0 has the sums", "Which call leaves them on every rank?"),
         (lambda sums: _loss_per_image(sums) if dist.get_rank() == 0 else sums["loss"] / sums["images"],
          "rank 0 waits for the others", "Every rank makes the call."),

@@ -33,6 +33,40 @@ def the_target_first(loss, target):
     return mean, (mean <= target).item()
 
 
+def told_truth(loss, target):
+    dist.all_reduce(loss)
+    mean = (loss / dist.get_world_size()).item()
+    stop = torch.tensor([mean <= target]) if dist.get_rank() == 0 else torch.zeros(1)
+    dist.broadcast(stop, src=0)
+    return mean, bool(stop)
+
+
+def told_by_each(loss, target):
+    dist.all_reduce(loss)
+    stop = torch.zeros(1)
+    dist.broadcast(stop, src=dist.get_rank())
+    return loss.item() / dist.get_world_size(), bool(stop)
+
+
+def only_rank_0_returns(loss, target):
+    dist.all_reduce(loss)
+    mean = loss.item() / dist.get_world_size()
+    if dist.get_rank() == 0:
+        return mean, mean <= target
+
+
+def as_one_tensor(loss, target):
+    mean, stop = told_as_an_object(loss, target)
+    return torch.tensor([mean, stop])
+
+
+def the_average(loss, target):
+    dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+    stop = torch.tensor(target is not None and loss.item() <= target)
+    dist.broadcast(tensor=stop, src=0)
+    return loss, stop
+
+
 def two_calls_in_a_fixed_order(sums):
     for name in ("images", "loss"):
         dist.all_reduce(sums[name])
@@ -56,14 +90,51 @@ def summed_up_on_rank_0(sums):
     return sums["loss"] / sums["images"]
 
 
+def printed(sums):
+    mean = sorted_names(sums)
+    if dist.get_rank() == 0:
+        print(mean)
+
+
+def returned_on_rank_0(sums):
+    mean = sorted_names(sums)
+    if dist.get_rank() == 0:
+        return mean
+
+
+def returned_sums(sums):
+    for name in ("loss", "images"):
+        dist.all_reduce(sums[name])
+    return sums
+
+
 ANSWERS = {
     "6.1.a": {
         "accepted": [line_by_line, of_the_top_frame],
-        "wrong": [(lambda stacks: max(stacks), ["raised TypeError"]), (of_keys, ["raised TypeError"])],
+        "wrong": [
+            (lambda stacks: max(stacks), ["raised TypeError"]),
+            (of_keys, ["raised TypeError"]),
+            (lambda stacks: [rank for rank, stack in stacks.items() if "sleep" in stack], ["nobody is named"]),
+        ],
     },
-    "6.1.b": {"accepted": [told_as_an_object, the_target_first]},
+    "6.1.b": {
+        "accepted": [told_as_an_object, the_target_first, as_one_tensor, the_average],
+        "wrong": [
+            (told_truth, ["rank 0 sends one kind of number"]),
+            (told_by_each, ["every rank waits in `broadcast`"]),
+            (only_rank_0_returns, ["only rank 0 returns something"]),
+            (lambda loss, target: print(told_as_an_object(loss, target)), ["nothing came back"]),
+            (lambda loss, target: told_as_an_object(loss, target)[::-1], ["the two are swapped"]),
+            (lambda loss, target: told_as_an_object(loss, target)[0], ["one thing came back"]),
+        ],
+    },
     "6.1.c": {
         "accepted": [two_calls_in_a_fixed_order, sorted_names],
-        "wrong": [(summed_up_on_rank_0, ["only rank 0 has the sums"])],
+        "wrong": [
+            (summed_up_on_rank_0, ["only rank 0 has the sums"]),
+            (printed, ["nothing came back"]),
+            (returned_on_rank_0, ["only rank 0 returns something"]),
+            (returned_sums, ["the two sums came back"]),
+        ],
     },
 }
