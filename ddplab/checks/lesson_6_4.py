@@ -1,5 +1,6 @@
 """Checks of lesson 6.4, Where they fell out of step."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -44,8 +45,13 @@ def _frames(stack: list[tuple[str, str, int]]) -> tuple[list[dict[str, Any]]]:
     return ([dict(zip(("name", "filename", "line"), it, strict=True)) for it in stack],)
 
 
-def _own_frame(frames: Any, library: str = "site-packages", way: int = 1) -> Any:
-    return next(frame for frame in frames[::way] if library not in frame["filename"])
+def _own_frame(
+    frames: Any, library: str = "site-packages", way: int = 1, of: bool = False, take: Callable[[Any], Any] = next
+) -> Any:
+    return take(frame for frame in frames[::way] if (library in frame["filename"]) == of)
+
+
+TAKES = (next, lambda frames: next(frames, None), lambda frames: [*frames][0])  # noqa: RUF015
 
 
 turn(
@@ -53,14 +59,19 @@ turn(
     "Where your code made the call",
     _own_frame,
     {name: lambda stack=stack: _frames(stack) for name, stack in STACKS.items()},
-    look=lambda frame, _: [frame["filename"].split("/")[-1], frame["line"], frame["name"]],
+    look=lambda it, _: [] if it is None else [it["filename"].split("/")[-1], it["line"], it["name"]],
     heads=("file", "line", "name"),
     mistakes=[
         (lambda frames: frames[-1], "that is where the script begins", "Which end of the list is the innermost?"),
         (partial(_own_frame, way=-1), "that is the outermost line of yours", "Which end of the list is the innermost?"),
-        (lambda frames: frames[0], "that is the innermost line of all, often torch's", "Leave the libraries out."),
-        (partial(_own_frame, library="torch"), "torch_jobs is no library, and torch not the only one",
-         "In which folder do all libraries lie?"),
+        (lambda frames: frames[0], "that is the innermost line of all, often torch's",
+         "Leave the libraries out: `filename` says where a frame's file lies, `name` is only its function."),
+        *((partial(_own_frame, library="torch", take=it), "torch_jobs is no library, and torch not the only one",
+           "In which folder do all libraries lie?") for it in TAKES),
+        *((partial(_own_frame, of=True, take=it), "that is the innermost of the libraries' frames",
+           "Yours is wanted: which frames does your test let through?") for it in TAKES),
+        (lambda frames: None if "site-packages" in frames[0]["filename"] else frames[0],
+         "where the innermost frame is a library's nothing comes back", "Does a `return` end the loop too soon?"),
         (partial(_own_frame, library="/torch/"), "torch is not the only library", "Where do all libraries lie?"),
         (lambda frames: next(frame for frame in frames if frame["name"] == "<module>"),
          "not every call comes from `<module>`", "Look at the file, not the name."),
@@ -82,9 +93,10 @@ def _lists(*ranks: str, first: int = 1) -> list[list[dict[str, Any]]]:
 RECORDS = {
     "call": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "call"),
     "line, in the same job": (_lists("b29 r29 b11 b29", "b29 r29 b29 r29"), "line"),
-    "call, on four ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 r7", "r5 g8 b6 r7", "r5 b6 b6 r7"), "call"),
+    "call, on four ranks": (_lists("r5 b6 b6 r7", "r5 b6 b6 g8", "r5 g8 b6 r7", "r5 b6 b6 g8"), "call"),
     "line, from 2001 on": (_lists("r5 b6 r5 b7", "r5 b6 r9 b8", first=2001), "line"),
     "call, and one ends sooner": (_lists("r5 b6 r5", "r5 b6"), "call"),
+    "call, and rank 0 ends sooner": (_lists("r5 b6", "r5 b6 r5"), "call"),
     "call, and the older ones are dropped": (
         (*_lists("b6 r7 g8", first=2003), *_lists("r5 r5 b6 r7 r7", first=2001)),
         "call",
@@ -94,12 +106,19 @@ RECORDS = {
 
 
 def _first_apart(
-    lists: Any, what: str, first: Any = max, last: Any = max, place: bool = False, of: int | None = None, way: int = 1
+    lists: Any,
+    what: str,
+    first: Any = max,
+    last: Any = max,
+    place: bool = False,
+    of: int | None = None,
+    way: int = 1,
+    kinds: int = 2,
 ) -> int | None:
     ranks = [{it["number"]: it[what] for it in rank} for rank in lists[:of]]
     start = first(map(min, ranks))
     for number in range(start, last(map(max, ranks)) + 1)[::way]:
-        if len({rank.get(number) for rank in ranks}) > 1:
+        if len({rank.get(number) for rank in ranks}) >= (kinds or len(ranks)):
             return number - start if place else number
     return None
 
@@ -116,7 +135,7 @@ turn(
     "The first number that differs",
     _first_apart,
     {name: lambda case=case: case for name, case in RECORDS.items()},
-    look=lambda number, *_: "nowhere" if number is None else str(number),
+    look=lambda number, *_: "nowhere" if number is None else repr(number) if isinstance(number, str) else str(number),
     heads=("first at",),
     mistakes=[
         (partial(_first_apart, place=True), "that is the place in the list, counted from 0", "Return the number."),
@@ -132,12 +151,21 @@ turn(
          "Begin with the first number that all ranks have."),
         (partial(_first_apart, last=min), "a rank whose list ends sooner goes unnoticed",
          "Go on up to the last number that any rank has."),
+        (partial(_first_apart, last=next), "where rank 0's list ends sooner, nobody notices",
+         "Go on up to the last number that any rank has."),
+        (partial(_first_apart, kinds=0), "it waits until no two ranks have the same",
+         "One that differs is enough: how many different ones are there then, at least?"),
+        (lambda lists, what: _first_apart(lists, what) or "nowhere", "where nothing differs, a text came back",
+         "Return `None` there: only the table says \"nowhere\"."),
+        (lambda lists, what: None, "no number comes back, whatever differs",
+         "Is there a `return` for the number? And a `return None` inside the loop would end it at the first number."),
         (partial(_first_apart, of=2), "only two ranks are compared", "How many different ones have all ranks?"),
         (partial(_first_apart, way=-1), "that is the last difference", "The first: from the beginning on."),
         (lambda lists, what: _first_apart(lists, "call"), "you always compare the calls", "`it[what]`."),
         (lambda lists, what: _first_apart(lists, "line"), "the lines count, whatever is asked for",
          "`it[what]`, no more."),
     ],
+    hints={"list index out of range": "A place in a list is no number of a call: look calls up by their `number`."},
     otherwise="Go through the numbers that all ranks have, and stop where not all have the same.",
 )  # fmt: skip
 
@@ -218,10 +246,16 @@ turn(
         (lambda model, x: (_evaluate(model, x), dist.barrier())[0], "all ranks meet in a collective",
          "Nobody has to wait for rank 0 here."),
         (_off_for_good, "rank 0 computes no gradients from now on", "`with torch.no_grad():` ends by itself."),
+        (lambda model, x: None if (held := _evaluate(model, x)) is None else held.argmax(dim=1),
+         "each is 0, and that is not what the model gives back", "Return its predictions as they are, no `argmax`."),
+        (lambda model, x: (_evaluate(model, x), None)[1], "nothing came back", "Is there a `return`, for rank 0?"),
+        (lambda model, x: _evaluate(model.eval(), x), "the other ranks stay in evaluation mode",
+         "What changes a mode is for rank 0 alone, or is undone on all."),
         (_all_through_ddp, "all ranks call DDP, and that is a collective", "What is inside DDP?"),
         (partial(_evaluate, alone=False), "all ranks evaluate", "Rank 0 alone: `dist.get_rank()`."),
         (partial(_evaluate, eval=False, grad=True), "the model was in training mode, and a graph is kept",
          "`eval()`, and `torch.no_grad()`."),
     ],
+    hints={"cannot access local variable": "All ranks come to that line. Which of them have given the name a value?"},
     otherwise="On rank 0: `model.module`, in evaluation mode, under `torch.no_grad()`; then back to training.",
 )  # fmt: skip

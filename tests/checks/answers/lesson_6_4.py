@@ -51,6 +51,56 @@ def first_and_last(lists, what):
     return by_number([lists[0], lists[-1]], what)
 
 
+def along_rank_0(lists, what):
+    by = [{it["number"]: it[what] for it in rank} for rank in lists]
+    start = max(rank[0]["number"] for rank in lists)
+    for it in lists[0]:
+        n = it["number"]
+        if n >= start and any(rank.get(n) != it[what] for rank in by):
+            return n
+    return None
+
+
+def all_different(lists, what):
+    by = [{it["number"]: it[what] for it in rank} for rank in lists]
+    for n in range(max(map(min, by)), max(map(max, by)) + 1):
+        if len({rank.get(n) for rank in by}) == len(by):
+            return n
+
+
+def given_up_too_soon(lists, what):
+    by = [{it["number"]: it[what] for it in rank} for rank in lists]
+    for n in range(max(map(min, by)), max(map(max, by)) + 1):
+        for rank in by:
+            if rank.get(n) != by[0].get(n):
+                return n
+        return None
+
+
+def of_no_torch(frames):
+    for frame in frames:
+        if "torch" not in frame["filename"]:
+            return frame
+
+
+def of_the_libraries(frames):
+    for frame in frames:
+        if "site-packages" in frame["filename"]:
+            return frame
+
+
+def of_the_first_turn(frames):
+    for frame in frames:
+        if "site-packages" not in frame["filename"]:
+            return frame
+        return None
+
+
+def classes(model, x):
+    predictions = detached(model, x)
+    return None if predictions is None else torch.tensor(predictions).argmax(dim=1)
+
+
 def all_of_a_call(lists, what):
     calls = [{it["number"]: it for it in rank} for rank in lists]
     for number in range(max(map(min, calls)), max(map(max, calls)) + 1):
@@ -62,11 +112,27 @@ def all_of_a_call(lists, what):
 ANSWERS = {
     "6.4.a": {
         "accepted": [in_a_loop, from_a_list],
-        "wrong": [(lambda frames: in_a_loop(frames)["line"], ["raised TypeError"])],
+        "wrong": [
+            (lambda frames: in_a_loop(frames)["line"], ["raised TypeError"]),
+            (of_no_torch, ["torch_jobs is no library"]),
+            (of_the_libraries, ["the innermost of the libraries' frames"]),
+            (of_the_first_turn, ["where the innermost frame is a library's nothing comes back"]),
+            (lambda frames: None, ["has nothing as file"]),
+        ],
     },
     "6.4.b": {
         "accepted": [by_number, of_sets],
-        "wrong": [(all_of_a_call, ["the lines count"]), (first_and_last, ["only two ranks are compared"])],
+        "wrong": [
+            (all_of_a_call, ["the lines count"]),
+            (first_and_last, ["only two ranks are compared"]),
+            (along_rank_0, ["where rank 0's list ends sooner"]),
+            (lambda lists, what: by_number(lists, what) or "nowhere", ["a text came back"]),
+            (all_different, ["no two ranks have the same"]),
+            (given_up_too_soon, ["no number comes back"]),
+        ],
     },
-    "6.4.c": {"accepted": [under_a_decorator, detached]},
+    "6.4.c": {
+        "accepted": [under_a_decorator, detached],
+        "wrong": [(classes, ["that is not what the model gives back"])],
+    },
 }
