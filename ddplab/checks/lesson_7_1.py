@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function
+from ddplab.checks.relations import close
 from ddplab.checks.turns import turn
 
 
@@ -92,6 +93,15 @@ def _returned(returned: Any, *_: Any) -> Any:
     return returned
 
 
+def _two_numbers(returned: Any, *given: Any) -> Any:
+    """Both numbers. Where they are right, but no loader could use the first, 4.0 say, it is told as it stands there."""
+    pair = isinstance(returned, tuple | list | torch.Tensor) and len(returned) == 2
+    if pair and not isinstance(returned[0], int):
+        if all(map(close, map(float, returned), _from_one_rank(*given))):
+            return [repr(returned[0]), returned[1]]
+    return returned
+
+
 def _from_one_rank(size: int, lr: float, ranks: int, keep: bool, kept: Any = None, grown: Any = None) -> tuple:
     """kept, grown: what the first way and the second do otherwise to a batch, a rate, and a number of ranks."""
     way = (kept or (lambda b, r, n: (b // n, r))) if keep else (grown or (lambda b, r, n: (b, r * n)))
@@ -108,9 +118,11 @@ turn(
         "keep, 8 ranks": lambda: (64, 0.5, 8, True),
         "grow, 8 ranks": lambda: (64, 0.5, 8, False),
     },
-    look=_returned,
+    look=_two_numbers,
     heads=("images of a rank", "rate"),
     mistakes=[
+        (partial(_from_one_rank, kept=lambda b, r, n: (b / n, r)), "a loader takes whole numbers of images only",
+         "`/` makes a number with a point. What divides whole numbers, and leaves one?"),
         (lambda size, lr, ranks, keep: (size, lr), "nothing is changed in either way",
          "In one way the batch of a rank changes, in the other the rate."),
         (partial(_from_one_rank, kept=lambda b, r, n: (b // n, r * n)), "with the batch kept the rate is raised too",
@@ -134,7 +146,7 @@ turn(
         (lambda size, lr, ranks, keep: _from_one_rank(size, lr, 4, keep), "right on four ranks only",
          "`ranks` says how many there are."),
     ],
-    otherwise="The batch is shared in one way, and the rate multiplied in the other. Return both numbers.",
+    otherwise="The batch is shared in one way, the rate multiplied in the other. Return a whole number, and a rate.",
 )  # fmt: skip
 
 
@@ -152,6 +164,7 @@ turn(
         "8 ranks": lambda: (10_000, 10, 64, 8),
         "2 ranks, 100 images, 3 epochs, 20 a rank": lambda: (100, 3, 20, 2),
         "2 ranks, 80 images, 3 epochs, 20 a rank": lambda: (80, 3, 20, 2),
+        "2 ranks, 81 images, 3 epochs, 20 a rank": lambda: (81, 3, 20, 2),
     },
     look=_returned,
     heads=("updates",),
@@ -167,6 +180,8 @@ turn(
          "Every epoch ends with its own short batch: round up first, then multiply."),
         (lambda images, epochs, size, ranks: epochs * math.ceil(images / size) // ranks,
          "the batches are shared out, not the images", "A rank's images first, in batches of `size`; round that up."),
+        (lambda images, epochs, size, ranks: _updates(images // ranks, epochs, size, 1),
+         "one image of 81 belongs to no rank", "The sampler fills up, so that each has as many: round up there, too."),
         (lambda images, epochs, size, ranks: _updates(images, 1, size, ranks), "that is one epoch",
          "How many are there?"),
         (lambda images, epochs, size, ranks: ranks * _updates(images, epochs, size, ranks),
@@ -223,6 +238,8 @@ turn(
          "The cosine is down at π, not at 1."),
         (lambda update, total, warm: _share(update, 100, warm), "right for a run of 100 updates only",
          "`total` says how many there are."),
+        (lambda update, total, warm: _share(update, total, 0, since=warm, length=total - warm),
+         "before update `warm` the cosine counts, too", "There the warm-up has the last word: `return`, or `else`."),
         (lambda update, total, warm: _share(update, total, warm) if update >= warm else 1.0,
          "there is no warm-up", "For `update < warm` the share is another one."),
         (lambda update, total, warm: min((update + 1) / warm, _share(update, total, warm)),

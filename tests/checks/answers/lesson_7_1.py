@@ -62,12 +62,31 @@ def no_schedule(model, loader, optimizer, epochs, share):
 
 
 def two_returns(size, lr, ranks, keep):
-    return (size / ranks, lr) if keep else [size, lr * ranks]
+    return (int(size / ranks), lr) if keep else [size, lr * ranks]
 
 
 def by_factor(size, lr, ranks, keep):
     factor = 1 if keep else ranks
-    return torch.tensor([size * factor / ranks, lr * factor])
+    return size * factor // ranks, torch.tensor(lr) * factor
+
+
+def by_true_division(size, lr, ranks, keep):
+    return (size / ranks, lr) if keep else (size, lr * ranks)
+
+
+def as_a_tensor(size, lr, ranks, keep):
+    return torch.tensor(by_true_division(size, lr, ranks, keep))
+
+
+def by_images_of_a_rank(images, epochs, size, ranks):
+    return epochs * math.ceil(images // ranks / size)
+
+
+def without_else(update, total, warm):
+    if update < warm:
+        rate = (update + 1) / warm
+    rate = 0.5 * (1 + math.cos(math.pi * (update - warm) / (total - warm)))
+    return rate
 
 
 def by_whole_numbers(images, epochs, size, ranks):
@@ -109,7 +128,22 @@ ANSWERS = {
             (partial(fit, update=False), ["the optimiser never stepped"]),
         ],
     },
-    "7.1.a": {"accepted": [two_returns, by_factor]},
-    "7.1.b": {"accepted": [by_whole_numbers, by_the_sampler]},
-    "7.1.c": {"accepted": [with_numpy, by_a_tensor], "wrong": [(lambda *it: 0.3, ["update 0 has 0.3 as share"])]},
+    "7.1.a": {
+        "accepted": [two_returns, by_factor],
+        "wrong": [
+            (by_true_division, ["a loader takes whole numbers of images only"]),
+            (as_a_tensor, ["has tensor(4.) as images of a rank, and 4 is wanted"]),
+        ],
+    },
+    "7.1.b": {
+        "accepted": [by_whole_numbers, by_the_sampler],
+        "wrong": [(by_images_of_a_rank, ["one image of 81 belongs to no rank"])],
+    },
+    "7.1.c": {
+        "accepted": [with_numpy, by_a_tensor],
+        "wrong": [
+            (lambda *it: 0.3, ["update 0 has 0.3 as share"]),
+            (without_else, ["before update `warm` the cosine counts, too"]),
+        ],
+    },
 }
