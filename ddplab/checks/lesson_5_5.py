@@ -106,11 +106,11 @@ def _log(go_on: Callable[[str, int], Any], done: int, start: int) -> list[Any]:
     return [len(lines), len(steps) - len(set(steps)), f"{never[0]} to {never[-1]}" if never else "none"]
 
 
-def _go_on(path: str, start: int, upto: int = 0, check: bool = True, end: str = "\n") -> None:
+def _go_on(path: str, start: int, upto: int | None = 0, check: bool = True, end: str = "\n") -> None:
     if check and not os.path.exists(path):
         return
     lines = Path(path).read_text().splitlines()
-    kept = [line for line in lines if int(line.split()[0]) < start + upto]
+    kept = [line for line in lines if (int(line.split()[0]) < start + (upto or 0)) == (upto is not None)]
     Path(path).write_text("".join(line + end for line in kept))
 
 
@@ -143,6 +143,8 @@ turn(
          "Take them out of the file before they come again: it has to be written anew."),
         (lambda path, start: os.path.exists(path) and os.remove(path), "what is behind you is lost too",
          "Keep the lines of the steps before `start`. To open a file for writing empties it: read it first."),
+        (partial(_go_on, upto=None), "the lines from `start` on are kept, and those before it are lost",
+         "The other way round: what was saved stays."),
         (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
         (partial(_go_on, upto=-1), "one line too few is kept", "All steps before `start` were saved."),
         (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
@@ -171,13 +173,14 @@ def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
         torch.manual_seed(1000 * step + 17 * of + rank + 1)  # nobody has seeded the ranks alike
         return [int(it) for it in my_images(step, 1000, rank, of)]
 
-    mine = [numbers_of(5, rank, size) for rank in range(size)]
-    every = [number for share in mine for number in share]
+    steps = [[it for rank in range(size) for it in numbers_of(step, rank, size)] for step in range(5, 25)]
+    every = steps[0]
+    twice = any(len(it) > len(set(it)) for it in steps)  # in one step ranks that draw for themselves may be lucky
     same = set(every) == set(numbers_of(5, 0, 1))
-    other = set(every) != {number for rank in range(size) for number in numbers_of(6, rank, size)}
+    other = set(every) != set(steps[1])
     late = max(number for rank in range(size) for number in numbers_of(99, rank, size))
     return [
-        *(len(every), len(every) - len(set(every))),
+        *(len(every), "some" if twice else 0),
         *("yes" if same else "no", "others" if other else "the same"),
         "yes" if late < 1000 else "no",
     ]
@@ -197,12 +200,13 @@ turn(
     call=_dealt,
     heads=("images", "twice", "as one rank alone", "the next step's", "step 99 below n"),
     mistakes=[
-        (partial(_my_images, seed=lambda step, rank, size: 100 * step + rank), "each rank draws a batch of its own",
-         "All draw the same 64, and then share."),
+        *((it, "each rank draws a batch of its own",
+           "All draw the same 64, by a generator seeded with `step` alone, and then share.")
+          for it in (partial(_my_images, seed=lambda step, rank, size: 100 * step + rank),
+                     partial(_my_images, seed=lambda step, rank, size: 100 * step + rank, rest=False),
+                     lambda step, n, rank, size: torch.randperm(n)[:64][rank::size])),
         (partial(_my_images, seed=lambda step, rank, size: 100 * step + size), "more ranks, another batch",
          "What may decide which 64? The step alone."),
-        (lambda step, n, rank, size: torch.randperm(n)[:64][rank::size], "without a seed each rank draws for itself",
-         "A generator seeded with `step`."),
         (partial(_my_images, seed=lambda *_: 0), "every step takes the same images", "Seed with `step`."),
         (lambda step, n, rank, size: _my_images(step, n, 0, 1), "each rank takes all 64",
          "Every `size`-th, from `rank` on."),

@@ -64,5 +64,8 @@ ANSWERS = {
         "accepted": [line_by_line, the_first_lines],
         "wrong": [(lambda path: None, ["TypeError"]), (with_gaps, ["between the lines stand empty ones"])],
     },
-    "5.5.c": {"accepted": [by_random, in_blocks]},
+    "5.5.c": {
+        "accepted": [by_random, in_blocks],
+        "wrong": [(lambda step, n, rank, size: by_random(step + 7 * rank, n, rank, size), ["a batch of its own"])],
+    },
 }
