@@ -80,6 +80,10 @@ turn(
         (partial(_resume, parts="o"), "the weights begin anew",
          "The file has the state of `net`. What puts it into the model? `net = …` gives a name to something else."),
         (partial(_resume, more=2), "a step is left out", "Which step comes after `done`?"),
+        (lambda path, net, optimizer: _resume(path, net, optimizer, parts="no") and 0,
+         "what was saved is put back, and it begins at step 0 all the same", "Which step comes after `done`?"),
+        (lambda path, net, optimizer: _resume(path, net, optimizer, parts="no") or 1,
+         "on the first evening a step is left out", "Where there is no file the first step is 0."),
         (lambda path, net, optimizer: 0, "all begins anew", "What is saved lies at `path`."),
         (lambda path, net, optimizer: _resume(path, net, optimizer) and None, "nothing came back",
          "Return the step to go on with."),
@@ -198,6 +202,8 @@ def _save(
         torch.save(state, path + beside)
         if how == "copy":
             shutil.copy(path + beside, path)
+        elif how == "swap":
+            os.replace(path, path + beside)
         elif beside and how != "forget":
             os.replace(path + beside, path)
 
@@ -218,6 +224,8 @@ turn(
          "A night without a new checkpoint is better than none: `try`, and pass the error that the table names."),
         (partial(_save, how="remove"), "the old file is gone before the new one is there",
          "`os.replace` takes its place in one move."),
+        (partial(_save, how="swap"), "nothing lies at the path, also where there is room",
+         "`os.replace` takes two names: from which, and to which?"),
         (partial(_save, how="forget"), "the file at the path is never renewed",
          "Write beside it; then, who gives the new file the name?"),
     ],
@@ -256,6 +264,7 @@ turn(
          "`init_process_group` has an argument for that."),
         (partial(_meet, own=timedelta(seconds=3)), "that is right for 3 seconds only", "It is given: `patience`."),
         (partial(_meet, own=timedelta(seconds=30)), "that is right for half a minute only", "It is given: `patience`."),
+        (partial(_meet, times=2), "that is twice as long", "`patience` is the limit, as it is."),
         (partial(_meet, times=60), "those are minutes", "`patience` is a timedelta already."),
         (partial(_meet, times=1000), "that is a thousand times as long", "`patience` is a timedelta already."),
         (lambda patience: None, "no group is made", "`dist.init_process_group`"),
@@ -314,6 +323,22 @@ def _wiped(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
         _learn(model, images, labels, share, 2, scale=lambda _: size)
 
 
+def _first_twice(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
+    for _ in range(rank, 2, size):
+        _learn(model, images, labels, rank, 2, scale=lambda _: size)
+
+
+def _all_at_once(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
+    for share in range(rank, 2, size):
+        loss = cross_entropy(model(images[share::size]), labels[share::size], reduction="sum") / 64
+        (loss * size).backward()
+
+
+def _no_backward(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
+    for share in range(rank, 2, size):
+        model(images[share::2])
+
+
 def _as_it_was(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
     cross_entropy(model(images[rank::size]), labels[rank::size]).backward()
 
@@ -338,10 +363,17 @@ turn(
         (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Both shares are its own."),
         (lambda model, *given: _learn(model.module, *given), "the ranks do not exchange their gradients",
          "In DDP the last backward pass does it: not in `model.module`, and not under `no_sync`."),
+        (_first_twice, "alone, only the first share is in the gradient",
+         "In the second turn, which images go forward: those of `share`, or those of `rank`?"),
+        (_all_at_once, "alone, the first of the two shares has all 64 images",
+         "Two shares, whoever is there: `[share::2]`."),
+        (_no_backward, "no gradient is left", "Each share goes backward, too: `backward()`."),
         (_wiped, "alone, only the second share's gradient is left",
          "Each share has a `backward()`, and nothing sets the gradients to zero between the two."),
         (partial(_learn, scale=lambda size: 2), "alone, the means of the two shares add up to twice the batch's",
          "The sum over both shares, divided by 64."),
+        (partial(_learn, scale=lambda size: 2 * size), "the gradient is twice as large as that of the batch",
+         "The sum over both shares, divided by 64. DDP divides by `size`."),
         (partial(_learn, first=lambda rank: 0, step=lambda size: 1, scale=lambda size: 1),
          "each rank takes both shares", "On two ranks each takes one."),
         (partial(_learn, first=lambda rank: 0, step=lambda size: 1), "each rank takes both shares",
