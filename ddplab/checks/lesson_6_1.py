@@ -230,6 +230,16 @@ def _on_rank_0(sums: Any) -> Any:
     return both[0] / both[1]
 
 
+def _loss_only(sums: Any) -> Any:
+    dist.all_reduce(sums["loss"])
+    return sums["loss"] / sums["images"]
+
+
+def _images_only(sums: Any) -> Any:
+    dist.all_reduce(sums["images"])
+    return sums["loss"] / sums["images"]
+
+
 def _not_divided(sums: Any, as_tensor: bool) -> Any:
     both = torch.cat([sums["loss"], sums["images"]])
     dist.all_reduce(both)
@@ -259,6 +269,11 @@ turn(
         (lambda sums: _loss_per_image(sums) and None, "nothing came back", "Is there a `return`, for every rank?"),
         (lambda sums: _loss_per_image(sums) if not dist.get_rank() else _loss_per_image(sums) and None,
          "only rank 0 returns something", "Every rank returns it."),
+        *((it, "the images are of all ranks, and the loss of one alone, or a mean of theirs",
+           "Both sums over all ranks, and then one division: by the images.")
+          for it in (lambda sums: _loss_per_image(sums) / dist.get_world_size(), _images_only)),
+        (_loss_only, "the loss is of all ranks, and the images are each rank's own",
+         "Both sums over all ranks, and then the division."),
         *((partial(_not_divided, as_tensor=it), "the two sums came back", "One number is wanted: divide.")
           for it in (False, True)),
         (_on_rank_0, "only rank 0 has the sums", "Which call leaves them on every rank?"),
