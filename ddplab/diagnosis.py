@@ -365,8 +365,11 @@ def _found_by_torch(folder: Folder, errors: dict[int, dict[str, Any]]) -> Cause:
     frames = {r: errors[r]["frames"] if r in errors else stack_of(folder, r) for r in range(folder.world_size)}
     names = {r: waits_in(stack) for r, stack in frames.items() if stack}
     if len(set(names.values())) == 1:  # then only torch knows what differs: Rank 0 is running collective: …
-        found = re.findall(r"Rank (\d+) is running .*?OpType=(\w+), TensorShape=\[(.*?)\]", error["message"])
-        names = {int(r): f"{name.lower()} of shape ({shape})" for r, name, shape in sorted(found)} or names
+        told = r"Rank (\d+) is running .*?OpType=(\w+), TensorShape=\[(.*?)\](?:, TensorDtypes=(\w+))?"
+        found = sorted(re.findall(told, error["message"]))
+        kinds = len({dtype for *_, dtype in found}) > 1
+        said = {int(r): f"{name.lower()} of shape ({shape})" + f" and dtype {t}" * kinds for r, name, shape, t in found}
+        names = said or names
     lines = [f"rank {r} is {_where(folder, stack)}" for r, stack in frames.items() if stack]
     lines += _out_of_step(folder, lines)
     message = "\n".join([f"the ranks do not match, torch found: {_each(names)}", *lines])

@@ -372,6 +372,19 @@ def test_the_debug_level_of_the_moment_reaches_the_ranks(monkeypatch):
     assert launch(train, quiet=True, device="cpu").results == ["DebugLevel.DETAIL"] * 2
 
 
+@pytest.mark.parametrize(("of", "said"), [(torch.float64, r"\(3\) and dtype Double"), (torch.float32, r"\(4\)")])
+def test_what_torch_finds_is_told_with_what_differs(monkeypatch, of, said):
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+
+    def train():
+        first = torch.ones(3)
+        other = torch.ones(3 + (of is first.dtype), dtype=of)
+        dist.all_reduce(other if dist.get_rank() else first)
+
+    with pytest.raises(RankError, match=rf"torch found: allreduce of shape \(3\).* on rank 0, .*{said} on rank 1"):
+        launch(train, quiet=True, device="cpu")
+
+
 def test_the_construction_of_ddp_is_told_from_its_forward_pass():
     ddp = "/x/torch/nn/parallel/distributed.py"
     assert waits_in([("/c.py", 1, "f"), (ddp, 1, "__init__"), (ddp, 2, "_helper")]) == "the construction of DDP"
