@@ -95,7 +95,8 @@ def traffic(meter: Any) -> Figure:
             left.barh([" → ".join(link) for link in links], sizes, left=start, **look)
             start = [a + b for a, b in zip(start, sizes, strict=True)]
         right.barh(names, [meter.peak[name] for name in names], facecolor="none", edgecolor=INK, label="peak")
-        right.barh(names, [meter.memory[name] for name in names], height=0.4, label="now")
+        if any(meter.memory[name] for name in names):
+            right.barh(names, [meter.memory[name] for name in names], height=0.4, label="now")
         for axis, x, title in ((left, "bytes copied", "between devices"), (right, "bytes held", "on each device")):
             axis.set(xlabel=x, title=title)
             axis.xaxis.set_major_formatter(EngFormatter("B"))
