@@ -46,12 +46,15 @@ def one_forward(crossed: Mapping[str, int]) -> Figure:
     return figure
 
 
-def sentence_grid(sentences: Sequence[Sequence[str]], ends: Sequence[int] = ()) -> Figure:
+def sentence_grid(
+    sentences: Sequence[Sequence[str]], ends: Sequence[int] = (), says: Sequence[float] = (1, 1)
+) -> Figure:
     """Draw a padded batch of sentences, a row for each, a box for each word, and the cut between two GPUs.
 
     Args:
         sentences: each as a list of words; the first half is GPU 0's.
         ends: how many words wide each GPU's result is, drawn as a dashed line across its half.
+        says: what a word counts on each GPU, drawn as so many times the usual size of letters.
 
     Padding is hatched, and the cut is a thick line. Returns the matplotlib figure.
     """
@@ -66,7 +69,8 @@ def sentence_grid(sentences: Sequence[Sequence[str]], ends: Sequence[int] = ()) 
                 hatch = None if word is not None else "////"
                 axis.add_patch(Rectangle((column, row), 1, 1, facecolor="none", edgecolor=INK, hatch=hatch))
                 if word is not None:
-                    axis.text(column + 0.5, row + 0.5, word, ha="center", va="center")
+                    size = 9.5 * says[row >= cut]
+                    axis.text(column + 0.5, row + 0.5, word, ha="center", va="center", fontsize=size)
         axis.axhline(cut, color=INK, linewidth=4)
         for gpu, end in enumerate(ends):
             top, bottom = (0, cut) if gpu == 0 else (cut, len(sentences))

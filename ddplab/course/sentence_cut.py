@@ -70,6 +70,12 @@ def as_dataparallel(count: int, gpus: int) -> list[int]:
     return [max(0, min(most, count - gpu * most)) for gpu in range(gpus)]
 
 
+def what_a_word_counts(found: Outcome) -> list[float]:
+    """Of each GPU's words, in the mean of the GPUs' means; 1 is fair."""
+    fair = sum(found.words) / len(found.words)
+    return [fair / words for words in found.words]
+
+
 def told(found: Outcome, look: str) -> str:
     """Return in words what a cut does; the page says the same."""
     if look == "words":
@@ -81,8 +87,7 @@ def told(found: Outcome, look: str) -> str:
         same = len(set(found.widths)) == 1
         widths = ", ".join(f"GPU {gpu}: {width} wide" for gpu, width in enumerate(found.widths))
         return f"{widths}: {'✓ gather joins them' if same else '✗ gather refuses them'}"
-    fair = sum(found.words) / len(found.words)
-    counts = ", ".join(f"{fair / words:.2f} on GPU {gpu}" for gpu, words in enumerate(found.words))
+    counts = ", ".join(f"{says:.2f} on GPU {gpu}" for gpu, says in enumerate(what_a_word_counts(found)))
     return f"A word counts {counts}; 1.00 is fair. The gradient is {found.off:.1%} off."
 
 
@@ -102,6 +107,7 @@ def across_the_cut(sentences: Sequence[Sequence[str]], look: str = "words") -> N
         raise ValueError(f"look is {look!r}; it must be one of {', '.join(LOOKS)}")
     found = outcome(sentences, as_dataparallel(len(sentences), 2))
     if not screen.live():
-        display(sentence_grid(sentences, found.widths if look == "unpacked" else ()))
+        says = what_a_word_counts(found) if look == "loss" else (1, 1)
+        display(sentence_grid(sentences, found.widths if look == "unpacked" else (), says))
     signs = list(zip(SHAPES, COLOURS, strict=True))
     screen.show(told(found, look), lambda: widget("sentence_cut", sentences=sentences, look=look, looks=signs))

@@ -49,6 +49,11 @@ def test_dashed_lines_end_each_gpus_result():
     assert max(first.get_ydata()) < 2 < min(second.get_ydata()) and second.get_linestyle() == "--"
 
 
+def test_a_word_is_as_large_as_what_it_counts():
+    axis = sentence_grid([["a", "b"], ["c"]], says=[0.5, 2]).axes[0]
+    assert {text.get_text(): text.get_fontsize() for text in axis.texts} == {"a": 4.75, "b": 4.75, "c": 19}
+
+
 def test_bytes_on_a_link_are_stacked_by_cause_and_every_device_has_its_peak():
     meter = Meter()
     for cause, source, target, nbytes in (("scatter", 0, 1, 8), ("replicate", 0, 1, 100), ("gather", 1, 0, 4)):
@@ -60,3 +65,5 @@ def test_bytes_on_a_link_are_stacked_by_cause_and_every_device_has_its_peak():
     assert {(0, 0, 100), (0, 100, 8), (1, 0, 4)} <= {tuple(map(round, bar)) for bar in bars}
     assert len({bar.get_hatch() for bar in links.patches}) == 3
     assert [bar.get_width() for bar in held.patches] == [7, 2]
+    meter.hold(1, -2)
+    assert [bar.get_width() for bar in traffic(meter).axes[1].patches] == [7]  # nothing is held now
