@@ -16,6 +16,10 @@ def who():
     return os.getpid(), dist.get_rank()
 
 
+def whole():
+    raise KeyError("bias")
+
+
 def half():
     if dist.get_rank() == 0:
         raise KeyError("weight")
@@ -37,6 +41,9 @@ def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do(monke
     cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
     first, second = (used_ranks.launch_on_used(who, nproc_per_node=2).results for _ in range(2))
     assert first == second and [rank for _, rank in first] == [0, 1]
+    with pytest.raises(RankError, match="bias"):
+        used_ranks.launch_on_used(whole, nproc_per_node=2)
+    assert used_ranks.launch_on_used(who, nproc_per_node=2).results == first  # it raised on all of them
     with pytest.raises(RankError, match="weight"):
         used_ranks.launch_on_used(half, nproc_per_node=2)
     assert 2 not in used_ranks.kept

@@ -1,10 +1,10 @@
 """Ranks that are used again, for the tests of checks: hundreds of functions, of a few milliseconds each.
 
 `launch` uses no rank twice, and to make ranks and see them off takes a hundred times as long as most functions of a
-check do. Here the ranks of one launch carry out one function after the other, as long as each comes to its end on all
-of them. What raises, waits for ever or destroys its process group is launched as it is for a learner, on fresh ranks;
-these are ended, and made anew for the next. So is what a test does not find as it should be, see
-`on_used_ranks_first` in test_checks.py.
+check do. Here the ranks of one launch carry out one function after the other, as long as each comes to an end on all of
+them. What raises, waits for ever or destroys its process group is launched as it is for a learner, on fresh ranks.
+Where it has raised on all ranks these are used again; else they are ended, and made anew for the next. What a test does
+not find as it should be is launched on fresh ranks, too: see `on_used_ranks_first` in test_checks.py.
 """
 
 import atexit
@@ -62,11 +62,13 @@ class Ranks:
             for place in self.places:
                 place.send_bytes(order)
             while len(told) < len(self.places) and time.monotonic() < deadline:
-                for place in connection.wait([it for it in self.places if it not in told], 0.5):
+                silent = [it for it in self.places if it not in told]
+                for place in connection.wait(silent, deadline - time.monotonic()):
                     told[place] = pickle.loads(place.recv_bytes())
-                    if told[place] is None:
-                        return None
-        return [told[place][0] for place in self.places] if len(told) == len(self.places) else None
+                    if told[place] is None:  # it has raised; do the others too?
+                        deadline = min(deadline, time.monotonic() + 0.1)
+        self.usable = len(told) == len(self.places)
+        return [told[place][0] for place in self.places] if self.usable and None not in told.values() else None
 
     def end(self) -> None:
         for place in self.places:
@@ -86,9 +88,10 @@ def serve(address: str) -> None:
             torch.seed()
             try:
                 told = cloudpickle.dumps((fn(*args, **kwargs),))
-                assert dist.group.WORLD is group, "it has destroyed the process group"
             except BaseException:
                 told = pickle.dumps(None)
+            if dist.group.WORLD is not group:  # it has destroyed the process group
+                return
             us.send_bytes(told)
 
 
@@ -111,7 +114,8 @@ def launch_on_used(fn, *args, nproc_per_node, device=None, quiet=True, timeout=6
         results = kept[nproc_per_node].results(fn, args, kwargs)
         if results is not None:
             return SimpleNamespace(results=results)
-        kept.pop(nproc_per_node).end()
+        if not kept[nproc_per_node].usable:
+            kept.pop(nproc_per_node).end()
     how = {"nproc_per_node": nproc_per_node, "device": device, "quiet": quiet, "timeout": min(timeout, SOON)}
     return launch(fn, *args, **how, **kwargs)
 

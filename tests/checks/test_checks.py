@@ -41,6 +41,7 @@ def on_used_ranks_first(test):
                 with used_ranks.used():
                     return test(**given)
             except (AssertionError, pytest.fail.Exception):
+                used_ranks.end()
                 for it in TURNS.values():
                     it.known.cache_clear()
         test(**given)
