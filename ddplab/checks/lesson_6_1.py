@@ -79,10 +79,11 @@ def _told_kinds(answer: Callable[..., Any], *given: Any) -> tuple[Any, bool]:
     @functools.wraps(send)
     def broadcast(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
         sent.append(tensor)
-        store.set(f"kind of {len(sent)} on {rank}", str(tensor.dtype))
+        store.set(mine := f"kind of {len(sent)} on {rank}", str(tensor.dtype))
+        store.get(mine)  # `set` waits for no answer: now it is there for the others, before anything is sent
         made = send(tensor, src, *args, **kwargs)
         its = f"kind of {len(sent)} on {src}"
-        if src is not None and store.check([its]):  # it was said before anything was sent
+        if src is not None and store.check([its]):
             other.append(store.get(its).decode() != str(tensor.dtype))
         return made
 
