@@ -114,6 +114,12 @@ def _batch_for(wanted: float, batch: int, error: float, power: float = 2.0) -> f
     return batch * (error / wanted) ** power
 
 
+def _by_halvings(wanted: float, batch: int, error: float) -> float:
+    while error > wanted:
+        batch, error = 4 * batch, error / 2
+    return batch
+
+
 turn(
     "1.5.b",
     "The price of calm",
@@ -135,6 +141,8 @@ turn(
         (lambda wanted, batch, error: 4 * batch, "right for half the error only",
          "How many times smaller shall it be?"),
         (lambda wanted, batch, error: batch / wanted**2, "right where the error is 1 only", "Where is `error`?"),
+        (_by_halvings, "too large a batch, unless the error is to be halved",
+         "Any two errors have a ratio, larger than 1 or smaller. How does the batch go with it?"),
         (lambda wanted, batch, error: (error / wanted) ** 2, "that is how many times the batch",
          "And with how many images did it begin?"),
         (lambda wanted, batch, error: None, "nothing comes back", "Is there a `return`?"),
