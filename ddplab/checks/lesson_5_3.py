@@ -113,7 +113,7 @@ def _submit(script: str, number: int) -> Namespace:
 # ------------------------------------------------------------------ your turn
 
 
-def _asked(ask: Callable[..., str], nodes: int, gpus: int) -> list[float]:
+def _asked(ask: Callable[..., str], nodes: int, gpus: int) -> list[float | str]:
     """What Slurm reads in a script's head: nodes, agents on each, GPUs on each."""
     options = []
     for line in ask(nodes, gpus).splitlines():
@@ -133,12 +133,17 @@ def _asked(ask: Callable[..., str], nodes: int, gpus: int) -> list[float]:
     number = lambda text: float((text or "0").rpartition(":")[2].partition("-")[0])  # noqa: E731
     its_nodes = number(read.nodes) or 1
     tasks = number(read.ntasks_per_node) or number(read.ntasks) / its_nodes or 1
-    of_all = number(read.gpus_per_node) or number(read.gres) or number(read.gpus) / its_nodes
-    return [its_nodes, tasks, of_all or number(read.gpus_per_task) * tasks]
+    on_each = number(read.gpus_per_node) or number(read.gres) or number(read.gpus_per_task) * tasks
+    in_all = number(read.gpus)
+    if in_all and not on_each and its_nodes > 1:  # Slurm need not deal them evenly
+        return [its_nodes, tasks, f"{in_all:g} in all"]
+    return [its_nodes, tasks, on_each or in_all]
 
 
-def _ask(nodes: int, gpus: int, tasks: str = "--ntasks-per-node=1", mark: str = "#SBATCH") -> str:
-    return f"{mark} --nodes={nodes}\n{mark} {tasks}\n{mark} --gpus-per-node={gpus}"
+def _ask(
+    nodes: int, gpus: int, tasks: str = "--ntasks-per-node=1", mark: str = "#SBATCH", of: str = "gpus-per-node"
+) -> str:
+    return f"{mark} --nodes={nodes}\n{mark} {tasks}\n{mark} --{of}={gpus}"
 
 
 turn(
@@ -160,6 +165,9 @@ turn(
         (lambda nodes, gpus: f"#SBATCH --gpus-per-node={gpus}\nset -eu\n#SBATCH --nodes={nodes}",
          "as Slurm reads it, one node is asked for", "`--nodes=…`, and above the first command: there Slurm stops."),
         (lambda nodes, gpus: _ask(nodes, gpus * nodes), "each node is asked for the GPUs of all", "`--gpus-per-node`"),
+        (lambda nodes, gpus: _ask(nodes, gpus * nodes, of="gpus"),
+         "`--gpus` counts those of all nodes, and Slurm need not deal them evenly", "`--gpus-per-node`"),
+        (partial(_ask, of="gpus"), "`--gpus` counts those of all nodes", "`--gpus-per-node`"),
         (lambda nodes, gpus: _ask(2, 4), "that is right for the first case only", "Both numbers are given."),
         (lambda nodes, gpus: f"#SBATCH --nodes={nodes}", "as Slurm reads it, nobody asks for a GPU",
          "`--gpus-per-node`, as an option of its own."),
@@ -176,6 +184,8 @@ set -eu
 first=gpu03
 gpus=$SLURM_GPUS_ON_NODE
 port=$((10000 + SLURM_JOB_ID % 20000))
+SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURMD_NODENAME=gpu03  # in the script itself: the first node's
+SLURM_JOBID=$SLURM_JOB_ID SLURM_NTASKS=$SLURM_NNODES SLURM_NTASKS_PER_NODE=1 SLURM_GPUS_PER_NODE=$gpus
 """
 
 
@@ -210,7 +220,7 @@ def _started(start: Callable[[], str], nodes: int, gpus: int, job: int) -> list[
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
     host = re.sub(rf"^({re.escape(socket.gethostname())}):", "gpu03:", read.rdzv_endpoint)  # the script runs there
     ranks = str(gpus) if ("nproc_per_node", read.nproc_per_node) in ALL_GPUS else read.nproc_per_node
-    return ["on every node", read.nnodes, ranks, f"{read.rdzv_backend} {host}"]
+    return ["on every node", read.nnodes, ranks, f"{read.rdzv_backend} {host}".strip()]
 
 
 def _start(
@@ -242,6 +252,13 @@ turn(
         (partial(_start, gpus="$((SLURM_NNODES * gpus))"), "each node starts the ranks of all", "Of each node."),
         (partial(_start, kind=""), "without a kind the meeting is a static one, in which each needs a number",
          "`--rdzv-backend`"),
+        (lambda: "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $gpus --master-addr $first train.py",
+         "without a kind and an endpoint the meeting is a static one, in which each agent needs a number of its own",
+         "Bash fills in the same for all nodes. `--rdzv-backend c10d` deals the numbers out."),
+        (lambda: _start().replace('--rdzv-endpoint "$first:$port" ', ""), "nobody says where the meeting is",
+         "`--rdzv-endpoint`"),
+        (lambda: "srun torchrun train.py", "torchrun has read no option of its own",
+         "They come before `train.py`: what comes after it is for `train.py`."),
         (partial(_start, at="'$first:$port'"), "between single quotes bash fills nothing in", "Double quotes."),
         (partial(_start, at='"localhost:$port"'), "localhost is another machine on each node", "`$first`"),
         (partial(_start, at='"$first:29500"'), "two jobs on one node meet at one port", "`$port`"),
@@ -254,8 +271,11 @@ turn(
 )  # fmt: skip
 
 
-RUNS = {"job 4242": {"SLURM_JOB_ID": "4242"}, "job 4242, again": {"SLURM_JOB_ID": "4242", "SLURM_RESTART_COUNT": "1"},
-        "job 4243": {"SLURM_JOB_ID": "4243"}}  # fmt: skip
+def _job(number: str, **more: str) -> dict[str, str]:
+    return {"SLURM_JOB_ID": number, "SLURM_JOBID": number, **more}
+
+
+RUNS = {"job 4242": _job("4242"), "job 4242, again": _job("4242", SLURM_RESTART_COUNT="1"), "job 4243": _job("4243")}
 
 
 def _named(names: Callable[[], str], run: str) -> list[str]:
@@ -270,6 +290,7 @@ def _named(names: Callable[[], str], run: str) -> list[str]:
         if said.returncode:
             raise RuntimeError(said.stderr.strip().rpartition("line 1: ")[2] or "bash cannot read it")
         words = [part for word in said.stdout.splitlines() for part in word.split("=", 1)]
+        words = ["--rdzv-id" if word == "--rdzv_id" else word for word in words]  # torchrun takes both
         seen[it] = [words[words.index(option) + 1] for option in ("--rdzv-id", "--checkpoint")]
     before = list(RUNS)[: list(RUNS).index(run)]
     return [next((f"that of {it}" for it in before if seen[it][n] == seen[run][n]), "its own") for n in (0, 1)]

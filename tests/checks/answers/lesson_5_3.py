@@ -35,7 +35,7 @@ ANSWERS = {
     "5.3.a": {
         "accepted": [
             lambda nodes, gpus: f"#!/bin/bash\n#SBATCH -N {nodes}  # nodes\n\n#SBATCH --gres=gpu:a100:{gpus}",
-            lambda nodes, gpus: f"#SBATCH -N{nodes} -n {nodes} --gpus {nodes * gpus}\nset -eu",
+            lambda nodes, gpus: f"#SBATCH -N{nodes} -n {nodes} --gpus-per-task {gpus}\nset -eu",
         ],
         "wrong": [
             (lambda nodes, gpus: None, ["AttributeError"]),
@@ -44,6 +44,10 @@ ANSWERS = {
                 ["as Slurm reads it, one node is asked for"],
             ),
             (lambda nodes, gpus: "#SBATCH --nodes={nodes} --gpus-per-node={gpus}", ["raised ValueError"]),
+            (
+                lambda nodes, gpus: f"#SBATCH -N{nodes} -n {nodes} --gpus {nodes * gpus}\nset -eu",
+                ["`--gpus` counts those of all nodes", "need not deal them evenly"],
+            ),
             (lambda nodes, gpus: f"#SBATCH nodes={nodes}\n#SBATCH gpus-per-node={gpus}", ["Invalid directive"]),
         ],
     },
@@ -59,12 +63,30 @@ ANSWERS = {
                 "--rdzv-backend c10d --rdzv-endpoint $first:$port train.py"
             ),
             lambda: (
+                "srun torchrun --nnodes $SLURM_NTASKS --nproc-per-node $SLURM_GPUS_PER_NODE --rdzv-id $SLURM_JOBID "
+                "--rdzv-backend c10d --rdzv-endpoint $SLURMD_NODENAME:$port train.py"
+            ),
+            lambda: (
                 "srun -N ${SLURM_NNODES} --kill-on-bad-exit=1 python -m torch.distributed.run --nnodes ${SLURM_NNODES} "
                 "--nproc-per-node ${gpus} --rdzv-backend c10d --rdzv-endpoint ${first}:${port} train.py"
             ),
         ],
         "wrong": [
             (lambda: "srun torchrun --nnodes $NODES train.py", ["nobody has set NODES"]),
+            (
+                lambda: (
+                    "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node $gpus --node-rank $SLURM_NODEID "
+                    "--master-addr $first --master-port $port train.py"
+                ),
+                ["static", "each agent needs a number of its own"],
+            ),
+            (
+                lambda: (
+                    "srun torchrun train.py --nnodes $SLURM_NNODES --nproc-per-node $gpus --rdzv-backend c10d "
+                    "--rdzv-endpoint $first:$port"
+                ),
+                ["no option of its own"],
+            ),
             (lambda: "srun python train.py", ["it is no torchrun"]),
             (lambda: from_the_host().replace("srun", "srun --nodes=1 --ntasks=1"), ["one agent for all nodes"]),
             (lambda: "torchrnu train.py", ["nowhere"]),
@@ -73,6 +95,7 @@ ANSWERS = {
     "5.3.c": {
         "accepted": [
             lambda: "--checkpoint=/shared/$SLURM_JOB_ID/last.pt --rdzv-id=$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-first}",
+            lambda: "--rdzv_id $SLURM_JOBID.${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOBID.pt",
             lambda: (
                 '--rdzv-id "$SLURM_JOB_ID${SLURM_RESTART_COUNT:+.again$SLURM_RESTART_COUNT}" '
                 '--checkpoint "train-${SLURM_JOB_ID}.pt"'
