@@ -190,6 +190,7 @@ turn(
     hints={
         "empty parameter list": "With as many ranks as that, somebody owns nothing: share the tensors evenly.",
         "has no attribute 'state'": "Return the Adam: the check looks at what it keeps.",
+        "waits in broadcast": "Every rank calls every broadcast, in one order: the owner sends, the others take.",
         "leaf Variable": "Send `parameter.data`: the weight itself, without its history.",
     },
     otherwise="Every tensor has one owner: its Adam steps it, and all broadcast it from there.",
@@ -219,7 +220,8 @@ def _after_a_step(returned: tuple[nn.Module, Any]) -> list[Any]:
     gathers = sum(n for operation, n in counter.get_comm_counts().items() if "allgather" in str(operation))
     moved = sum(not torch.equal(_local(p), old) for p, old in zip(net.parameters(), before, strict=True))
     state = sum(_local(t).numel() for kept in adam.state.values() for t in kept.values() if t.dim())
-    learns = f"at {adam.param_groups[0]['lr']:g}" if moved else "no"
+    group = adam.param_groups[0]
+    learns = f"at {group['lr']:g}{', with decay' * bool(group.get('weight_decay'))}" if moved else "no"
     tied = "yes" if isinstance(net, FSDPModule) else "no"
     return [sum(_local(p).numel() for p in net.parameters()), state, gathers, learns, tied]
 
@@ -267,6 +269,8 @@ turn(
          "`lr=0.01`"),
         (lambda net, **options: _sharded(net, **options)[::-1], "the two are swapped", "`net` first."),
         (partial(_sharded, kind=torch.optim.SGD), "the optimiser is not Adam", "`torch.optim.Adam`."),
+        (partial(_sharded, kind=torch.optim.AdamW), "weights decay here, and not where DDP trains",
+         "`torch.optim.Adam`, without decay: what is learnt shall be what DDP's Adam learns."),
     ],
     hints={"Invariant encountered": "First each layer, and `net` last.",
            "has no attribute 'modules'": "`fully_shard` takes a part of the network, an `nn.Linear`, and no parameter.",
@@ -300,7 +304,10 @@ turn(
          "Every rank has a replica."),
         (partial(_bytes, zero=lambda n: 16 / n), "ZeRO's optimiser shares out everything",
          "The weight and the gradient stay whole."),
-        (partial(_bytes, zero=lambda n: 12 + 4 / n), "Adam has one number for you", "It keeps two, of 4 bytes each."),
+        (partial(_bytes, zero=lambda n: 12 + 4 / n), "of ZeRO 4 bytes are shared out",
+         "Adam keeps two numbers, of 4 bytes each, and both are shared."),
+        (partial(_bytes, ddp=12, zero=lambda n: 8 + 4 / n, fsdp=lambda n: 12 / n), "Adam has one number for you",
+         "It keeps two, of 4 bytes each."),
         (partial(_bytes, zero=lambda n: 8 / n), "of ZeRO that is the shared part alone", "And what is whole?"),
         (partial(_bytes, fsdp=lambda n: 8 + 8 / n), "FSDP shares out Adam's part only",
          "The weights and the gradients too."),

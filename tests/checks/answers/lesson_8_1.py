@@ -94,6 +94,15 @@ def returns_nothing(parameters):
     in_turns(parameters)
 
 
+def only_owners_broadcast(parameters):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    adam = torch.optim.Adam(parameters[rank::size], lr=1)
+    adam.step()
+    for tensor in parameters[rank::size]:
+        dist.broadcast(tensor.data, src=rank)
+    return adam
+
+
 def linears(net, **options):
     for module in net.modules():
         if type(module) is nn.Linear:
@@ -102,12 +111,12 @@ def linears(net, **options):
     return net, torch.optim.Adam(net.parameters(), 0.01)
 
 
-def by_index(net, **options):
+def by_index(net, kind=torch.optim.Adam, **options):
     mesh = init_device_mesh(device().type, (dist.get_world_size(),))
     for n in (2, 0):
         net[n] = fully_shard(net[n], mesh=mesh, **options)
     net = fully_shard(net, mesh=mesh, **options)
-    return [net, torch.optim.AdamW(net.parameters(), lr=0.01)]
+    return [net, kind(net.parameters(), lr=0.01)]
 
 
 def only_the_net(net, **options):
@@ -172,12 +181,16 @@ ANSWERS = {
     },
     "8.1.a": {
         "accepted": [torchs_own, in_turns],
-        "wrong": [(returns_nothing, ["AttributeError", "state"])],
+        "wrong": [
+            (returns_nothing, ["AttributeError", "state"]),
+            (only_owners_broadcast, ["waits in broadcast"]),
+        ],
     },
     "8.1.b": {
         "accepted": [linears, by_index],
         "wrong": [
             (only_the_net, ["raised"]),
+            (partial(by_index, kind=torch.optim.AdamW), ["weights decay here"]),
             (the_net_first, ["Invariant encountered"]),
             (parameter_by_parameter, ["has no attribute 'modules'"]),
         ],
