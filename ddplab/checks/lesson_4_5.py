@@ -227,6 +227,18 @@ def _own_squares(x: Any) -> Any:
     return (x - mean) / ((x - mean).square().sum() / count).sqrt()
 
 
+def _counts_only_its_own(x: Any) -> Any:
+    mean = _all(x.sum()) / len(x)
+    return (x - mean) / (_all(x.square().sum()) / len(x) - mean.square()).sqrt()
+
+
+def _everybodys(x: Any) -> Any:
+    parts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, x.cpu())
+    whole = torch.cat(parts)
+    return (whole - whole.mean()) / whole.std(correction=0)
+
+
 def _distances_of_four(x: Any) -> Any:
     mean = _all(x.sum()) / 4
     return (x - mean) / (_all((x - mean).square().sum()) / 4).sqrt()
@@ -234,7 +246,8 @@ def _distances_of_four(x: Any) -> Any:
 
 BY_ONE = "the mean is right, and what you divide by is 1"
 SPREAD = (
-    "1 is each rank's own variance. Their means differ too, which is part of the spread: add up squares, and count."
+    "That is no division at all, or one by each rank's own variance. The ranks' means differ too, which is part of the "
+    "spread: add up squares, and count."
 )
 EVEN, COUNTS = "right where every rank has as many numbers", "How many there are is a sum over the ranks, too."
 
@@ -263,6 +276,13 @@ turn(
          "the variance is divided by one number less", "BatchNorm divides by how many there are."),
         (partial(_normalised, by=lambda mean, variance, count: (mean, (variance + mean.square()).sqrt())),
          "the mean of the squares is no variance yet", "Take off the square of the mean."),
+        (partial(_normalised, by=lambda mean, variance, count: (mean, (variance + mean.square() - mean).sqrt())),
+         "from the mean of the squares the mean itself is taken off", "Take off its square."),
+        (lambda x: x - _of_all(x)[0] / _of_all(x)[1].sqrt(), "only the mean is divided by the root of the variance",
+         "First take off the mean, and then divide: in brackets."),
+        (_counts_only_its_own, "what comes out is not a number",
+         "A variance below 0 has no root. Is everything divided by how many numbers all ranks have?"),
+        (_everybodys, "every rank returns the numbers of all, and not its own", "Return `x`, normalised."),
         (_sums_of_four, "there are not always four numbers", COUNTS),
         (_distances_of_four, "there are not always four numbers", COUNTS),
         (_as_if_even, EVEN, COUNTS),
@@ -276,7 +296,8 @@ turn(
         "expected input tensor to be on GPU": "That layer is for GPUs. Sums over the ranks make one for everywhere.",
     }
     | HINTS,
-    otherwise="Sums over all ranks: of the numbers, of their squares, and how many there are. The rest follows.",
+    otherwise="Sums over all ranks, in tensors of their own: of the numbers, of their squares, and how many there are. "
+    "The rest follows.",
 )  # fmt: skip
 
 
@@ -313,7 +334,8 @@ def _averages_parameters(net: Any) -> None:
 
 
 STATISTICS = (
-    "They are buffers, and no parameters: `net.buffers()`. `dist.all_reduce` changes the tensor that it is given."
+    "They are buffers, of any kind of BatchNorm, and no parameters: `net.buffers()`. The mean has to end up in the "
+    "buffer itself, not in a copy."
 )
 
 turn(
@@ -327,14 +349,18 @@ turn(
     mistakes=[
         (lambda net: None, "each rank keeps its own", STATISTICS),
         (_averages_parameters, "each rank keeps its own", STATISTICS),
-        (partial(_average, share=lambda: 1), "the sum over the ranks", "Divide by the number of ranks."),
+        (partial(_average, share=lambda: 1), "the sum over the ranks",
+         "Divide by the number of ranks, in place: `t = t / …` is another tensor, and the buffer stays as it is."),
+        (partial(_average, share=lambda: dist.get_world_size() if dist.get_rank() == 0 else 1),
+         "rank 0 has the mean, others the sum", "`dist.all_reduce` leaves the sum on every rank: each divides."),
         (partial(_average, share=lambda: 1, names="mean var num_batches_tracked 0.num_batches_tracked"),
          "the sum over the ranks, of batches too", "Divide by the number of ranks; and leave the batches alone."),
         (partial(_average, share=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
         (partial(_average, layers=slice(1)), "the first layer only", "All layers: `net.buffers()` or `net.modules()`."),
         (partial(_average, names="mean"), "the means only", "And the variances?"),
-        (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)), "rank 0's, for all",
-         "That is what DDP does before a forward pass. The mean is asked for."),
+        (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)),
+         "rank 0's, for all, or the mean divided once more",
+         "DDP sends rank 0's before a forward pass. Here the mean is asked for: the sum, divided once."),
         (partial(_average, reduce=lambda it: dist.reduce(it, dst=0)), "rank 0 has the mean, others do not",
          "`dist.all_reduce` leaves it on every rank."),
         (lambda net: _average(net) if dist.get_rank() == 0 else None, "only rank 0 comes to the all_reduce",
@@ -349,11 +375,21 @@ turn(
 )  # fmt: skip
 
 
+class _TwoWeights(nn.Module):
+    """Two parameters, so that who clips each by itself gets something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList([torch.tensor(10.0), torch.tensor(20.0)])
+
+    def forward(self, x: Any) -> Any:
+        return sum(weight * it for weight, it in zip(self.weights, x, strict=True))
+
+
 def _scaled(rank: int, size: int) -> tuple[Any, Any, Any, Any, float]:
-    model = DDP(nn.Linear(2, 1, bias=False).to(device()))
-    model.module.weight.data = torch.tensor([[10.0, 20.0]], device=device())
+    model = DDP(_TwoWeights().to(device()))
     own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [0.0, 0.0], [0.0, 0.0]], device=device())[rank]
-    loss = model(own).sum() * {2: 1, 3: float("inf"), 4: 4}[size]
+    loss = model(own) * {2: 1, 3: float("inf"), 4: 4}[size]
     scaler = torch.amp.GradScaler(device().type, init_scale=16.0, growth_interval=1)
     limit = 25.0 if size == 4 else 5.0  # there the mean of the gradients, (12, 16), is short enough
     return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, limit
@@ -369,7 +405,7 @@ def _scaled_step(model: Any, optimizer: Any, scaler: Any, loss: Any, limit: floa
             "unscale": lambda: scaler.unscale_(optimizer),
             "clip": lambda: clip_grad_norm_(model.parameters(), limit),
             "each": lambda: clip_grad_value_(model.parameters(), limit),
-            "stretch": lambda: [p.grad.mul_(limit / p.grad.norm()) for p in model.parameters()],
+            "stretch": lambda: _stretch([p.grad for p in model.parameters()], limit),
             "loss.backward": loss.backward,
             "step": lambda: scaler.step(optimizer),
             "optimizer.step": optimizer.step,
@@ -377,12 +413,19 @@ def _scaled_step(model: Any, optimizer: Any, scaler: Any, loss: Any, limit: floa
         }[what]()
 
 
+def _stretch(gradients: list[Any], limit: float) -> None:
+    length = torch.stack(gradients).norm()
+    for gradient in gradients:
+        gradient *= limit / length
+
+
 def _weights_and_scale(_: Any, model: Any, optimizer: Any, scaler: Any, *rest: Any) -> list[float]:
-    return [*(round(it, 4) for it in model.module.weight[0].tolist()), scaler.get_scale()]
+    return [*(round(it.item(), 4) for it in model.parameters()), scaler.get_scale()]
 
 
+FOUR = "`scaler.update()` at the end. Each of the scaler's four methods has its turn in each step."
 TEN = "the step is 10 long, and not 5"
-TOO_LATE = "Clip when gradients have their own size, and before the step. And there is one step."
+TOO_LATE = "Clip after `backward()`, when gradients have their own size, and before the step. And there is one step."
 
 turn(
     "4.5.c",
@@ -400,8 +443,7 @@ turn(
         (partial(_scaled_step, do="backward step update"), TEN, TOO_LATE),
         (partial(_scaled_step, do="backward unscale step clip update"), TEN,
          TOO_LATE),
-        (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its number",
-         "`scaler.update()`, once for each step."),
+        (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its number", FOUR),
         (partial(_scaled_step, do="backward unscale clip update step"), "the number is updated before the step: "
          "the gradients are divided a second time", "First the step, then `update()`."),
         (partial(_scaled_step, do="backward unscale clip update"), "there is no step", "`scaler.step(optimizer)`"),
@@ -411,14 +453,13 @@ turn(
          "`scaler.scale(loss)` has multiplied them. Who divides?"),
         (partial(_scaled_step, do="scale loss.backward unscale clip step update"),
          "the gradients are divided, and nothing has multiplied them", "`backward()` of what `scaler.scale` returns."),
-        (partial(_scaled_step, do="backward unscale each step update"), "each number is cut to the limit by itself",
-         "`clip_grad_norm_` shortens all of them together."),
+        (partial(_scaled_step, do="backward unscale each step update"), "each weight is cut to the limit by itself",
+         "One length for all: `clip_grad_norm_`, given all of them, shortens them together."),
         (partial(_scaled_step, do="backward unscale stretch step update"), "a gradient that is short enough is "
          "lengthened", "At most `limit` long: what is shorter stays as it is."),
         (lambda model, optimizer, scaler, loss, limit: _scaled_step(model, optimizer, scaler, loss, 5.0),
          "clipped to 5, and not to `limit`", "Here `limit` is 25."),
-        (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number",
-         "`scaler.update()`, once for each step."),
+        (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number", FOUR),
     ],
     hints={
         "scale is None": "`scaler.scale(loss)` first, and of that `backward()`.",

@@ -145,8 +145,18 @@ def by_the_network_inside(model, optimizer, scaler, loss, limit):
 
 def clips_by_hand(model, optimizer, scaler, loss, limit):
     scaler.scale(loss).backward()
+    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
     for p in model.parameters():
-        p.grad *= min(1.0, limit * scaler.get_scale() / p.grad.norm().item())
+        p.grad *= min(1.0, limit * scaler.get_scale() / norm.item())
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def clips_each_by_itself(model, optimizer, scaler, loss, limit):
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    for p in model.parameters():
+        torch.nn.utils.clip_grad_norm_(p, limit)
     scaler.step(optimizer)
     scaler.update()
 
@@ -231,6 +241,7 @@ ANSWERS = {
             (forgets_to_scale, ["raised AssertionError"]),
             (clips_and_stretches, ["on 4 ranks", "short enough is lengthened"]),
             (clips_too_late, ["raised RuntimeError"]),
+            (clips_each_by_itself, ["each weight is cut to the limit by itself"]),
         ],
     },
 }
