@@ -99,7 +99,7 @@ def _three_and_two(rank: int, size: int) -> tuple[Any, Any, list[Any]]:
     model.module.weight.data.zero_()
     model.seen = []
     model.module.register_forward_pre_hook(lambda net, _: model.seen.append(f"{net.weight.item():g}"))
-    batches = [torch.ones(1, 1, device=device()) for _ in range(3 - rank)]
+    batches = [torch.full((2, 1), 0.5, device=device()) for _ in range(3 - rank)]  # a mean of two is not their sum
     return model, torch.optim.SGD(model.parameters(), lr=1.0), batches
 
 
@@ -109,12 +109,12 @@ def _weights(_: Any, model: Any, *rest: Any) -> list[str]:
 
 
 def _train_all(model: Any, optimizer: Any, batches: Any, join: bool = True, zero: bool = True, step: bool = True,
-               inside: bool = False) -> None:  # fmt: skip
+               inside: bool = False, reduce: Any = torch.sum) -> None:  # fmt: skip
     def each() -> None:
         for batch in batches:
             if zero:
                 optimizer.zero_grad()
-            (model.module if inside else model)(batch).sum().backward()
+            reduce((model.module if inside else model)(batch)).backward()
             if step:
                 optimizer.step()
 
@@ -131,15 +131,23 @@ def _as_many_steps(model: Any, optimizer: Any, batches: Any, weight: float) -> N
         optimizer.step()
 
 
-def _one_step(model: Any, optimizer: Any, batches: Any) -> None:
+def _one_step(model: Any, optimizer: Any, batches: Any, joined: bool = True) -> None:
     with Join([model]):
         for batch in batches:
             optimizer.zero_grad()
             model(batch).sum().backward()
+        if joined:
+            optimizer.step()
+    if not joined:
         optimizer.step()
 
 
 IN_DDP = "Call `model`, not what is inside of it, and without `no_sync()`."
+ONE_STEP = "there is one step, after all batches"
+LIKE_DDP = (
+    "`Join` goes around the whole loop: in it one `backward()` for each forward pass, and no message of yours, for a "
+    "shadow answers DDP's only."
+)
 TOO_MANY, SHADOW = "rank 1 makes a third step, for which it has no batch", "`Join` lets a shadow stand in for it."
 
 turn(
@@ -154,13 +162,17 @@ turn(
         (lambda model, optimizer, batches: _train_all(model, optimizer, batches[:2]),
          "rank 0's third batch is not used", "All batches: `Join` is for the rank that has fewer."),
         (partial(_train_all, zero=False), "the gradients of older steps add up", "`zero_grad()` in each step."),
-        (partial(_train_all, step=False), "the weight never moves", "`optimizer.step()` in each step."),
+        (partial(_train_all, step=False), "the weight never moves",
+         "`optimizer.step()` for each batch, with its gradient still there: `zero_grad()` stands before `backward()`."),
+        (partial(_train_all, reduce=torch.mean), "each step is half as long as it should be",
+         "The loss is the sum of what the model puts out: no mean over a batch's rows, and nothing divided."),
         (partial(_train_all, inside=True), "nothing is averaged: the ranks' weights differ", IN_DDP),
         (partial(_train_all, inside=True, join=False), "nothing is averaged: the ranks' weights differ",
          IN_DDP),
         (partial(_as_many_steps, weight=1), TOO_MANY, SHADOW),
         (partial(_as_many_steps, weight=0), TOO_MANY, SHADOW),
-        (_one_step, "there is one step, after all batches", "`optimizer.step()` for each batch."),
+        (_one_step, ONE_STEP, "`optimizer.step()` for each batch."),
+        (partial(_one_step, joined=False), ONE_STEP, "`optimizer.step()` for each batch, inside of `Join`."),
         (partial(_train_all, join=False), "rank 0 waits in its third backward: rank 1 is through, and shadows nobody",
          "The loop stands inside of `with Join([model]):`."),
     ],
@@ -169,9 +181,11 @@ turn(
         "not iterable": "`Join` takes a list: `Join([model])`.",
         "has no len()": "`Join` takes a list: `Join([model])`.",
         "Joinable": "`Join` takes a list of models in DDP: `Join([model])`.",
-        "different collectives": "No message of yours inside of `Join`: a shadow answers DDP's.",
+        "different collectives": LIKE_DDP,
+        "scalar outputs": "The loss is one number, the sum of what the model puts out.",
+        "exhausted all inputs": "That option makes `Join` raise where it would shadow: leave it out.",
         "'join_hook'": "`Join` takes models in DDP: `Join([model])`.",
-        "_broadcast_coalesced": "`Join` goes around the whole loop, and no message of yours is inside of it.",
+        "_broadcast_coalesced": LIKE_DDP,
     },
     otherwise="`with Join([model]):` goes around the whole loop, once; what makes a step is done for each batch.",
 )  # fmt: skip
@@ -198,8 +212,8 @@ def _shared(part: Callable[[int, int, int, int], tuple[int, int]]) -> type:
 
 
 def _served(stream: Any, size: int, *_: Any) -> list[int]:
-    """Of as many samples as come out even: how many this rank serves. Of these, and with one more: what is amiss."""
-    shares, twice, missed = [], 0, 0
+    """How many this rank serves, of as many as come out even; and what is amiss with those, or else with one more."""
+    shares = []
     for stream.size in (size, size + 1):
         shares.append([int(it) for it in DataLoader(stream, batch_size=None, num_workers=2)])
         if astray := set(shares[-1]) - set(range(stream.size)):
@@ -207,8 +221,10 @@ def _served(stream: Any, size: int, *_: Any) -> list[int]:
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, shares[-1])
         times = Counter(sample for share in everyone for sample in share)
-        twice += sum(times[sample] > 1 for sample in set(shares[-1]))
-        missed += sum(not times[it] for it in range(stream.size))
+        twice = sum(times[sample] > 1 for sample in set(shares[-1]))
+        missed = sum(not times[it] for it in range(stream.size))
+        if any(times[it] != 1 for it in range(stream.size)):
+            break
     return [len(shares[0]), twice, missed]
 
 
@@ -217,6 +233,13 @@ class _Blocks(_Fair):
         info = get_worker_info()
         first, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
         return iter(range(first * (self.size // step), (first + 1) * (self.size // step)))
+
+
+class _Padded(_Fair):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        start, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
+        return iter([number % self.size for number in range(start, -(-self.size // step) * step, step)])
 
 
 class _UpTo(_Fair):
@@ -244,7 +267,8 @@ turn(
         (_shared(lambda rank, ranks, worker, workers: (rank + worker, ranks * workers)),
          "two workers have the same number", "With two workers each, rank 1's are number 2 and 3."),
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks * workers + 1)),
-         "the steps are too long", "How many workers are there, on all ranks?"),
+         "a sample is served to nobody",
+         "From sample 0 up to the last, in steps that are as long as there are workers, on all ranks."),
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, 4)), "right on two ranks only",
          "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (worker * workers + rank, ranks * workers)),
@@ -255,6 +279,8 @@ turn(
          "right on two ranks only", "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, workers)),
          "the steps are too short", "How many workers are there, on all ranks?"),
+        (_Padded, "some samples are served again, so that the shares come out even",
+         "Each sample once: one worker may have one more than another."),
         (_UpTo, "not every so-many-th, but all up to there", "`islice(samples, start, None, step)`"),
         (_Blocks, "what does not come out even is served to nobody", "With one sample more, who serves it?"),
     ],

@@ -144,6 +144,14 @@ def among_the_ranks_with_data(model, optimizer, batches):
         loop(model, optimizer, batches)
 
 
+def with_the_mean(model, optimizer, batches):
+    with Join([model]):
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+
+
 def without_a_list(model, optimizer, batches):
     with Join(model):
         loop(model, optimizer, batches)
@@ -248,6 +256,7 @@ ANSWERS = {
         "wrong": [
             (without_a_list, ["raised"]),
             (never_meets, ["nothing is averaged"]),
+            (with_the_mean, ["each step is half as long"]),
             (joins_the_network, ["raised AttributeError"]),
         ],
     },
