@@ -50,7 +50,8 @@ turn(
         (lambda P, n: (4 * P * (n - 1), _moved(P, n)[1]), "GPU 0's parameters only, or its gradients only",
          "Parameters go out, gradients come back."),
     ],
-    hints={"'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers.",
+    hints={"'NoneType'": "`return` two numbers, GPU 0's first.",
+           "'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers.",
            "string to float": "Two numbers, and no texts."},
     otherwise="GPU 0: twice 4 P bytes for each *other* GPU. A rank: 2 (N - 1) / N of what it puts into the all-reduce.",
 )  # fmt: skip
@@ -118,7 +119,8 @@ turn(
     look=_counted,
     heads=("rows",),
     mistakes=[
-        (partial(_rows, reduce=_nothing), "each rank's own rows", "`dist.all_reduce` adds up over the ranks."),
+        (partial(_rows, reduce=_nothing), "each rank's own rows",
+         "`dist.all_reduce` adds up over the ranks, in the tensor that it is given. That one holds the answer."),
         (partial(_rows, reduce=_nothing, buffer=True), "the buffer's number, which is nobody's", OUTSIDE),
         (partial(_rows, buffer=True), "the buffers, added up; rank 1's begins with rank 0's", OUTSIDE),
         (partial(_rows, each=True), "added up after each batch, rows that are a sum already",
@@ -128,7 +130,8 @@ turn(
          "Count each row once, and let `all_reduce` add up, once."),
         (partial(_rows, reduce=_nothing, share=lambda size: size), "a rank's own rows, times the ranks",
          "The ranks have different numbers of rows."),
-        (lambda model, batches: _rows(model, batches[-1:]), "only the last batch is counted", "Count in the loop."),
+        (lambda model, batches: _rows(model, batches[-1:]), "only one batch is counted",
+         "Count in the loop, each batch; what comes after all of them stands behind it."),
         (partial(_rows, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)), "the largest of the ranks' counts",
          "`all_reduce` without `op` adds up."),
         (lambda model, batches: _rows(model, [x.repeat(4 // len(x) + 1, 1)[:4] for x in batches]),
@@ -180,7 +183,7 @@ def _agree(_: Any, module: Any) -> list[str]:
         if len({id(tensor) for tensor in held}) < len(held):
             said.append("one tensor twice")
             continue
-        if name == "heads" and not {tuple(tensor.shape) for tensor in held} <= {(3,), (2, 3)}:
+        if name == "heads" and not {tuple(tensor.squeeze().shape) for tensor in held} <= {(3,), (2, 3)}:
             said.append("not two times three")
             continue
         said.append(f"{agree}, {'trained' if all(id(tensor) in trained for tensor in held) else 'not trained'}")

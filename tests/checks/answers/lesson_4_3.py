@@ -66,6 +66,10 @@ def heads_of(held):
     return fill
 
 
+def two_layers():
+    return nn.ModuleList([nn.Linear(3, 1, bias=False), nn.Linear(3, 1, bias=False)])
+
+
 def without_heads(module):
     module.scale, module.mean = nn.Parameter(torch.ones(3)), torch.ones(3)
 
@@ -80,7 +84,7 @@ ANSWERS = {
         "wrong": [(with_a_number, ["raised TypeError"]), (never_called, ["no batch has gone through the model"])],
     },
     "4.3.c": {
-        "accepted": [with_a_frozen_parameter, with_register],
+        "accepted": [with_a_frozen_parameter, with_register, heads_of(two_layers)],
         "wrong": [
             (without_heads, ["has no attribute 'heads'"]),
             (heads_of(lambda: {"a": torch.ones(3), "b": nn.Parameter(torch.ones(3))}), ["does not know the heads"]),
