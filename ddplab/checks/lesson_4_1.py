@@ -281,15 +281,20 @@ def _rows_and_gradient(_: Any, net: Any, *__: Any) -> list[Any]:
 def _two_ranks(
     net: Any, images: Any, labels: Any, ddp: bool = True, share: str = "", reduction: str = "mean", divide: float = 1
 ) -> None:
-    """share: "" is every size-th image, "blocks" neighbours, "mixed" the former with the labels of the latter."""
+    """share: "" is every size-th image, "blocks" neighbours, "mixed" the former with the labels of the latter.
+
+    "mixed blocks" is the other way round; "of two" and "blocks of two" are shares as there are on two ranks.
+    """
     rank, size = dist.get_rank(), dist.get_world_size()
-    neighbours = labels.chunk(size)[rank]
+    neighbours, turns = labels.chunk(size)[rank], labels[rank::size]
     model = DDP(net) if ddp else net
     if share != "all":
         first = 0 if share == "first" else 64 // size * rank
-        mine = slice(first, first + 64 // size) if share in ("first", "blocks") else slice(rank, None, size)
-        mine = {"same": slice(None, None, size), "cut": slice(rank, size)}.get(share, mine)
-        images, labels = images[mine], neighbours if share == "mixed" else labels[mine]
+        blocks = share in ("first", "blocks", "mixed blocks")
+        mine = slice(first, first + 64 // size) if blocks else slice(rank, None, size)
+        of_two = {"of two": slice(rank, None, 2), "blocks of two": slice(32 * rank, 32 * rank + 32)}
+        mine = {"same": slice(None, None, size), "cut": slice(rank, size), **of_two}.get(share, mine)
+        images, labels = images[mine], {"mixed": neighbours, "mixed blocks": turns}.get(share, labels[mine])
     loss = F.cross_entropy(model(images), labels, reduction=reduction)
     (loss / divide).backward()
 
@@ -301,6 +306,7 @@ def _all_the_shares(net: Any, images: Any, labels: Any) -> None:
 
 
 OWN = "each rank keeps the gradient of its own images"
+TWO_ONLY, SIZE = "right on two ranks only", "`size` is the number of ranks: a share is one `size`-th of the images."
 KEEP = "Who averages? Call what `DDP(net)` returns, and keep it in a name until `backward()` is over."
 
 turn(
@@ -345,6 +351,13 @@ turn(
             "Cut both in the same way.",
         ),
         (
+            partial(_two_ranks, share="mixed blocks"),
+            "the labels are not those of the images",
+            "Cut both in the same way.",
+        ),
+        (partial(_two_ranks, share="of two"), TWO_ONLY, SIZE),
+        (partial(_two_ranks, share="blocks of two"), TWO_ONLY, SIZE),
+        (
             partial(_two_ranks, reduction="sum"),
             "the loss is a sum over the rank's images",
             "Leave `reduction` as it is: the mean.",
@@ -378,7 +391,8 @@ turn(
         "construction of DDP": "All ranks put their network into DDP: no `if` around it.",
         "'float' object": "`backward()` is a method of the loss, a tensor: without `.item()`.",
     },
-    otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
+    otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it. "
+    "It goes forward once, and `backward()` once.",
 )
 
 
@@ -497,8 +511,8 @@ turn(
          "What is left over is `n % size` images."),
         (_padded, "one image is on two ranks, so that the shares come out even",
          "What does not come out even is left out. (`DistributedSampler` does that with `drop_last=True`.)"),
-        (lambda n, seed, rank, size: _my_images(n // size, seed, 0, 1), "every rank shuffles the same first images",
-         "Shuffle all `n`, and then share out."),
+        (lambda n, seed, rank, size: _my_images(n // size, seed, 0, 1),
+         "every rank shuffles the same part of the images", "Shuffle all `n`, and then share out."),
         (lambda n, seed, rank, size: _my_images(n, seed, 0, 1)[rank:size], "it takes numbers `rank` to `size` of them",
          "From, to, step: two colons make a step of the `size`."),
     ],
@@ -506,5 +520,6 @@ turn(
            "'NoneType' object is not subscriptable": "What shuffles in place returns nothing.",
            "only one element tensors": "Return this rank's share, and no other's.",
            "generator=int": "`torch.Generator().manual_seed(seed)` is a generator; `seed` is a number."},
-    otherwise="First one order of all images, each once, and the same on all ranks; then shares that do not overlap.",
+    otherwise="First one order of all images, each once, that `seed` alone decides: all ranks have the same; "
+    "then shares that do not overlap.",
 )  # fmt: skip
