@@ -120,12 +120,15 @@ WAITING = r"^rank (\d+) (?:waits in|called) (.+?)(?: of shape .*?)?(?: at .*?(li
 
 
 def may_be_slow(error: RankTimeoutError) -> bool:
-    """Tell whether ranks that made no progress may be slow: one is elsewhere, or all are still meeting, or are done."""
+    """Tell whether ranks that made no progress may be slow: one is elsewhere, or all are done, or still meeting, or in
+    a backward pass, where they compute as well, and `launch` sees no call in which they differ.
+    """
     waits = {int(rank): what for rank, what, _ in re.findall(WAITING, str(error), re.MULTILINE)}
     if any(result is None and rank not in waits for rank, result in enumerate(error.run.results)):
         return True
     all_wait = len(waits) == len(error.run.results)
-    return not waits or (all_wait and set(waits.values()) <= {"init_process_group", "barrier"})
+    within = set(waits.values())
+    return not waits or (all_wait and (within <= {"init_process_group", "barrier"} or within == {"backward"}))
 
 
 def on_ranks(

@@ -49,11 +49,21 @@ STUCK = "rank 0 waits in recv at it.py, line 4\nrank 1 waits in recv at it.py, l
     [
         (MEETING, [None, None], True),
         (STUCK, [None, None], False),
+        (STUCK.replace("recv", "backward"), [None, None], True),
+        ("rank 0 waits in backward\nrank 1 waits in barrier", [None, None], False),
         ("rank 0 waits in barrier\nrank 1 has returned", [None, 1], False),
         ("rank 0 waits in barrier\nrank 1 is not in a collective: it is at it.py, line 4", [None, None], True),
         ("no rank is in a collective", [1, 2], True),
     ],
-    ids=["all are meeting", "all wait for each other", "one is done", "one is elsewhere", "all are done"],
+    ids=[
+        "all are meeting",
+        "all wait for each other",
+        "all may compute",
+        "they wait in several places",
+        "one is done",
+        "one is elsewhere",
+        "all are done",
+    ],
 )
 def test_who_may_be_slow(told, results, slow):
     assert may_be_slow(RankTimeoutError(told, SimpleNamespace(results=results), None)) is slow
