@@ -67,8 +67,9 @@ class Ranks:
                     told[place] = pickle.loads(place.recv_bytes())
                     if told[place] is None:  # it has raised; do the others too?
                         deadline = min(deadline, time.monotonic() + 0.1)
-        self.usable = len(told) == len(self.places)
-        return [told[place][0] for place in self.places] if self.usable and None not in told.values() else None
+        raised = {it is None for it in told.values()}
+        self.usable = len(told) == len(self.places) and len(raised) == 1  # else one may have sent what nobody took
+        return [told[place][0] for place in self.places] if self.usable and raised == {False} else None
 
     def end(self) -> None:
         for place in self.places:

@@ -8,6 +8,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 
 from ddplab.checks.turns import turn
 
@@ -74,7 +75,7 @@ def _told_kinds(answer: Callable[..., Any], *given: Any) -> tuple[Any, bool]:
 
     Gloo copies bytes, and asks for no `dtype`: what comes of it is luck.
     """
-    store, rank, send, sent, other = dist.group.WORLD.get_group_store(), dist.get_rank(), dist.broadcast, [], []
+    store, rank, send, sent, other = c10d._get_default_store(), dist.get_rank(), dist.broadcast, [], []
 
     @functools.wraps(send)
     def broadcast(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
