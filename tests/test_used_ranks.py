@@ -20,6 +20,11 @@ def whole():
     raise KeyError("bias")
 
 
+def one():
+    if dist.get_rank() == 0:
+        raise KeyError("momentum")
+
+
 def half():
     if dist.get_rank() == 0:
         raise KeyError("weight")
@@ -44,6 +49,10 @@ def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do(monke
     with pytest.raises(RankError, match="bias"):
         used_ranks.launch_on_used(whole, nproc_per_node=2)
     assert used_ranks.launch_on_used(who, nproc_per_node=2).results == first  # it raised on all of them
+    with pytest.raises(RankError, match="momentum"):
+        used_ranks.launch_on_used(one, nproc_per_node=2)
+    assert 2 not in used_ranks.kept
+    used_ranks.launch_on_used(who, nproc_per_node=2)
     with pytest.raises(RankError, match="weight"):
         used_ranks.launch_on_used(half, nproc_per_node=2)
     assert 2 not in used_ranks.kept
