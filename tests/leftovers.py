@@ -13,12 +13,12 @@ there_before: set[int] = set()  # the browser tests' JupyterLab and the warm ker
 def ranks_alive(pid: int | None = None) -> list[psutil.Process]:
     """Return what descends from this process since the test began, or from another; less multiprocessing's servers
     and the processes that wait to become ranks."""
-    return [process for process in _descendants(pid) if not _is_spare(process) and _is_new(process, pid)]
+    return [process for process in _descendants(pid) if not _is_spare(process)]
 
 
 def spares_alive(pid: int | None = None) -> list[psutil.Process]:
     """Return the processes below this one, or another, that wait to become ranks."""
-    return [process for process in _descendants(pid) if _is_spare(process) and _is_new(process, pid)]
+    return [process for process in _descendants(pid) if _is_spare(process)]
 
 
 def _is_spare(process: psutil.Process) -> bool:
@@ -39,7 +39,7 @@ def _descendants(pid: int | None) -> list[psutil.Process]:
     me = psutil.Process(pid)
     sid = os.getsid(me.pid)
     alive = []
-    for process in _all_below(me):
+    for process in _all_below(me, there_before if pid is None else set()):
         try:
             if process.status() != psutil.STATUS_ZOMBIE and not is_server(process):
                 alive.append(process)
@@ -48,25 +48,18 @@ def _descendants(pid: int | None) -> list[psutil.Process]:
     return alive
 
 
-def _all_below(process: psutil.Process) -> list[psutil.Process]:
-    """Return what descends from a process. Linux tells its children; psutil would look at every process there is."""
+def _all_below(process: psutil.Process, but: set[int]) -> list[psutil.Process]:
+    """Return what descends from a process, less `but` and what descends from those: the browser starts helpers late.
+
+    Linux tells a process's children; psutil would look at every process there is.
+    """
     try:
         tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
         children = [psutil.Process(int(pid)) for task in tasks for pid in (task / "children").read_text().split()]
-        return children + [below for child in children for below in _all_below(child)]
     except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):  # not told here, or one of them just ended
-        return process.children(recursive=True) if process.is_running() else []
-
-
-def _is_new(process: psutil.Process, pid: int | None) -> bool:
-    """Tell whether a process descends from nothing that was there before: the browser starts helpers late.
-
-    To look for its parents takes longer than all else here, so it is asked last.
-    """
-    try:
-        return pid is not None or not {process.pid, *(parent.pid for parent in process.parents())} & there_before
-    except psutil.NoSuchProcess:
-        return False
+        children = process.children() if process.is_running() else []
+    new = [child for child in children if child.pid not in but]
+    return new + [below for child in new for below in _all_below(child, but)]
 
 
 def run_folders(folder: str | None = None) -> list[str]:
