@@ -11,6 +11,7 @@ Only nbval's kernels are warm, and what the tests that conftest.py names start. 
 is tested with fresh ones.
 """
 
+import atexit
 import ctypes
 import fcntl
 import functools
@@ -26,9 +27,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
+from multiprocessing import util
+from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 # What a notebook and its ranks import, and what ipykernel imports only once it runs.
 MODULES = [
@@ -167,6 +172,7 @@ def with_spare(order: dict, files: list[int]) -> tuple:
     if os.fork():
         theirs.close()
         subprocess.Popen._execute_child = from_spare(ours)
+        util.spawnv_passfds = spawned_from_spare(ours)
         return order, files
     os.setpgid(0, 0)  # ■ is for the kernel
     ours.close()
@@ -182,7 +188,7 @@ def serve_siblings(client: socket.socket) -> tuple:
         pid = fork_sibling()
         if pid == 0:
             client.close()
-            return with_spare(order, files) if {*AGENTS} & {*order["argv"]} else (order, files)
+            return with_spare(order, files) if starts_others(order["argv"]) else (order, files)
         send(client, pid)
         for file in files:
             os.close(file)
@@ -231,6 +237,27 @@ def from_spare(spare: socket.socket) -> Callable:
     return start
 
 
+def spawned_from_spare(spare: socket.socket) -> Callable:
+    """Return how multiprocessing starts a process, but that what it spawns, as in `mp.spawn`, is a fork of the spare."""
+    fresh = util.spawnv_passfds
+
+    def start(path: bytes, argv: list[str], pass_fds: list[int]) -> int:
+        argv = [os.fsdecode(word) for word in argv]
+        if CLONE is None or not any(word.startswith("from multiprocessing.spawn import") for word in argv):
+            return fresh(path, argv, pass_fds)
+        numbers = [0, 1, 2, *pass_fds]
+        send(spare, {"argv": argv, "env": dict(os.environ), "cwd": os.getcwd(), "numbers": numbers}, numbers)
+        return receive(spare)[0]
+
+    return start
+
+
+def starts_others(argv: list[str]) -> bool:
+    """Tell whether this is an agent of torchrun, or runs a script that spawns."""
+    scripts = [word for word in argv if word.endswith(".py") and os.path.isfile(word)]
+    return bool({*AGENTS} & {*argv}) or any("mp.spawn" in Path(script).read_text() for script in scripts)
+
+
 def is_rank(argv: list[str]) -> bool:
     """Tell whether this is how an agent of torchrun starts a script."""
     return argv[1] == "-u" and argv[2].endswith(".py")
@@ -260,6 +287,26 @@ def become(
         sys.modules["torch"].set_num_threads(int(env["OMP_NUM_THREADS"]))
     sys.modules["numpy"].random.seed()  # Python's own generator is seeded by every fork
     sys.modules["torch"].default_generator.seed()
+    try:
+        run(argv, cwd)
+    except SystemExit as end:
+        if not isinstance(end.code, int | None):
+            raise
+        end_at_once(end.code or 0)
+    end_at_once(0)
+
+
+def end_at_once(code: int) -> NoReturn:
+    """End as Python does, but let the system take the modules away, torch's too: that takes Python half a second."""
+    threading._shutdown()  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def run(argv: list[str], cwd: str) -> None:
+    """Run what Python runs that is given this command line."""
     namespace = sys.modules["__main__"] = ModuleType("__main__")
     if is_rank(argv):
         sys.stdout.reconfigure(write_through=True)
