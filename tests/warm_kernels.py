@@ -238,7 +238,7 @@ def from_spare(spare: socket.socket) -> Callable:
 
 
 def spawned_from_spare(spare: socket.socket) -> Callable:
-    """Return how multiprocessing starts a process, but that what it spawns, as in `mp.spawn`, is a fork of the spare."""
+    """Return how multiprocessing starts a process, but that what it spawns, as `mp.spawn` does, is the spare's fork."""
     fresh = util.spawnv_passfds
 
     def start(path: bytes, argv: list[str], pass_fds: list[int]) -> int:
