@@ -169,7 +169,7 @@ def test_a_kernel_that_has_launched_ends_in_good_order(own_kernel, folder):
     assert until(lambda: not any(_alive(p) for p in servers), 15)
 
 
-@pytest.mark.parametrize("how", ["launch", "torchrun"])
+@pytest.mark.parametrize("how", ["launch", pytest.param("torchrun", marks=pytest.mark.warm)])
 def test_a_killed_kernel_leaves_no_process_and_no_folder(own_kernel, folder, how):
     own_kernel.run(ENDLESS)
     if how == "launch":
