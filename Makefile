@@ -50,7 +50,8 @@ venv: .venv/installed  ## make .venv and install everything
 	$(PYTHON) -c 'import sys; sys.exit("ddplab needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing torch, JupyterLab and the rest into .venv, once: a minute or several, in silence."
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[test]'
+	$(BIN)/pip install --quiet --no-compile -c constraints.txt -e '.[test]'
+	@$(BIN)/python -m compileall -qq -j 0 .venv/lib || true  # on all cores, where pip compiles on one
 	touch $@
 
 chromium:
