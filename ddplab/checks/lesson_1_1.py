@@ -165,6 +165,12 @@ turn(
     mistakes=[
         (lambda cards: cards, "every rank has all the cards", "`dist.get_rank()` says whose hand it is."),
         (lambda cards: cards[dist.get_rank()], "each rank has one card only", "And the next round? `[start::step]`."),
+        (lambda cards: cards[dist.get_world_size() * dist.get_rank() :][: dist.get_world_size()],
+         "each rank has neighbours, and what is left is dealt to nobody",
+         "The card in place i goes to rank i % W, with W ranks."),
+        (lambda cards: " ".join(_hand(cards)), "the cards have become one text", "A list of them."),
+        (lambda cards: _hand([*range(len(cards))]), "those are places in the list, and not cards",
+         "The cards that lie there."),
         (_block, "the cards are cut into piles, not dealt round", "Rank 0's second card comes after a card for all."),
         (partial(_hand, first=1), "the dealing begins with the wrong card", "Ranks count from 0, and so do lists."),
         (partial(_hand, step=2), "that deals to two ranks, however many there are", "`dist.get_world_size()`"),
@@ -173,7 +179,7 @@ turn(
     ],
     hints={"is not defined": "A rank asks: `dist.get_rank()`, and `dist.get_world_size()` for how many there are."},
     otherwise="Rank r gets the card in place r, then every W-th one after it, with W ranks.",
-)
+)  # fmt: skip
 
 
 def _darts(handfuls: int, row: Callable[..., Any] = lambda hits, own, n: {"pi": 4 * hits / (100 * n)}) -> int:
@@ -191,7 +197,8 @@ def _logged(*_: Any) -> list[Any]:
     """What this rank has logged so far: the column `pi` of each row, to two decimals, for whoever has rounded it."""
     path = Path(Folder.of_this_rank().of(dist.get_rank(), "metrics"))
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return [round(row["pi"], 2) if isinstance(row.get("pi"), int | float) else "no pi" for row in rows]
+    pis = [row.get("pi", "no pi") for row in rows]
+    return [round(pi, 2) if isinstance(pi, int | float) else pi if pi == "no pi" else "no number" for pi in pis]
 
 
 turn(
@@ -216,7 +223,19 @@ turn(
          "The quarter circle is a quarter of π."),
         (partial(_darts, row=lambda hits, own, n: n == 3 and {"pi": 4 * hits / 300}), "there is one row, the last",
          "Is `log` inside the loop?"),
-        (partial(_darts, row=lambda hits, own, n: {"PI": 4 * hits / (100 * n)}), "the column has another name",
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * hits / 300}),
+         "each row divides by all the darts that there will be", "`thrown` counts those so far."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * hits / 3000}),
+         "each row divides by the darts of thirty handfuls", "`thrown` counts those so far."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * own / (100 * n)}),
+         "the hits are of one handful, the darts of all", "`hits` has counted all of them."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * hits}), "nothing is divided by the darts",
+         "4 times the *share* of the darts that hit."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * 100 * n / hits}), "upside down",
+         "The share that hit: hits over darts."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": f"{hits / n / 25:.2f}"}), "the rows hold no number",
+         "What is logged is drawn as a curve: log the number, and no text."),
+        (partial(_darts, row=lambda hits, own, n: {"PI": 4 * hits / (100 * n)}), "there is no column `pi`",
          "The keyword is the name: `log(pi=…)`."),
         (partial(_darts, row=lambda hits, own, n: not dist.get_rank() and {"pi": 4 * hits / (100 * n)}),
          "only rank 0 logs", "Leave the rank out of it: every rank logs its own rows."),
@@ -257,10 +276,17 @@ turn(
         (partial(_pooled, op=dist.ReduceOp.MAX), "that is the largest", "Leave `op` out: it adds by default."),
         (partial(_pooled, factor=lambda: 1 / dist.get_world_size()), "that is a mean", "Leave the division out."),
         (lambda hits: _pooled(1), "that counts the ranks", "Put this rank's hits into the tensor."),
-        (_reduced, "only rank 0 has the sum", "`all_reduce`, not `reduce`: each rank is to have it."),
+        (_reduced, "only rank 0 has the sum",
+         "`reduce` leaves it on one rank, `all_reduce` on each. (With `async_op` it is there after `wait()`.)"),
+        (lambda hits: [_pooled(hits)] * (dist.get_rank() == 0), "only rank 0 returns something",
+         "Every rank has the sum, and every rank returns it."),
+        (lambda hits: _pooled(hits if dist.get_rank() == 0 else 0), "all have the hits of rank 0",
+         "`broadcast` sends one rank's to all; `all_reduce` adds up."),
+        (lambda hits: hits + _pooled(hits), "each counts its own hits twice", "The sum has them already."),
         (lambda hits: hits if dist.get_rank() else _pooled(hits), "rank 0 waits for ever", BY_ALL),
         (lambda hits: None if dist.get_rank() else _pooled(hits), "rank 0 waits for ever", BY_ALL),
     ],
-    hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(hits, device=device())`."},
+    hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(hits, device=device())`.",
+           "SIGABRT": "One number on every rank: `torch.tensor(7)` is; `torch.Tensor(7)`, with a capital, is seven."},
     otherwise="A tensor with the rank's hits, `dist.all_reduce(…)`, and its `.item()`.",
 )  # fmt: skip
