@@ -238,7 +238,11 @@ def _equipped(equip: Callable[..., Any], gpu: int) -> list[Any]:
         module.to(gpus[0])
         replica = replicate(module, gpus[:])[gpu]
         held = [getattr(replica, name, None) for name in names]
-        lie = [place(it) if isinstance(it, torch.Tensor) else "nothing" if it is None else kind(it) for it in held]
+        words = ["None" if hasattr(replica, name) else "nothing" for name in names]
+        lie = [
+            place(it) if isinstance(it, torch.Tensor) else word if it is None else kind(it)
+            for it, word in zip(held, words, strict=True)
+        ]
         saved = " ".join(name for name in names if name in module.state_dict())
         moved = {name for name, it in module.named_parameters() if it.requires_grad}
         learn = " ".join(name for name in names if name in moved)
@@ -272,8 +276,16 @@ def _equip(
         module.gain = gain_as(gain)
 
 
+def _all_parameters(module: Any, gain: Any, mean: Any, mask: Any) -> None:
+    module.gain, module.mean, module.mask = nn.Parameter(gain), nn.Parameter(mean), nn.Parameter(mask)
+
+
 def _all_plain(module: Any, gain: Any, mean: Any, mask: Any) -> None:
     module.gain, module.mean, module.mask = gain.requires_grad_(), mean, mask
+
+
+def _not_named(module: Any, gain: Any, mean: Any, mask: Any) -> None:
+    module.gain = nn.Parameter(gain)
 
 
 def _nothing_put_back(module: Any, gain: Any, mean: Any, mask: Any) -> None:
@@ -297,7 +309,12 @@ turn(
         ),
         (
             partial(_equip, gain_as=lambda gain: 1 * nn.Parameter(gain)),
-            "`gain` stays behind: what is computed from a parameter is no parameter",
+            "`gain` stays behind: it is a tensor, and no parameter",
+            "A tensor that wants a gradient is none, nor is what comes of computing with one: `nn.Parameter` makes it.",
+        ),
+        (
+            partial(_equip, gain_as=lambda gain: nn.ParameterList([gain])),
+            "`gain` is a list, with a parameter in it",
             "Give the name on `module` to the parameter itself.",
         ),
         (
@@ -336,6 +353,11 @@ turn(
             "The call alone gives the name: no `module.mean =` before it.",
         ),
         (
+            _not_named,
+            "the module has no `mean` and no `mask`",
+            "`nn.Buffer(…)` alone is on no module: give it its name there, `module.mean = …`.",
+        ),
+        (
             partial(_equip, mean_as="parameter"),
             "`mean` learns too",
             "Only `gain` shall learn. What is registered and does not learn?",
@@ -343,18 +365,36 @@ turn(
         (
             partial(_equip, mask_saved=True),
             "`mask` is saved too",
-            "Saving is what `persistent` is about.",
+            "Saving is what a buffer's `persistent` is about. A parameter is always saved.",
+        ),
+        (
+            partial(_equip, mean_saved=False, mask_saved=True),
+            "`mask` is saved, and `mean` is not",
+            "The other way round.",
+        ),
+        (
+            _all_parameters,
+            "`mean` and `mask` learn too, and `mask` is saved",
+            "Only `gain` shall learn. What is registered and does not learn?",
+        ),
+        (
+            partial(_equip, gain_as=nn.Buffer, mask_saved=True),
+            "`gain` does not learn, and `mask` is saved",
+            "Three kinds are wanted: one that learns, one that is saved only, and one that is neither.",
         ),
         (
             partial(_equip, gain_as=nn.Buffer),
             "`gain` does not learn",
-            "An optimiser is given parameters.",
+            "An optimiser moves parameters, and of those the ones with `requires_grad`.",
         ),
     ],
     hints={
         "register_buffer() missing": "It wants the name, as a string, and then the tensor.",
         "already exists": "The attribute is there already, as a plain one. Register it first, or instead.",
-        "torch.nn.Parameter or None required": "A name that was given to a parameter keeps to parameters.",
+        "name should be a string": "The name comes first, as a string, and then the tensor.",
+        "torch.nn.Parameter or None required": "`register_parameter` wants a parameter: `nn.Parameter(…)` makes it.",
+        "torch.nn.Parameter or None expected": "A name that was given to a parameter keeps to parameters.",
+        "'self' is not defined": "Here it is called `module`.",
     },
 )
 
@@ -362,16 +402,23 @@ turn(
 def _in_replica(places: Callable[..., Any], gpu: int, columns: int) -> list[Any]:
     with gpus_for(2) as gpus:
         module = nn.Identity()
-        module.register_buffer("mean", torch.zeros(1))
-        module.gain, module.device = nn.Parameter(torch.ones(1)), gpus[0]
+        module.register_buffer("mean", torch.full((1,), 3.0))
+        module.gain, module.device = nn.Parameter(torch.full((1,), 2.0)), gpus[0]
         replica = replicate(module.to(gpus[0]), gpus[:])[gpu]
-        x = 10.0 * torch.ones(1, columns).to(gpus[gpu])
+        x = 10.0 * torch.ones(2, columns).to(gpus[gpu])
         found = places(replica, x)
         if not bool((x == 10).all()):
             return ["x is changed", "-"]
         if not isinstance(found, torch.Tensor):
             return [kind(found), "-"]
-        return [" ".join(f"{it:g}" for it in found.flatten().tolist()), place(found)]
+        if found.shape != x.shape:
+            numbers = " ".join(f"{it:g}" for it in found.flatten().tolist())
+            return [f"{numbers}, in another shape", place(found)]
+        rows = [" ".join(f"{it:g}" for it in row) for row in found.tolist()]
+        return [" / ".join(dict.fromkeys(rows)), place(found)]  # rows that are alike are shown once
+
+
+ON_THE_CPU = "The numbers are made on the CPU: `torch.arange` takes a `device`. What in here is on the right one?"
 
 
 def _numbered(module: Any, x: Any, on: Callable[..., Any] = lambda module, x: x.device, n: int = 0) -> Any:
@@ -387,11 +434,6 @@ turn(
     otherwise="A new tensor, made where `x` lies, which neither `parameters()` nor an old `device` can tell here.",
     heads=("result", "on"),
     mistakes=[
-        (
-            partial(_numbered, on=lambda module, x: "cpu"),
-            "the numbers are made on the CPU",
-            "`torch.arange` takes a `device`. What in here is on the right one?",
-        ),
         (
             partial(_numbered, on=lambda module, x: module.device),
             "the numbers are made on GPU 0, also for replica 1",
@@ -422,6 +464,21 @@ turn(
             "`x` comes back as it was",
             "One number for each column, `x.shape[1]` of them: 0, 1, 2, …",
         ),
+        (
+            lambda module, x: x + torch.arange(len(x), device=x.device).unsqueeze(1),
+            "the rows are numbered, and not the columns",
+            "One number for each column, `x.shape[1]` of them: 0, 1, 2, …",
+        ),
+        (
+            lambda module, x: _numbered(module, x * module.gain),
+            "`x` is multiplied by the gain",
+            "`gain` and `mean` have no part in the numbers.",
+        ),
+        (
+            lambda module, x: _numbered(module, x + module.mean),
+            "the mean is added, too",
+            "`gain` and `mean` have no part in the numbers.",
+        ),
         (partial(_numbered, n=3), "there are always three numbers", "As many as `x` has columns."),
         (
             lambda module, x: torch.arange(x.shape[1], device=x.device),
@@ -434,23 +491,36 @@ turn(
             "0, 1, 2, …, as `arange` counts.",
         ),
     ],
-    hints={"CUDA": "`cuda` alone names one GPU, for all replicas. What comes to each replica afresh?"},
+    hints={
+        "CUDA": "`cuda` alone names one GPU, for all replicas. What comes to each replica afresh?",
+        "and cpu!": ON_THE_CPU,
+        "cpu and ": ON_THE_CPU,
+        "must match the size of tensor": "One number for each column: `x.shape[1]` of them.",
+        "arange()": "`arange` is told how many: one number for each column, `x.shape[1]`.",
+        "'range'": "A tensor of numbers is made by `torch.arange`.",
+    },
 )
 
 
 class _Calls:
-    """The same cache, through several calls."""
+    """The same cache, through several calls. The second call brings more rows; the last is followed by one more."""
 
-    def __call__(self, cached: Callable[..., Any], gpu: int, columns: int, first: bool) -> list[Any]:
-        if first:
+    def __call__(self, cached: Callable[..., Any], gpu: int, columns: int, rows: int, more: str = "") -> list[Any]:
+        if more == "first":
             self.cache, self.made = {}, []
         with gpus_for(2) as gpus:
-            found = cached(self.cache, torch.zeros(2, columns).to(gpus[gpu]))
+            found = cached(self.cache, torch.zeros(rows, columns).to(gpus[gpu]))
             if not isinstance(found, torch.Tensor):
                 return [kind(found), "-", "-"]
             again = any(found is it for it in self.made)
             self.made.append(found)
-            return [" ".join(f"{it:g}" for it in found.tolist()), place(found), "from the cache" if again else "made"]
+            whence = "from the cache" if again else "made"
+            if more == "last":
+                before = cached(self.cache, torch.zeros(rows, columns - 1).to(gpus[gpu]))
+                if not again and not any(before is it for it in self.made):
+                    whence = "made, and 3 columns thrown out"
+            numbers = [f"{it:g}" for it in found.flatten().tolist()]
+            return [f"{' '.join(numbers)}{', in rows' * (found.dim() > 1)}", place(found), whence]
 
 
 def _cached(cache: Any, x: Any, key: Callable[[Any], Any] = lambda x: (x.shape[1], x.device)) -> Any:
@@ -466,6 +536,17 @@ def _one_place(cache: Any, x: Any) -> Any:
     return held
 
 
+def _one_width(cache: Any, x: Any) -> Any:
+    held = cache.get(x.device)
+    if held is None or len(held) != x.shape[1]:
+        held = cache[x.device] = torch.arange(x.shape[1], device=x.device)
+    return held
+
+
+def _once_only(cache: Any, x: Any) -> Any:
+    return None if (x.shape[1], x.device) in cache else _cached(cache, x)
+
+
 def _moved_each_time(cache: Any, x: Any) -> Any:
     return _cached(cache, x, key=lambda x: x.shape[1]).to(x.device)
 
@@ -475,12 +556,12 @@ turn(
     "A cache that replicas share",
     _cached,
     {
-        "GPU 0, 3 columns": lambda: (0, 3, True),
-        "GPU 0 again": lambda: (0, 3, False),
-        "then GPU 1, 3 columns": lambda: (1, 3, False),
-        "GPU 1 again": lambda: (1, 3, False),
-        "back on GPU 0": lambda: (0, 3, False),
-        "then GPU 1, 4 columns": lambda: (1, 4, False),
+        "GPU 0, 3 columns": lambda: (0, 3, 2, "first"),
+        "GPU 0 again": lambda: (0, 3, 4),
+        "then GPU 1, 3 columns": lambda: (1, 3, 2),
+        "GPU 1 again": lambda: (1, 3, 2),
+        "back on GPU 0": lambda: (0, 3, 2),
+        "then GPU 1, 4 columns": lambda: (1, 4, 2, "last"),
     },
     call=_Calls(),
     otherwise="What must a kept tensor fit? The width of `x`, and where it lies: both belong to its key.",
@@ -498,8 +579,38 @@ turn(
         ),
         (
             lambda cache, x: torch.arange(x.shape[1], device=x.device),
-            "nothing is kept: every call makes its tensor anew",
-            "Look in `cache` first, and write into it what was not there.",
+            "every call makes its tensor anew",
+            "Look in `cache` first. What is not there is made where `x` lies, and kept as it is returned.",
+        ),
+        (
+            partial(_cached, key=lambda x: (x.shape, x.device)),
+            "GPU 0 gets a new tensor when `x` has other rows",
+            "As many columns, the same tensor: the number of rows has no part in the key.",
+        ),
+        (
+            partial(_cached, key=lambda x: (len(x), x.device)),
+            "the number of rows is in the key, and the number of columns is not",
+            "`x.shape[1]` is the number of columns.",
+        ),
+        (
+            partial(_cached, key=lambda x: x.shape),
+            "the key has the rows of `x`, and not its GPU",
+            "What tells two entries apart: the number of columns, and what else?",
+        ),
+        (
+            _one_width,
+            "each GPU has one place, and another width throws out what was there",
+            "A place for each width: the key has to name the number of columns as well.",
+        ),
+        (
+            lambda cache, x: x + _cached(cache, x),
+            "that is `x` with the numbers added",
+            "The numbers alone: whoever calls adds them to `x`.",
+        ),
+        (
+            _once_only,
+            "what comes from the cache is not returned",
+            "`return` it in either case: newly made, and found.",
         ),
         (
             _one_place,
@@ -517,4 +628,5 @@ turn(
             "Make them where `x` is.",
         ),
     ],
+    hints={"unhashable type": "A tuple can be a key, a list cannot: `(…, …)`."},
 )

@@ -212,6 +212,12 @@ def by_words(cache, x):
         return cache[key]
 
 
+def one_place_for_a_gpu(cache, x):
+    if x.device not in cache or len(cache[x.device]) != x.shape[1]:
+        cache[x.device] = torch.arange(x.shape[1]).to(x.device)
+    return cache[x.device]
+
+
 ANSWERS = {
     "2.3.1": {
         "correct": ("acfi", "acdfi", "a, f, i"),
@@ -322,6 +328,10 @@ ANSWERS = {
             (registered_too_late, ["raised KeyError", "already exists"]),
             (gain_first, ["`mean` learns too"]),
             (lambda module, gain, mean, mask: module.register_buffer(mean), ["raised TypeError", "register_buffer()"]),
+            (
+                lambda module, gain, mean, mask: module.register_parameter("gain", gain),
+                ["raised TypeError", "nn.Parameter or None required"],
+            ),
         ],
     },
     "2.3.b": {
@@ -332,7 +342,16 @@ ANSWERS = {
         ],
         "wrong": [
             (lambda module, x: None, ["nothing as result"]),
-            (lambda module, x: x + torch.arange(len(x), device=x.device), ["`x` comes back as it was"]),
+            (
+                lambda module, x: x + torch.arange(len(x), device=x.device),
+                ["raised RuntimeError", "must match the size"],
+            ),
+            (
+                lambda module, x: x + torch.arange(x.numel(), device=x.device).view(x.shape),
+                ["10 11 12 / 13 14 15", "is wanted"],
+            ),
+            (lambda module, x: x[0] + torch.arange(x.shape[1], device=x.device), ["in another shape"]),
+            (lambda module, x: x + torch.arange(x.shape[1]), ["raised RuntimeError", "cpu"]),
             (lambda module, x: x.__iadd__(torch.arange(x.shape[1], device=x.device)), ["`x` itself is changed"]),
         ],
     },
@@ -341,6 +360,17 @@ ANSWERS = {
             a_cache_for_each_gpu,
             by_words,
             lambda cache, x: cache.setdefault((x.device, x.shape[1]), torch.arange(x.shape[1], device=x.device)),
+        ],
+        "wrong": [
+            (
+                lambda cache, x: cache.setdefault((x.shape, x.device), torch.arange(x.shape[1], device=x.device)),
+                ["when `x` has other rows"],
+            ),
+            (
+                lambda cache, x: cache.setdefault([x.shape[1], x.device], torch.arange(x.shape[1], device=x.device)),
+                ["raised TypeError", "unhashable type"],
+            ),
+            (one_place_for_a_gpu, ["another width throws out what was there"]),
         ],
     },
 }
