@@ -107,14 +107,20 @@ turn(
 # ------------------------------------------------------------------ b: a hook
 
 
-class _Watched:
-    """A sum that is on its way, which notes when it is waited for."""
+TOO_EARLY = ", changed before"
 
-    def __init__(self, work: Any, waited: list[str], moment: list[str]):
-        self.work, self.waited, self.moment = work, waited, moment
+
+class _Watched:
+    """A sum that is on its way, which notes when it is waited for, and whether its tensor was changed until then."""
+
+    def __init__(self, work: Any, tensor: Any, waited: list[str], moment: list[str]):
+        self.work, self.tensor, self.waited, self.moment = work, tensor, waited, moment
+        self.version, self.first = tensor._version, True
 
     def wait(self, *timeout: Any) -> Any:
-        self.waited.append(self.moment[-1])
+        changed = self.first and self.tensor._version != self.version
+        self.first = False
+        self.waited.append(self.moment[-1] + TOO_EARLY * changed)
         return self.work.wait(*timeout)
 
     def __getattr__(self, name: str) -> Any:
@@ -130,9 +136,10 @@ def _watched_sums(moment: list[str], late: bool = False) -> tuple[list[Any], lis
 
     def watched(*given: Any, **named: Any) -> _Watched:
         time.sleep(0.1 if late and dist.get_rank() == 0 else 0)
-        work = noting(*given, **named)
+        tensors = given[1] if len(given) > 1 else named["tensors"]
+        on_its_way = _Watched(noting(*given, **named), tensors[0], waited, moment)
         time.sleep(0.03 if late and dist.get_rank() else 0)
-        return _Watched(work, waited, moment)
+        return on_its_way
 
     dist.ProcessGroup.allreduce = watched
     return sums, waited
@@ -165,7 +172,13 @@ def _after_backward(returned: Any, net: nn.Module) -> list[Any]:
     """The gradients, but of sums that nobody has waited for: those may have come, or not."""
     sums, waited = _watched_sums(["in backward"])
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
-    return ["not there yet?", "not there yet?"] if len(waited) < len(sums) else _gradients(net)
+    changed = ["the weights changed"] * bool((net.a != 10.0 ** dist.get_rank()).any())
+    return [*(["not there yet?"] * 2 if len(waited) < len(sums) else _gradients(net)), *changed]
+
+
+def _weights_too(p: Any) -> None:
+    dist.all_reduce(p.data)
+    p.data /= dist.get_world_size()
 
 
 def _not_waited_for(p: Any) -> None:
@@ -193,7 +206,12 @@ turn(
          "Every parameter wants a hook, and a hook averages the parameter that it is called with."),
         (_hook_that_forgets, "every rank keeps its own gradients",
          "Change `p.grad` itself, in a hook that runs when it is there: `register_post_accumulate_grad_hook`."),
+        (partial(_hooked, hook=_weights_too), "the weights are averaged, and not their gradients", "`p.grad`"),
         (partial(_hooked, hook=_divided_only), "divided, but nobody was asked", "`dist.all_reduce(p.grad)` adds up."),
+        (partial(_hooked, hook=lambda p: dist.reduce(p.grad, 0) or _divided_only(p)), "only rank 0 has the mean",
+         "`reduce` adds up on one rank, `all_reduce` on each."),
+        (partial(_hooked, hook=lambda p: dist.broadcast(p.grad, 0)), "all have rank 0's gradients",
+         "`broadcast` sends one rank's to all; `all_reduce` adds up."),
         (lambda net: [_hooked(net), _hooked(net, hook=_divided_only)], "divided twice", "Once is enough."),
         (partial(_hooked, hook=_not_waited_for), "nobody waits for the sums", "Here without `async_op`."),
     ],
@@ -203,10 +221,13 @@ turn(
 # ------------------------------------------------------------------ c: a bucket
 
 
-def _in_one(net: nn.Module, by: int = 0, back: bool = True, order: int = 1, ones: bool = False) -> None:
+def _in_one(
+    net: nn.Module, by: int = 0, back: bool = True, order: int = 1, ones: bool = False,
+    send: Callable[..., Any] = dist.all_reduce,
+) -> None:  # fmt: skip
     grads = [p.grad for p in net.parameters()]
     vector = torch.cat([grad.flatten() for grad in grads])
-    dist.all_reduce(vector)
+    send(vector)
     vector /= by or dist.get_world_size()
     grads = grads[::order]
     for grad, piece in zip(grads, vector.split([grad.numel() for grad in grads]), strict=True):
@@ -229,8 +250,13 @@ def _with_gradients(rank: int, size: int) -> tuple[nn.Module]:
     net = _net(rank)
     b = torch.arange(1.0, net.b.numel() + 1, device=device()).view_as(net.b) * net.b
     (10.0**rank * 6 * (net.a.sum() + 2 * b.sum())).backward()
-    net.sums = noted_sums()
+    net.sums, net.waited = _watched_sums(["here"])
     return (net,)
+
+
+def _averaged(_: Any, net: nn.Module) -> list[Any]:
+    """How many sums left, and the gradients, but of sums that nobody has waited for."""
+    return [len(net.sums), *(["not there yet?"] * 2 if len(net.waited) < len(net.sums) else _gradients(net))]
 
 
 turn(
@@ -239,7 +265,7 @@ turn(
     _in_one,
     _with_gradients,
     ranks=(2, 3),
-    look=lambda _, net: [len(net.sums), *_gradients(net)],
+    look=_averaged,
     heads=("messages", "gradient of a", "gradient of b"),
     hints=HINTS,
     otherwise="All gradients into one vector, its sum divided once, and each piece back to the gradient it came from.",
@@ -252,6 +278,10 @@ turn(
         (partial(_in_one, back=False), "the vector is right, and `.grad` is as it was", "Cut it up and copy it back."),
         (partial(_in_one, order=-1), "the pieces went back in another order", "In the order in which they came."),
         (_local, "divided, and nothing was sent", "`dist.all_reduce(vector)`."),
+        (partial(_in_one, send=partial(dist.all_reduce, async_op=True)), "nobody waits for the sum",
+         "Here without `async_op`."),
+        (partial(_in_one, send=partial(dist.reduce, dst=0)), "only rank 0 has the means",
+         "`reduce` adds up on one rank, `all_reduce` on each."),
     ],
 )  # fmt: skip
 
@@ -267,6 +297,7 @@ def _early(
     empty: bool = True,
     copy: bool = False,
     waited_for: slice = slice(None),
+    too_early: bool = False,
 ) -> Callable[[], None]:
     sent = []
 
@@ -274,6 +305,8 @@ def _early(
         work = dist.all_reduce(p.grad.clone() if copy else p.grad, async_op=background)
         if wait:
             work.wait()
+        if too_early:
+            p.grad /= dist.get_world_size()
         sent.append((work, p))
 
     def finish() -> None:
@@ -306,9 +339,11 @@ def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     left = len(sums)
     moment.append("after it")
     finish()
-    seen = [left, waited.count("in backward"), waited.count("after it")]
+    seen = [left, *(sum(it.startswith(when) for it in waited) for when in moment)]
     if len(waited) < len(sums):
         return [*seen, "not there yet?", "not there yet?"]
+    if any(it.endswith(TOO_EARLY) for it in waited):
+        return [*seen, "changed too early", "changed too early"]
     first = cells(_gradients(net))
     net.zero_grad()
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
@@ -340,6 +375,8 @@ turn(
         (partial(_early, waited_for=slice(0)), "nobody waits for the messages",
          "`work.wait()` for each, in `finish`; then divide."),
         (partial(_early, waited_for=slice(-1, None)), "only one message is waited for", "`work.wait()` for each."),
+        (partial(_early, too_early=True), "a gradient is changed before its sum has come",
+         "First `wait()`, then divide. Until then the message needs its tensor as it is."),
         (partial(_early, copy=True), "a copy was sent, and `.grad` is as it was", "Send `p.grad` itself."),
         (lambda net: lambda: None, "nothing is sent, in backward or after it",
          "A hook at each parameter sends: `p.register_post_accumulate_grad_hook(…)`."),
@@ -467,6 +504,14 @@ def _zeros_and_no_message(net: nn.Module) -> None:
             p.grad = torch.zeros_like(p)
 
 
+def _zeros_unsent(net: nn.Module) -> None:
+    for p in net.parameters():
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        else:
+            _average(p)
+
+
 ZEROS = "Zeros in the shape of the parameter: `torch.zeros_like(p)`."
 
 turn(
@@ -492,5 +537,7 @@ turn(
         (_zeros_and_no_message, "nothing was sent", "Average when every rank has something to send."),
         (_skip_none, "a rank without the gradient sends nothing: the ranks' messages meet the wrong ones",
          "Every rank has to send for every parameter, in the same order. What does one send that has no gradient?"),
+        (_zeros_unsent, "a rank's zeros are not sent: the ranks' messages meet the wrong ones",
+         "It has to send them: `all_reduce` in any case, and not in an `else`."),
     ],
 )  # fmt: skip

@@ -347,7 +347,7 @@ ANSWERS = {
         "accepted": [by_class, in_copies],
         "wrong": [
             (kept, ["a second step divides once more"]),
-            (divided_before_it_came, ["is wanted"]),
+            (divided_before_it_came, ["changed before its sum has come"]),
             (waits_for_the_last, ["only one message is waited for"]),
             (not_waited_for, ["nobody waits for the messages"]),
             (emptied_by_assignment, ["raised UnboundLocalError"]),
