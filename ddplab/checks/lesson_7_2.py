@@ -98,6 +98,11 @@ def _scaled_first(optimizer: torch.optim.Optimizer, weights: list, rate: torch.T
     optimizer.step()
 
 
+def _by_hand(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    for weight in weights:
+        weight.data -= rate * weight.grad
+
+
 turn(
     "7.2.a",
     "Each run steps with a rate of its own",
@@ -108,20 +113,24 @@ turn(
     mistakes=[
         (lambda optimizer, weights, rate: optimizer.step(), "every run went the whole step, as with a rate of 1",
          "Is what you remember a copy (`clone`)? And do the weights themselves change at the end (`weight.data = …`)?"),
-        (lambda optimizer, weights, rate: None, "nothing has moved", "Let the optimiser step in between."),
+        (lambda optimizer, weights, rate: None, "nothing has moved",
+         "Let the optimiser step in between, with the gradients that it has."),
         (partial(_stepped, end=lambda old, new, rate: torch.lerp(new, old, rate)), "the way is gone backwards",
          "From where the weights were, towards where they are after the step."),
         (partial(_stepped, end=lambda old, new, rate: new + rate * (new - old)), "each run is one whole step too far",
-         "Begin at where the weights were before the step."),
+         "One step, and from where the weights were before it."),
         (partial(_stepped, end=lambda old, new, rate: rate * (new - old)), "only the way is left of the weights",
          "Add it to where the weights were."),
         (partial(_stepped, end=lambda old, new, rate: rate * new), "the weights are multiplied, not the step",
          "The rate belongs to the difference between after and before."),
         (partial(_stepped, end=torch.lerp, only=1), "only the first tensor goes its own way", "All of `weights`."),
+        (_by_hand, "that is SGD's step, for Adam as well", "`optimizer.step()` knows which step is its own."),
         (_scaled_first, "right for SGD; Adam divides the gradient by its size, and the rate is gone",
          "Change what the step did, not the gradients before it."),
     ],
-    hints={"leaf Variable": "Change `weight.data`, or the weight inside `torch.no_grad()`."},
+    hints={"leaf Variable": "Change `weight.data`, or the weight inside `torch.no_grad()`.",
+           "'list' object": "`weights` is a list of tensors: one after the other.",
+           "must be Number, not Tensor": "An optimiser has one rate for all: change what its step did."},
     otherwise="old + rate * (new - old), for each tensor.",
 )  # fmt: skip
 
@@ -139,7 +148,13 @@ def _best(
     return math.nan if place in [edge % len(rates) for edge in edges] else give(rates, losses, place)
 
 
+def _between_the_edges(rates: torch.Tensor, losses: torch.Tensor, _: int) -> Any:
+    return rates[1 + torch.where(losses.isfinite(), losses, math.inf)[1:-1].argmin()]
+
+
 NAN, INF = math.nan, math.inf
+AT_AN_EDGE = "the lowest is at an edge, and yet an answer"
+BEYOND = "Beyond the edge a better one may lie: `math.nan`."
 
 turn(
     "7.2.b",
@@ -158,11 +173,18 @@ turn(
     mistakes=[
         (lambda rates, losses: _best(rates, torch.where(losses.isnan(), -1.0, losses)),
          "a failed run counts as the lowest", "To `argmin` a nan is lower than any number: make it `math.inf` first."),
-        (partial(_best, edges=()), "the lowest is at an edge, and yet an answer",
-         "Beyond the edge a better one may lie: `math.nan`."),
+        (partial(_best, edges=()), AT_AN_EDGE, BEYOND),
         (lambda rates, losses: rates[torch.where(losses.isnan(), -1.0, losses).argmin()],
          "`argmin` alone: a failed run counts as the lowest, and an edge as an answer",
          "To `argmin` a nan is lower than any number: make it `math.inf` first. Then look at the place."),
+        (lambda rates, losses: _best(rates, losses, edges=()) if losses.isfinite().any() else NAN, AT_AN_EDGE, BEYOND),
+        (lambda rates, losses: _best(rates, losses.nan_to_num(NAN), edges=()), AT_AN_EDGE, BEYOND),
+        (lambda rates, losses: _best(rates, losses.nan_to_num(NAN), edges=(-1,)), "the left edge is no answer either",
+         "Look at both ends of the list."),
+        (lambda rates, losses: _best(rates, losses.nan_to_num(NAN), edges=(0,)), "the right edge is no answer either",
+         "Look at both ends of the list."),
+        (lambda rates, losses: _best(rates, losses, edges=(), give=_between_the_edges),
+         "the best of those between the edges", "Look for the lowest of all first, and then where it stands."),
         (partial(_best, edges=(-1,)), "the left edge is no answer either", "Look at both ends of the list."),
         (partial(_best, edges=(0,)), "the right edge is no answer either", "Look at both ends of the list."),
         (partial(_best, give=lambda rates, losses, place: losses[place]), "that is the loss", "Its rate is wanted."),
@@ -175,6 +197,7 @@ turn(
         (lambda rates, losses: _best(rates, losses.nan_to_num(NAN)), "where all have failed, one is still the best",
          "Did you use `nan_to_num`? It makes a finite number of inf, unless it is told `posinf=math.inf`."),
     ],
+    hints={"numel() == 0": "Here all have failed. Leave failed runs in their place, with a loss of `math.inf`."},
     otherwise="Take what is not finite as infinite, find the lowest, and look whether it stands at an end.",
 )  # fmt: skip
 
@@ -203,7 +226,12 @@ turn(
          "How often does the batch double?"),
         (lambda batches, rates: abs(math.log(rates) / math.log(batches)), "a rate that falls has a power below 0",
          "Without `abs`."),
+        (lambda batches, rates: rates ** (1 / batches), "a root of the rate, and not the power that is asked for",
+         "The power to which the batch is raised, to give the rate: logarithms."),
+        (lambda batches, rates: round(math.log(rates) / math.log(batches)), "a power need not be a whole number",
+         "Without `round`."),
         (lambda batches, rates: math.log(rates), "the batch is not in it", "The quotient of two logarithms."),
     ],
+    hints={"must be Tensor": "These are plain numbers: `math.log`."},
     otherwise="The logarithm of the one, divided by that of the other.",
 )  # fmt: skip
