@@ -390,6 +390,7 @@ turn(
     ],
     hints={
         "register_buffer() missing": "It wants the name, as a string, and then the tensor.",
+        "positional arguments but": "`persistent` goes by its name: `persistent=False`.",
         "already exists": "The attribute is there already, as a plain one. Register it first, or instead.",
         "name should be a string": "The name comes first, as a string, and then the tensor.",
         "torch.nn.Parameter or None required": "`register_parameter` wants a parameter: `nn.Parameter(…)` makes it.",
