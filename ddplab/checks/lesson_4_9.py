@@ -32,6 +32,7 @@ HINTS = {
     "split_with_sizes expects": PIECES,
     "stack expects each tensor to be equal size": FLAT,
     "same number of dimensions": FLAT,
+    "ReduceOp.AVG": "Not every torch has an average in gloo. Without `op` it adds up everywhere: add up, then divide.",
     "not defined": "If a cell above defines it, run that one first; if none does, it is yours to define.",
 }
 
@@ -107,20 +108,23 @@ turn(
 # ------------------------------------------------------------------ b: a hook
 
 
-TOO_EARLY = ", changed before"
+TOO_EARLY, AGAIN = ", changed before", "once more"
 
 
 class _Watched:
-    """A sum that is on its way, which notes when it is waited for, and whether its tensor was changed until then."""
+    """A sum that is on its way, which notes when it is waited for, and whether its tensor was changed until then.
+
+    tensor: None where changes are not looked for, since the message makes some itself: gloo divides for a mean.
+    """
 
     def __init__(self, work: Any, tensor: Any, waited: list[str], moment: list[str]):
         self.work, self.tensor, self.waited, self.moment = work, tensor, waited, moment
-        self.version, self.first = tensor._version, True
+        self.version, self.first = getattr(tensor, "_version", 0), True
 
     def wait(self, *timeout: Any) -> Any:
-        changed = self.first and self.tensor._version != self.version
+        changed = getattr(self.tensor, "_version", 0) != self.version
+        self.waited.append(self.moment[-1] + TOO_EARLY * changed if self.first else AGAIN)
         self.first = False
-        self.waited.append(self.moment[-1] + TOO_EARLY * changed)
         return self.work.wait(*timeout)
 
     def __getattr__(self, name: str) -> Any:
@@ -136,13 +140,20 @@ def _watched_sums(moment: list[str], late: bool = False) -> tuple[list[Any], lis
 
     def watched(*given: Any, **named: Any) -> _Watched:
         time.sleep(0.1 if late and dist.get_rank() == 0 else 0)
-        tensors = given[1] if len(given) > 1 else named["tensors"]
-        on_its_way = _Watched(noting(*given, **named), tensors[0], waited, moment)
+        tensors, *options = [*given[1:], *named.values()]
+        in_place = tensors[0].device.type == "cpu" or dist.get_backend() == "nccl"  # gloo copies from and to GPUs
+        plain = in_place and any(getattr(it, "reduceOp", it) == dist.ReduceOp.SUM for it in options)
+        on_its_way = _Watched(noting(*given, **named), tensors[0] if plain else None, waited, moment)
         time.sleep(0.03 if late and dist.get_rank() else 0)
         return on_its_way
 
     dist.ProcessGroup.allreduce = watched
     return sums, waited
+
+
+def _still_on_its_way(sums: list[Any], waited: list[str]) -> bool:
+    """Tell whether a sum was never waited for."""
+    return sum(it != AGAIN for it in waited) < len(sums)
 
 
 def _average(p: Any, by: int = 0) -> None:
@@ -171,9 +182,10 @@ def _divided_only(p: Any) -> None:
 def _after_backward(returned: Any, net: nn.Module) -> list[Any]:
     """The gradients, but of sums that nobody has waited for: those may have come, or not."""
     sums, waited = _watched_sums(["in backward"])
+    before = net.a.detach().clone()
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
-    changed = ["the weights changed"] * bool((net.a != 10.0 ** dist.get_rank()).any())
-    return [*(["not there yet?"] * 2 if len(waited) < len(sums) else _gradients(net)), *changed]
+    changed = ["the weights changed"] * bool((net.a != before).any())
+    return [*(["not there yet?"] * 2 if _still_on_its_way(sums, waited) else _gradients(net)), *changed]
 
 
 def _weights_too(p: Any) -> None:
@@ -256,7 +268,8 @@ def _with_gradients(rank: int, size: int) -> tuple[nn.Module]:
 
 def _averaged(_: Any, net: nn.Module) -> list[Any]:
     """How many sums left, and the gradients, but of sums that nobody has waited for."""
-    return [len(net.sums), *(["not there yet?"] * 2 if len(net.waited) < len(net.sums) else _gradients(net))]
+    gradients = ["not there yet?"] * 2 if _still_on_its_way(net.sums, net.waited) else _gradients(net)
+    return [len(net.sums), *gradients]
 
 
 turn(
@@ -340,19 +353,23 @@ def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     moment.append("after it")
     finish()
     seen = [left, *(sum(it.startswith(when) for it in waited) for when in moment)]
-    if len(waited) < len(sums):
+    if _still_on_its_way(sums, waited):
         return [*seen, "not there yet?", "not there yet?"]
-    if any(it.endswith(TOO_EARLY) for it in waited):
-        return [*seen, "changed too early", "changed too early"]
-    first = cells(_gradients(net))
+    too_early = any(it.endswith(TOO_EARLY) for it in waited)
+    first, so_far = cells(_gradients(net)), len(waited)
     net.zero_grad()
     _loss(net, 10.0 ** dist.get_rank() * 6).backward()
     finish()
+    if too_early:
+        return [*seen, "changed too early", "changed too early"]
     if cells(_gradients(net)) == first:
         return [*seen, *first]
-    again = "the old messages again" if len(waited) > len(sums) else "others"
+    again = "the old messages again" if AGAIN in waited[so_far:] else "others"
     return [*seen, *(f"{one}, then {again}" for one in first)]
 
+
+IN_THE_HOOK = "each message is waited for in the hook: nothing overlaps"
+LATER = "`async_op=True`, and `wait()` in `finish`."
 
 turn(
     "4.9.d",
@@ -367,11 +384,10 @@ turn(
            "local variable 'sent'": "`sent = …` inside `finish` is a new `sent`; `sent.clear()` empties the outer one.",
            **HINTS},
     mistakes=[
-        (partial(_early, wait=True), "each message is waited for in the hook: nothing overlaps", "Wait in `finish`."),
+        (partial(_early, wait=True), IN_THE_HOOK, LATER),
+        (partial(_early, background=False), IN_THE_HOOK, LATER),  # leaves the same: tried by the tests as well
         (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
         (partial(_early, divide=False), "added up, and not divided", "Divide when the sum has come."),
-        (partial(_early, background=False), "the hooks call `all_reduce` and wait for it",
-         "`async_op=True`, and `wait()` in `finish`."),
         (partial(_early, waited_for=slice(0)), "nobody waits for the messages",
          "`work.wait()` for each, in `finish`; then divide."),
         (partial(_early, waited_for=slice(-1, None)), "only one message is waited for", "`work.wait()` for each."),

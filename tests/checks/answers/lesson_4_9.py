@@ -151,6 +151,25 @@ def divided_before_it_came(net):
     return kept(net, early=True)
 
 
+def divided_before_it_came_on_rank_0(net):
+    return kept(net, early=dist.get_rank() == 0)
+
+
+def waits_twice(net):
+    sent = []
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: sent.append(all_reduce(p.grad, async_op=True)))
+
+    def finish():
+        for work in [*sent, *sent]:
+            work.wait()
+        sent.clear()
+        for p in net.parameters():
+            p.grad /= dist.get_world_size()
+
+    return finish
+
+
 def waits_for_the_last(net):
     return kept(net, wait=False)
 
@@ -344,9 +363,10 @@ ANSWERS = {
         ],
     },
     "4.9.d": {
-        "accepted": [by_class, in_copies],
+        "accepted": [by_class, in_copies, waits_twice],
         "wrong": [
             (kept, ["a second step divides once more"]),
+            (divided_before_it_came_on_rank_0, ["changed too early"]),
             (divided_before_it_came, ["changed before its sum has come"]),
             (waits_for_the_last, ["only one message is waited for"]),
             (not_waited_for, ["nobody waits for the messages"]),
