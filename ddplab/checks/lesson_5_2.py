@@ -68,6 +68,17 @@ turn(
         (partial(_meeting, id=8), "that is another job", "This one is called 7."),
         (lambda server, host, port: f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host}:{port}",
          "the job has no name", "`--rdzv-id`"),
+        (lambda server, host, port: f"--nnodes 2 --node-rank 0 --master-addr {host} --master-port {port}",
+         "that is the old kind of meeting, and no endpoint is named",
+         "`--rdzv-backend` says which kind it is, `--rdzv-endpoint` who holds the store."),
+        (lambda server, host, port: "--nnodes 2 --rdzv-backend c10d --rdzv-id 7", "no endpoint is named",
+         "`--rdzv-endpoint`: the machine with the store and its port, a colon between them."),
+        (lambda server, host, port: "--nnodes 2 --rdzv-backend c10d --rdzv-id 7" if server == host
+         else _meeting(server, host, port), "the server with the store is told no endpoint",
+         "All type the same: it recognises itself in the name."),
+        (lambda server, host, port: _meeting(server, "localhost" if server == host else host, port),
+         "the server with the store is told another name than the other server", "All type the same line."),
+        (lambda *it: _meeting(*it).split(), "that is a list, and one text is typed", '`" ".join(…)` makes one of it.'),
         (lambda server, host, port: f"torchrun {_meeting(server, host, port)}",
          "`torchrun` would be typed twice", "The options alone: what stands before and behind them is typed already."),
         (lambda server, host, port: f"{_meeting(server, host, port)} job.py",
@@ -104,7 +115,9 @@ turn(
         (lambda rank, each: (rank // each, rank - each), "only one node is counted off", "Which rank of *its* node?"),
         (lambda rank, each: (rank // 2, rank % 2), "two ranks a node are right in the first case only",
          "How many there are is given."),
-        (lambda rank, each: (rank / each, rank % each), "that is a fraction of a node", "`//` divides whole numbers.")
+        (lambda rank, each: (rank / each, rank % each), "that is a fraction of a node", "`//` divides whole numbers."),
+        (lambda rank, each: (-(-rank // each), rank % each), "the node is rounded up", "`//` leaves the rest away."),
+        (lambda rank, each: divmod(rank - 1, each), "the ranks are counted from 1", "RANK begins at 0."),
     ],
     hints={"unpack": "Return two numbers: the node's, and the folder's."},
     otherwise="Node 0 has the first `nproc_per_node` ranks, node 1 the next, and each counts its own from 0.",
@@ -129,15 +142,20 @@ NIGHTS = {  # each node's folder, the local rank, the second of its death, its l
 
 
 def _told(culprit: Callable[..., Any], night: str) -> str:
-    """What the answer says of a night's files; they were copied together, so their own times say nothing."""
+    """What the answer says of a night's files; they were copied, so their own times say nothing of a death.
+
+    The oldest by those times is the last but one of the list: it is nothing else that could be taken for the first.
+    """
     with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
-        for age, (node, local_rank, second, words) in enumerate(NIGHTS[night]):
+        ages = [*range(len(NIGHTS[night]) - 1), -1]
+        for age, (node, local_rank, second, words) in zip(ages, NIGHTS[night], strict=True):
             file = Path(folder, node, "attempt_0", str(local_rank), "error.json")
             file.parent.mkdir(parents=True)
             extra = {"py_callstack": "Traceback …", "timestamp": str(second)}
             file.write_text(json.dumps({"message": {"message": words, "extraInfo": extra}}))
             os.utime(file, (second - 10 * age, 1_796_000_000 - 10 * age))
-        return str(culprit(Path(folder)))
+        words = culprit(Path(folder))
+        return "a path" if isinstance(words, Path) else str(words)
 
 
 def _culprit(logs: Path, where: str = "**/error.json", choose: Any = min, by: str = "timestamp") -> str:
@@ -147,6 +165,8 @@ def _culprit(logs: Path, where: str = "**/error.json", choose: Any = min, by: st
         return errors[min(range(len(paths)), key=lambda n: paths[n].stat().st_mtime)]["message"]
     if by == "place":
         return errors[0]["message"]
+    if by == "end":
+        return errors[-1]["message"]
     return choose(errors, key=lambda it: it["extraInfo"]["timestamp"] if by == "timestamp" else it["message"])[
         "message"
     ]
@@ -166,6 +186,7 @@ turn(
     heads=("culprit",),
     mistakes=[
         (partial(_culprit, by="place"), "that is the first file of the list", "The files know when: `timestamp`."),
+        (partial(_culprit, by="end"), "that is the last file of the list", "The files know when: `timestamp`."),
         (partial(_culprit, choose=max), "that one died last", "The culprit is the earliest."),
         (partial(_culprit, by="file"), "that is the time of the file, which copying has changed",
          "The time of death stands in the file: `timestamp`."),
@@ -176,6 +197,8 @@ turn(
          "Others may have had something else to say. The times decide."),
         (lambda logs: min((json.loads(path.read_text())["message"]["extraInfo"]["timestamp"], path)
                           for path in logs.rglob("error.json"))[0], "that is when, and not what", "Its `message`."),
+        (lambda logs: min(logs.rglob("error.json")), "that is a file, and its words are asked for",
+         "`json.loads(path.read_text())` holds them."),
     ],
     otherwise='The words stand in a file under `["message"]["message"]`, its time beside them under `"extraInfo"`.',
     hints={"empty": "Files lie some folders below `logs`: `logs.rglob(…)` finds them.",

@@ -36,7 +36,10 @@ ANSWERS = {
             ),
         ],
         "wrong": [
-            (lambda server, host, port: f"--nnodes 2 --master-addr {host} --master-port {port}", ["static"]),
+            (
+                lambda server, host, port: f"--nnodes 2 --master-addr {host} --master-port {port}",
+                ["the old kind of meeting"],
+            ),
             (
                 lambda server, host, port: (
                     f"--standalone --nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint {host}:{port}"
@@ -64,6 +67,7 @@ ANSWERS = {
             (not_below, ["raised ValueError"]),
             (lambda logs: next(json.loads(path) for path in logs.rglob("error.json")), ["raised TypeError"]),
             (without_the_words, ["as culprit"]),
+            (lambda logs: by_sorting(logs).split(":")[0], ["OSError as culprit"]),
         ],
     },
 }
