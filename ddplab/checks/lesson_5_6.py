@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -18,17 +19,36 @@ CASES = {
 }
 
 
+class _ReadHere(Exception):
+    """Raised by the notebook's own command line."""
+
+
+class _Own(list):
+    """The notebook's own command line: what follows its first word is not to be read, as `parse_args()` would."""
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            raise _ReadHere
+        return super().__getitem__(place)
+
+
 def _understood(asked: Callable[..., Any], words: list[str], size: int) -> list[Any]:
     """Epochs, and images of one rank in a step; or that the answer refuses, which it may do with any error."""
     try:
-        held = asked(list(words), size)
+        with mock.patch.object(sys, "argv", _Own(sys.argv)):
+            held = asked(list(words), size)
+    except _ReadHere:
+        return ["this notebook's line"]
     except SystemExit:
         return ["refused"]
     except Exception:
         if words == ["--batch", "100"]:
             return ["refused"]
         raise
-    return ["nothing"] if held is None else [repr(it) if isinstance(it, str | float) else it for it in held]
+    if isinstance(held, str) or not hasattr(held, "__iter__"):
+        kinds = {type(None): "nothing", str: "text", int: "one number", argparse.Namespace: "all that was read"}
+        return ["an error came back" if isinstance(held, Exception) else kinds.get(type(held), repr(held))]
+    return [repr(it) if isinstance(it, str | float) else it for it in held]
 
 
 def _asked(
@@ -64,19 +84,52 @@ turn(
          "the epochs that are typed are text, until somebody makes a number of them", "`type=int`"),
         (lambda words, size: None if "100" in words else _asked(words, size),
          "where it cannot be shared out, nothing comes back, and nobody hears of it", "`raise ValueError(…)`"),
+        (lambda words, size: "no" if "100" in words else _asked(words, size),
+         "where it cannot be shared out, text comes back, and nobody has to read it", "`raise ValueError(…)`"),
+        (lambda words, size: ValueError() if "100" in words else _asked(words, size),
+         "the error is returned, and not raised", "`raise ValueError(…)`"),
+        (partial(_asked, whole=False, divide=lambda batch, size: -(-batch // size)),
+         "8 ranks take 13 each, so the batch is one of 104, and nobody hears of it",
+         "An error is better than another batch than was asked for."),
+        (lambda words, size: argparse.Namespace(epochs=_asked(words, size)[0]), "all that was read comes back",
+         "Two numbers of it: the epochs, and the images of one rank."),
+        (lambda words, size: _asked(words, size)[1], "one number comes back",
+         "Two are asked for: the epochs, and the images of one rank."),
+        (lambda words, size: _asked(words, size)[::-1], "the two numbers are exchanged", "The epochs first."),
+        (partial(_asked, divide=lambda batch, size: 16 if batch == 64 else batch),
+         "1024 that are typed are 1024 on each rank", "`--batch` is the whole batch, typed or not: divide it."),
+        (partial(_asked, epochs=None), "without a word on it there are no epochs", "`default=`"),
+        (lambda words, size: sys.exit() if not words else _asked(words, size), "a line that says nothing is refused",
+         "Each option has a number for it: `default=`."),
+        (lambda words, size: sys.exit(), "every line is refused", "An option begins with two dashes: `\"--batch\"`."),
         (partial(_asked, epochs=1), "without a word on it there are 10 epochs", "`default=`"),
         (lambda words, size: _asked(sys.argv[1:], size), "that reads the command line of this notebook",
          "The words are given: `parser.parse_args(words)`."),
     ],
-    hints={"unsupported operand": "`add_argument` has an argument `type`.",
+    hints={"'NoneType' and 'int'": "`add_argument` has an argument `default`, for what is not typed.",
+           "unsupported operand": "`add_argument` has an argument `type`.",
            "not all arguments converted": "`add_argument` has an argument `type`.",
            "'NoneType'": "Return two numbers."},
     otherwise="The epochs first, then the images of one rank; and an error where `%` leaves a rest.",
 )  # fmt: skip
 
 
+HASH = hash
+
+
+def _of_another_process(held: Any) -> int:
+    """What `hash` says there: of text it says something else in each process."""
+    return HASH((held, "there") if "'" in repr(held) else held)
+
+
 def _drawn(seed: Callable[[int, int, int], int]) -> list[Any]:
     """Whether torch takes the seeds, and who draws alike: two ranks, two epochs, a rank and another's other epoch."""
+    first = seed(0, 7, 1)
+    if isinstance(first, float | str):
+        return [f"a {type(first).__name__}"]
+    with mock.patch("builtins.hash", _of_another_process):
+        if seed(0, 7, 1) != first and seed(0, 7, 1) == seed(0, 7, 1):
+            return ["not in another process"]
     numbers, others = ([[int(seed(run, epoch, rank)) for rank in range(64)] for epoch in range(200)] for run in (0, 1))
     for number in (numbers[0][0], numbers[-1][-1], int(seed(9, 999, 63))):
         torch.manual_seed(number)
@@ -112,9 +165,28 @@ turn(
          "Which of the three is missing?"),
         (lambda run, epoch, rank: int(torch.randint(2**40, ())), "an epoch that is begun again draws other numbers",
          "The seed has to follow from the three numbers."),
+        (lambda run, epoch, rank: hash(f"{run} {epoch} {rank}"),
+         "Python's `hash` of text differs from process to process, and who begins again is a new one",
+         "Of whole numbers it stays what it is: a tuple of them, say."),
+        (lambda run, epoch, rank: run + epoch / 1e3 + rank / 1e6, "that is a `float`, and a seed is a whole number",
+         "`*` gives each of the three its room. `/` makes a fraction, and `1e6` a float."),
+        (lambda run, epoch, rank: f"{run}{epoch:05}{rank:05}", "that is text, and a seed is a whole number",
+         "`int(…)` makes one of it."),
+        (lambda run, epoch, rank: run * epoch * rank, "there are ranks that draw alike, epochs too, and runs in part",
+         "What comes out for run 0, epoch 0 or rank 0? A product with 0 is 0."),
+        (lambda run, epoch, rank: 0, "there are ranks that draw alike, and epochs, and both runs do",
+         "The seed has to differ with each of the three numbers."),
+        (lambda run, epoch, rank: rank, "two epochs draw alike, and so do both runs", "Epoch and run play a part too."),
+        (lambda run, epoch, rank: epoch, "two ranks draw alike, and so do both runs", "Rank and run play a part too."),
+        (lambda run, epoch, rank: epoch + rank,
+         "one rank draws in one epoch what another draws in another, and both runs draw alike",
+         "Leave room for each of the three: for the run too."),
         (lambda run, epoch, rank: run, "all ranks draw the same in all epochs", "Epoch and rank play a part too."),
     ],
-    hints={"'NoneType'": "Return a whole number.", "out of range": "Torch takes seeds below 2 to the 64."},
+    hints={"'NoneType'": "Return a whole number.", "out of range": "Torch takes seeds below 2 to the 64.",
+           "Overflow": "Torch takes seeds below 2 to the 64.",
+           "Generator": "Return the number alone: who asks for it seeds with it.",
+           "not 'tuple'": "Make one number of the three.", "not 'list'": "Make one number of the three."},
     otherwise="One whole number, with room in it for each of the three.",
 )  # fmt: skip
 
@@ -122,9 +194,15 @@ turn(
 def _tried(agreed: Callable[[int], int], found: int) -> str:
     try:
         epoch = agreed(found)
-        return "an error came back" if isinstance(epoch, Exception) else f"epoch {epoch}"
+        if epoch is None or isinstance(epoch, Exception):
+            return "nothing came back" if epoch is None else "an error came back"
+        return f"epoch {epoch}"
     except (RuntimeError, ValueError, AssertionError, OSError):
         return "refused"
+    except Exception as error:
+        if type(error) is Exception:
+            return "refused"
+        raise
 
 
 def _thrice(agreed: Callable[[int], int], rank: int) -> list[str]:
@@ -144,6 +222,10 @@ def _agreed(found: int, who: Any = None, choose: Any = None) -> int:
     if len(set(everyone)) > 1 and (who is None or who(everyone, found)):
         raise RuntimeError(f"the ranks would go on with epochs {everyone}: do all nodes share one disk?")
     return found
+
+
+def _refuse() -> None:
+    raise RuntimeError("not the same")
 
 
 turn(
@@ -168,6 +250,23 @@ turn(
          "Is there any difference in the whole list?"),
         (partial(_agreed, who=lambda everyone, found: found != max(everyone)),
          "who has found most goes on, and the others refuse", "Is there any difference in the whole list?"),
+        (partial(_agreed, who=lambda everyone, found: found != min(everyone)),
+         "who has found least goes on, and the others refuse", "Is there any difference in the whole list?"),
+        (partial(_agreed, who=lambda everyone, found: 3 * found != sum(everyone)),
+         "of 2, 3 and 4 the mean is 3, and rank 1 goes on", "Others can differ, and have your number as their mean."),
+        (partial(_agreed, who=lambda everyone, found: found != everyone[dist.get_rank() - 1]),
+         "rank 2 found none, and rank 1 goes on as if nothing were amiss",
+         "Does it look at a neighbour alone? Is there any difference in the whole list?"),
+        (partial(_agreed, who=lambda everyone, found: 0 in everyone), "2, 3 and 4 differ, and nobody refuses",
+         "Not to have found any is one difference of many."),
+        (partial(_agreed, choose=lambda everyone: everyone[0]), "all go on where rank 0 does, and nobody hears of it",
+         "Somebody wants to know that the disks are not shared: raise an error."),
+        (lambda found: _all(found) and _refuse(), "all refuse, even where all have found epoch 3",
+         "What is compared with what? The sum of three times 3 is 9, say."),
+        (lambda found: None if len(set(_all(found))) == 1 else _refuse(), "where all agree, nothing comes back",
+         "Return the epoch that all found."),
+        (lambda found: found if len(set(_all(found))) == 1 else None,
+         "where they differ, nothing comes back, and nobody hears of it", "`raise RuntimeError(…)`"),
         (lambda found: _all(found), "that is a list, and not an epoch",
          "Return `found`, if all found the same."),
         (lambda found: found if len(set(_all(found))) == 1 else RuntimeError(), "the error is returned, and not raised",

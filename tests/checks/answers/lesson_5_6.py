@@ -53,6 +53,26 @@ def compared_with_the_mean(found):
     return found
 
 
+def with_any_exception(found):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, found)
+    if len(set(everyone)) > 1:
+        raise Exception("not the same")
+    return found
+
+
+def hashed(run, epoch, rank):
+    return hash((run, epoch, rank))
+
+
+def no_default(words, size):
+    parser = ArgumentParser()
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--batch", type=int)
+    asked = parser.parse_args(words)
+    return asked.epochs, asked.batch // size
+
+
 def divided(words, size):
     epochs, images = asserted(words, size)
     return epochs, images / 1
@@ -61,17 +81,24 @@ def divided(words, size):
 ANSWERS = {
     "5.6.a": {
         "accepted": [asserted, by_hand],
-        "wrong": [(lambda words, size: None, ["nothing"]), (divided, ["16.0 is no whole number"])],
+        "wrong": [
+            (lambda words, size: None, ["nothing"]),
+            (divided, ["16.0 is no whole number"]),
+            (no_default, ["'NoneType'"]),
+        ],
     },
     "5.6.b": {
-        "accepted": [by_text, lambda run, epoch, rank: rank + 1000 * epoch + 10**8 * run],
+        "accepted": [by_text, lambda run, epoch, rank: rank + 1000 * epoch + 10**8 * run, hashed],
         "wrong": [
             (lambda run, epoch, rank: None, ["TypeError"]),
             (lambda run, epoch, rank: int(f"{run}{epoch}{rank}"), ["what another draws in another"]),
+            (lambda run, epoch, rank: f"{run}{epoch:03}{rank:02}", ["that is text"]),
+            (lambda run, epoch, rank: hash((str(run), epoch, rank)), ["differs from process to process"]),
+            (lambda run, epoch, rank: torch.manual_seed(run * 10**6 + epoch * 100 + rank), ["TypeError"]),
         ],
     },
     "5.6.c": {
-        "accepted": [by_two_reductions, compared_with_a_list],
-        "wrong": [(compared_with_the_mean, ["rank 1", "refused is wanted"])],
+        "accepted": [by_two_reductions, compared_with_a_list, with_any_exception],
+        "wrong": [(compared_with_the_mean, ["rank 1 goes on"])],
     },
 }
