@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -13,25 +14,36 @@ from ddplab.checks.turns import turn
 
 
 def _lands(place: Callable[[], Any]) -> str:
-    """Where a tensor lands that is made there, as on the second of two nodes, where RANK is 2 or 3."""
-    os.environ["RANK"] = str(dist.get_rank() + 2)
-    torch.cuda.set_device(0)  # as it is in a script that has not chosen
-    group, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None  # nor made a group
+    """Where a tensor lands that is made there, as on the second of two nodes, where RANK is 2 or 3.
+
+    What is right there is tried as on the first node too.
+    """
+    group, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None  # as it is in a script that has made none
     try:
-        where = place()
+        second, first = (_lands_on(node, place) for node in (1, 0))
+    finally:
+        dist.GroupMember.WORLD = group
+    right = f"cuda:{os.environ['LOCAL_RANK']}"
+    return second if second != right or first == right else f"{second}, but on the first node {first}"
+
+
+def _lands_on(node: int, place: Callable[[], Any]) -> str:
+    ranks = {"RANK": 2 * node + int(os.environ["LOCAL_RANK"]), "WORLD_SIZE": 4, "GROUP_RANK": node}
+    torch.cuda.set_device(0)  # as it is in a script that has not chosen
+    try:
+        with mock.patch.dict(os.environ, {name: str(number) for name, number in ranks.items()}):
+            where = place()
         if not isinstance(where, torch.device):
             return "nothing came back" if where is None else f"a device as {type(where).__name__}"
-        if (
-            where.type == "cuda"
-            and where.index is None
-            and torch.cuda.current_device() == int(os.environ["LOCAL_RANK"])
-        ):
-            return "cuda, without its number"
+        if where.type == "cuda" and where.index is None:
+            return f"cuda, which is GPU {torch.cuda.current_device()} so far"
         return str(torch.ones(1, device=where).device)
     except torch.AcceleratorError:
         return "no such GPU"
-    finally:
-        dist.GroupMember.WORLD = group
+    except RuntimeError:
+        if node:
+            raise
+        return "no such GPU"  # of a number below 0
 
 
 def _place(name: str = "LOCAL_RANK", add: int = 0) -> torch.device:
@@ -57,11 +69,15 @@ turn(
         (lambda: torch.cuda.set_device(_place()), "nothing came back", "Return the device as well."),
         (lambda: _place().index, "that is a number alone", "`torch.device(\"cuda\", number)`"),
         (lambda: torch.device("cuda"), "both ranks are on GPU 0", "Which variable counts the ranks of one node?"),
+        (partial(_place, "RANK", -2), "right on this node, and on the first one there is no such GPU",
+         "Which variable counts the ranks of one node?"),
+        (partial(_place, "GROUP_RANK"), "both ranks are on GPU 1", "Which variable counts the ranks of one node?"),
         (lambda: torch.cuda.set_device(_place()) or torch.device("cuda"),
          "right, but the cells below ask it for its `index`", "`torch.device(\"cuda\", number)`"),
         (lambda: str(_place()), "that is text, which has no `index`", "`torch.device(…)`"),
     ],
     hints={"not str": "What stands in `os.environ` is text: `int(…)`.",
+           "Expected one of cpu, cuda": '`torch.device("cuda", number)`',
            "has not been initialized": "There is no group yet. torchrun tells it in `os.environ`."},
     otherwise="Which variable counts the ranks of one node?",
 )  # fmt: skip
@@ -95,11 +111,17 @@ def _to_rank_0(noted: Any, here: torch.device) -> float:
     return seen.item() if dist.get_rank() == 0 else noted
 
 
+def _of_rank_0(noted: Any, here: torch.device) -> float:
+    seen = torch.as_tensor(noted, device=here)
+    dist.broadcast(seen, 0)
+    return seen.item()
+
+
 turn(
     "5.8.b",
     "What all have noted",
     _total,
-    lambda rank, size: (rank + 1.0, torch.device("cuda", rank)),
+    lambda rank, size: (0.5 + 2 * rank, torch.device("cuda", rank)),  # whole numbers do not come to 3
     ranks=(2,),
     device="virtual",
     call=_refused,
@@ -113,9 +135,18 @@ turn(
         (partial(_total, how=dist.ReduceOp.MAX), "that is the larger of the two", "The sum is asked for."),
         (_total_there, "that is no number yet", "`.item()` makes one of a tensor."),
         (_to_rank_0, "rank 0 alone knows", "`dist.all_reduce` tells all."),
+        (lambda noted, here: _total(int(noted), here), "the halves are lost: 0.5 and 2.5 were noted",
+         "A tensor of whole numbers has no room for them: `noted` as it is."),
+        (lambda noted, here: _total(noted, here) if here.index == 0 else _total(noted, here) and None,
+         "rank 1 returns nothing", "The `return` is for every rank."),
+        (lambda noted, here: _total(noted, here) * 2, "every number is twice what is wanted",
+         "Is something added up twice? One `dist.all_reduce` is enough."),
+        (_of_rank_0, "all have what rank 0 has noted", "`dist.all_reduce` adds up what all have."),
     ],
-    hints={"must be Tensor": "`torch.as_tensor(noted, device=here)` makes a tensor of a number."},
-    otherwise="A tensor on `here`; `dist.all_reduce`, which returns nothing itself; then the tensor's number.",
+    hints={"not on device passed": "Objects travel on the current GPU, and none was chosen. Make a tensor on `here`.",
+           "Expected parameter `tensor`": "A collective takes a tensor: make one of `noted`, on `here`.",
+           "must be Tensor": "`torch.as_tensor(noted, device=here)` makes a tensor of a number."},
+    otherwise="A tensor on `here`; `dist.all_reduce` on all ranks, which returns nothing; then the tensor's number.",
 )  # fmt: skip
 
 
@@ -152,8 +183,8 @@ turn(
     look=lambda returned, *_: returned,
     heads=("arrives on", "the other's GPU was touched"),
     mistakes=[
-        (partial(_load, map_location=None), "every rank puts it on GPU 0, where it was saved",
-         "`torch.load` has an argument that says where tensors go: on which GPU is this rank?"),
+        (partial(_load, map_location=None), "on every rank it arrives on GPU 0, where it was saved",
+         "`map_location` says where tensors go. Which GPU is this rank's?"),
         (partial(_load, map_location=None, move=True), "it arrives, but through GPU 0, which was full before",
          "Say it to `torch.load`, not after it."),
         (partial(_load, map_location={"cuda:0": "cuda:1"}), "that sends rank 0's to GPU 1 as well", "`here`"),
@@ -162,6 +193,9 @@ turn(
         (lambda path, here: None, "no weights came back", "`return` what the file holds."),
         (partial(_load, map_location="meta"), "on meta there are shapes, and no numbers", "`here`, or the CPU"),
     ],
+    hints={"'dict' object has no attribute 'to'": "It is a dictionary. Say it to `torch.load`, not after it.",
+           "'int' object is not callable": "`map_location` takes a device, and no number alone: `here`.",
+           "startswith": "In a dictionary for `map_location` both devices are text. `here` alone is enough."},
     otherwise="`torch.load(path, …)`: `map_location` says where the tensors go.",
 )  # fmt: skip
 
@@ -171,11 +205,24 @@ def _noted(note: Callable[[Any, torch.Tensor], Any]) -> list[Any]:
     from ddplab.vgpu.meter import meter
 
     weight = torch.ones(3, device=torch.device("cuda", dist.get_rank()), requires_grad=True)
-    before, noted = meter.copies(target="cpu"), 0.0
-    for number in range(4):
-        noted = note(noted, (weight * number).sum())
-    copies = (meter.copies(target="cpu") - before) / 4
+    before, noted, shown = meter.copies(target="cpu"), 0.0, []
+
+    def repr_of(tensor: torch.Tensor) -> str:  # on a GPU who prints a number looks at it
+        shown.append(tensor)
+        return show(tensor)
+
+    show = type(weight).__repr__
+    with mock.patch.object(type(weight), "__repr__", repr_of):
+        for number in (0.5, 2.5, 1, 2):  # neither the last nor the largest is a half of the sum
+            noted = note(noted, (weight * number).sum())
+    copies = (meter.copies(target="cpu") - before + len(shown)) / 4
     return [float(noted), copies, "yes" if getattr(noted, "requires_grad", False) else "no"]
+
+
+def _of_both(noted: Any, loss: torch.Tensor) -> torch.Tensor:
+    mine = loss.detach().clone()
+    dist.all_reduce(mine)
+    return noted + mine
 
 
 turn(
@@ -196,7 +243,12 @@ turn(
         (lambda noted, loss: loss.detach(), "that is the last loss", "Add it to what is noted."),
         (lambda noted, loss: (noted + loss.detach()) / 2, "that is no sum", "Add, and nothing else."),
         (lambda noted, loss: noted + 1, "that counts the steps", "Add the loss."),
+        (lambda noted, loss: noted, "the loss is not in it", "Return the new sum."),
+        (lambda noted, loss: noted + loss.detach() / 2, "that is half of it", "Each rank notes its own losses, whole."),
+        (_of_both, "that is twice the sum", "A rank notes its own losses. `total` adds up those of all, once."),
     ],
-    hints={"NoneType": "Return the new sum."},
+    hints={"NoneType": "Return the new sum.", "not 'list'": "One sum, and no list: add them up as they come.",
+           "type tensor to numpy": "NumPy works on the CPU. Tensors can be added where they are.",
+           "requires_grad flags": "`loss.detach()` is the number alone, on the GPU."},
     otherwise="`noted` and this loss without its graph, in one tensor.",
 )  # fmt: skip

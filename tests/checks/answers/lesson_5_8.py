@@ -46,11 +46,18 @@ def without_a_graph(noted, loss):
         return noted + loss
 
 
+def printed(noted, loss):
+    print(loss)
+    return noted + loss.detach()
+
+
 ANSWERS = {
     "5.8.a": {
         "accepted": [of_the_node, device],
         "wrong": [
             (lambda: torch.device("cuda"), ["both ranks are on GPU 0"]),
+            (lambda: torch.device("cuda", int(os.environ["RANK"]) - 2), ["on the first one there is no such GPU"]),
+            (lambda: torch.device("cuda", int(os.environ["RANK"]) % int(os.environ["WORLD_SIZE"])), ["over all nodes"]),
             (chosen, ["ask it for its `index`"]),
             (lambda: torch.device("cuda", dist.get_rank()), ["has not been initialized"]),
         ],
@@ -60,6 +67,7 @@ ANSWERS = {
         "wrong": [
             (lambda noted, here: dist.all_reduce(torch.tensor(noted, device=here)), ["rank 0 has None"]),
             (on_the_current_gpu, ["raised DistBackendError"]),
+            (lambda noted, here: total_of_a_list(round(noted), here), ["the halves are lost"]),
         ],
     },
     "5.8.c": {
@@ -71,6 +79,9 @@ ANSWERS = {
     },
     "5.8.d": {
         "accepted": [added_in_place, without_a_graph],
-        "wrong": [(lambda noted, loss: noted + loss.cpu().detach(), ["each step waits for its GPU"])],
+        "wrong": [
+            (lambda noted, loss: noted + loss.cpu().detach(), ["each step waits for its GPU"]),
+            (printed, ["each step waits for its GPU"]),
+        ],
     },
 }
