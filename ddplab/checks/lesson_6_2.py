@@ -2,6 +2,7 @@
 
 import datetime
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from statistics import mean, median
@@ -14,6 +15,10 @@ import torch.distributed.distributed_c10d as c10d
 from ddplab.checks.turns import turn
 
 
+def _limit(group: dist.ProcessGroup) -> float:
+    return group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+
+
 def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], float]:
     """All calls of the group have half a second, and preparing takes longer."""
     c10d._set_pg_timeout(datetime.timedelta(seconds=0.5), dist.group.WORLD)
@@ -23,7 +28,7 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
         time.sleep(0.8)
         c10d._get_default_store().set("prepared", str(time.monotonic()))
 
-    prepare.calls, prepare.groups = 0, set(c10d._world.pg_map)
+    prepare.calls, prepare.groups, prepare.limit = 0, set(c10d._world.pg_map), _limit(dist.group.WORLD)
     return prepare, 2.4
 
 
@@ -31,9 +36,13 @@ def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
     store, when = c10d._get_default_store(), "no"
     if store.check(["prepared"]):
         when = "yes" if time.monotonic() - float(store.get("prepared")) < 1.5 else "long before"
-    made = [group._get_backend(torch.device("cpu")) for group in c10d._world.pg_map if group not in prepare.groups]
-    if any(group.options._timeout > datetime.timedelta(days=1) for group in made):
+    limit = max((_limit(group) for group in c10d._world.pg_map if group not in prepare.groups), default=0)
+    if when == "yes" and _limit(dist.group.WORLD) != prepare.limit:
+        when = "yes, and so would any call"
+    elif limit > 60 * 60 * 24:
         when = "yes, or days later"
+    elif limit >= 60 * seconds:
+        when = "yes, or minutes later"
     return ["yes" if prepare.calls else "no", when]
 
 
@@ -55,6 +64,17 @@ def _impatient(prepare: Any, seconds: float) -> None:
 
 def _asleep(prepare: Any, seconds: float) -> None:
     prepare() if dist.get_rank() == 0 else time.sleep(seconds)
+
+
+def _for_all_calls(prepare: Any, seconds: float) -> None:
+    c10d._set_pg_timeout(datetime.timedelta(seconds=seconds), dist.group.WORLD)
+    _impatient(prepare, seconds)
+
+
+def _both_asleep(prepare: Any, seconds: float) -> None:
+    if dist.get_rank() == 0:
+        prepare()
+    time.sleep(seconds)
 
 
 def _a_group_for_one(prepare: Any, seconds: float) -> None:
@@ -80,14 +100,22 @@ turn(
         (partial(_wait_for_rank_0, who=(0, 1)), "every rank prepares", "Rank 0 alone: `dist.get_rank()`."),
         (partial(_wait_for_rank_0, who=(1,)), "rank 1 prepares, and not rank 0", "0 counts as False in an `if`."),
         (partial(_wait_for_rank_0, who=()), "nobody prepares", "Rank 0 calls `prepare()`."),
-        (_impatient, "the barrier has the limit of all other calls, and that is over",
-         "Make a group with a limit of its own, and pass it to the barrier: `group=`."),
+        (_impatient, "the limit of rank 1's wait is over before rank 0 is done",
+         "Make a group with `seconds` for a limit of its own, and pass it to the barrier: `group=`."),
+        (partial(_wait_for_rank_0, waits=(0,)), "rank 1 does not come to the barrier",
+         "A barrier is for all ranks: it stands outside of the `if`."),
         (partial(_wait_for_rank_0, waits=(1,)), "rank 0 does not come to the barrier",
          "A barrier is for all ranks: it stands outside of the `if`."),
         (_a_group_for_one, "rank 1 makes a group, and rank 0 does not",
          GROUPS),
         (lambda prepare, seconds: _wait_for_rank_0(prepare, 86400 * seconds), "those are days",
          "`timedelta(seconds=…)`: what comes first in it, without a name, is days."),
+        (lambda prepare, seconds: _wait_for_rank_0(prepare, 60 * seconds), "the limit is many times `seconds`",
+         "`timeout=datetime.timedelta(seconds=…)`"),
+        (_for_all_calls, "every call has the new limit from now on, and not this wait alone",
+         "Leave the group of all calls as it is: `new_group` makes another one beside it."),
+        (_both_asleep, "both ranks go on long after it was done",
+         "Who sleeps does not hear of it: wait in a call of both."),
         (_asleep, "rank 1 goes on long after it was done", "Who sleeps does not hear of it: wait in a call of both."),
     ],
     hints={"type datetime.timedelta": "`datetime.timedelta(seconds=seconds)`", "wait timeout after": GROUPS},
@@ -118,6 +146,15 @@ def _straggler(rows: Any, value: Any = lambda row: row["waited"], of: Any = medi
     return pick(ranks, key=lambda rank: of([value(row) for row in rows if row["rank"] == rank]))
 
 
+def _last(rows: Any) -> list[tuple[int, int]]:
+    """Who is the last in how many steps, the most of them first."""
+    steps: dict[int, list[Any]] = {}
+    for row in rows:
+        steps.setdefault(row["step"], []).append(row)
+    late = (max(step, key=lambda row: row["computed"])["rank"] for step in steps.values())
+    return Counter(late).most_common()
+
+
 turn(
     "6.2.b",
     "Who makes all others wait",
@@ -131,7 +168,12 @@ turn(
          "whole steps take equally long on all ranks", "Look at one part of the step."),
         (partial(_straggler, of=sum), "a single long step decides", "In most steps: count steps, or take a median."),
         (partial(_straggler, of=mean), "a single long step decides", "In most steps: count steps, or take a median."),
-        (partial(_straggler, of=min), "one short wait decides", "In most steps: count steps, or take a median."),
+        (partial(_straggler, of=min), 'in "a long first step" that one was last in one step only',
+         "In most steps: count steps, or take a median."),
+        (partial(_straggler, value=lambda row: row["computed"]), "that one computes least, and is there before others",
+         "Others wait for who comes last."),
+        (lambda rows: _last(rows)[0][1], "that is in how many steps, and not who",
+         "`most_common(1)[0]` is a pair: the rank, and how often."),
         (partial(_straggler, of=lambda waits: waits[-1]), "in the last step it was that one, in most steps another",
          "Count the steps, or take a median."),
         (partial(_straggler, of=lambda waits: waits[0]), "in the first step it was that one, in most steps another",
@@ -184,9 +226,17 @@ turn(
          "you ask for all keys at once: then it says only whether all are there", "Ask for one key at a time."),
         (lambda store, size: [f"here/{n}" for n in _not_here(store, size)], "those are keys", "The ranks' numbers."),
         (lambda store, size: _not_here(store, size + 1, first=1), "you count the ranks from 1", "The first is rank 0."),
+        (lambda store, size: _not_here(store, 1), "of those that are missing only rank 0 is named",
+         "Does a `return` end the loop in its first turn?"),
+        (lambda store, size: [store.check([f"here/{n}"]) for n in range(size)], "a yes or no for each rank comes back",
+         "The numbers of those for which `check` says no."),
         (lambda store, size: list(range(store.num_keys(), size)), "you count the keys, and do not ask whose they are",
          "Ask for each rank's key."),
     ],
-    hints={"incompatible function arguments": "`store.check` takes a list of keys."},
+    hints={"incompatible function arguments": "`store.check` takes a list of keys.",
+           "Store' is not iterable": "`store.check([key])` says whether a key is there.",
+           "Wait timeout": "That call waits for a key. Which one only looks?",
+           "'int' object is not iterable": "Return a list: several may be missing, or nobody.",
+           "'NoneType' object is not iterable": "Return a list, an empty one where nobody is missing."},
     otherwise="Ask for the key of each rank: `here/0`, `here/1` and so on.",
 )  # fmt: skip

@@ -29,6 +29,26 @@ def a_group_that_nobody_uses(prepare, seconds):
     dist.barrier()
 
 
+def a_group_with_torchs_own_limit(prepare, seconds):
+    group = dist.new_group()
+    if dist.get_rank() == 0:
+        prepare()
+    dist.barrier(group)
+
+
+def begins_anew(prepare, seconds):
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
+    if dist.get_rank() == 0:
+        prepare()
+    dist.barrier()
+
+
+def of_two_ranks(rows):
+    waited = [sum(row["waited"] for row in rows if row["rank"] == rank) for rank in (0, 1)]
+    return waited.index(min(waited))
+
+
 def counts_the_steps(rows):
     latest = {}
     for row in rows:
@@ -69,7 +89,9 @@ ANSWERS = {
     "6.2.a": {
         "accepted": [a_monitored_barrier, a_group_after_the_work],
         "wrong": [
-            (a_group_that_nobody_uses, ["the limit of all other calls"]),
+            (a_group_that_nobody_uses, ["is over before rank 0 is done"]),
+            (a_group_with_torchs_own_limit, ["many times `seconds`"]),
+            (begins_anew, ["every call has the new limit"]),
             (lambda prepare, seconds: time.sleep(seconds) if dist.get_rank() else prepare(), ["long after"]),
         ],
     },
@@ -78,6 +100,7 @@ ANSWERS = {
         "wrong": [
             (lambda rows: min(rows, key=lambda row: row["waited"]), ["raised TypeError"]),
             (without_the_first, ["in most steps another"]),
+            (of_two_ranks, ["was last in one step only"]),
         ],
     },
     "6.2.c": {
@@ -86,7 +109,8 @@ ANSWERS = {
             (
                 lambda store, size: [rank for rank in range(size) if not store.check(f"here/{rank}")],
                 ["raised TypeError"],
-            )
+            ),
+            (lambda store, size: size - store.num_keys(), ["raised TypeError"]),
         ],
     },
 }
