@@ -43,7 +43,7 @@ def _look(seed: int, answer: Any) -> list[Any]:
     job = _job(patched(built.text, patches), built.fault.probe == "rows")
     there = set(patches) & set(built.lines) or job == WELL  # what mends it may stand elsewhere than the fault
     who = "right" if built.is_culprit(rank) else "not all" if rank is None else f"not {rank}"
-    return [who, "right" if there else "another", job]
+    return [who, "right" if there else "not there", job]
 
 
 def _answer(rank: int | None, patches: dict[int, str]) -> tuple[int | None, dict[int, str]]:
@@ -66,6 +66,7 @@ def _turn(id: str, seed: int, mistakes: list[tuple[Callable[..., Any], str, str]
 
 
 MEND = {33: "", 34: ""}
+AS_IT_WAS = "the line through which rank 2 leaves the evaluation stands as it was"
 _turn(
     "6.5.a",
     16,
@@ -77,6 +78,8 @@ _turn(
         (partial(_answer, 1, MEND), "rank 1 waits in the evaluation, as it should", "Which rank is elsewhere?"),
         (partial(_answer, 2, {38: "", 39: ""}), "now nobody adds up: each rank has the hits of its own share",
          "The all-reduce is right. Who leaves before it?"),
+        (partial(_answer, 2, {}), AS_IT_WAS, "Through which line does it leave, and on what condition?"),
+        (partial(_answer, 2, {69: ""}), AS_IT_WAS, "Through which line does it leave, and on what condition?"),
     ],
     "Which rank stands elsewhere than the others, and through which line did it leave?",
 )  # fmt: skip
@@ -94,11 +97,18 @@ _turn(
          "Which line tells the sampler something wrong?"),
         (partial(_answer, None, {48: "loader = DataLoader(train, BATCH, shuffle=True)"}),
          "now each rank trains on all rows", "The sampler deals out the shares; it only has to shuffle anew."),
+        (partial(_answer, None, {47: "sampler = DistributedSampler(train, seed=SEED + rank)"}),
+         "each rank shuffles by itself now, so some rows are nobody's, and each epoch is as the one before",
+         "With one seed for all the shares fit together. What is the sampler told at the beginning of an epoch?"),
     ],
     "Which call tells the sampler that a new epoch begins, and what does it get tonight?",
 )  # fmt: skip
 
 LOSS = "        loss = cross_entropy({}, y.to(device))"
+ADDED = (
+    "the losses are added up, and the weights are each rank's own as before",
+    "It is gradients that want a mean. Which object takes it?",
+)
 THROUGH = {58: LOSS.format("model(x.to(device))")}
 _turn(
     "6.5.c",
@@ -112,6 +122,10 @@ _turn(
         (partial(_answer, 0, THROUGH), "rank 0 does what all others do", "`None` stands for all ranks."),
         (partial(_answer, None, {50: SOUND.splitlines()[49]}), "that changes nothing: no rank hears of the others",
          "`DDP(net)` is right. Who uses it?"),
+        (partial(_answer, None, {60: "        loss.backward(); dist.all_reduce(loss.detach())"}), *ADDED),
+        (partial(_answer, None, {58: f"{LOSS.format('net(x.to(device))')}; dist.all_reduce(loss)"}), *ADDED),
+        (partial(_answer, None, {60: "        loss.backward(); [dist.all_reduce(p.grad) for p in net.parameters()]"}),
+         "the gradients are added up, and no mean is taken", "Divide by `size`. Or which object does both?"),
     ],
     "Ask two ranks for their weights. Which call should have kept them equal?",
 )  # fmt: skip

@@ -73,6 +73,7 @@ ANSWERS = {
         "accepted": [leaves_nobody, as_a_list, another_condition, a_comment, only_the_return],
         "wrong": [
             (lambda: 2, ["raised TypeError"]),
+            (lambda: (2, {35: "    hits = (guesses == y).sum()"}), ["stands as it was"]),
             (lambda: (3, {33: "", 34: ""}), ['incident 16 has "not 3" as rank']),
             (lambda: (2, {33: ""}), ["line 34 of train.py: unexpected indent", *BLOCK]),
             (lambda: (2, {33: "if False:"}), BLOCK),
@@ -87,12 +88,15 @@ ANSWERS = {
             (lambda: (None, {56: "sampler.set_epoch(epoch)"}), BLOCK),
             (lambda: (None, {56: "    sampler.set_epoch(epoch % 2)"}), ["trained on other rows"]),
             (lambda: (None, {56: "    sampler.set_epoch(epoch + rank)"}), ["trained on other rows"]),
+            (lambda: (None, {44: "torch.manual_seed(SEED + rank)"}), ["changes nothing"]),
+            (lambda: (None, {47: "sampler = DistributedSampler(train)"}), ['"not there" as the place']),
         ],
     },
     "6.5.c": {
         "accepted": [in_two_steps, with_the_line_after, wrapped_net, wrapped_at_once, by_hand],
         "wrong": [
             (lambda: (None, {58: "        loss = cross_entropy(model(x), y)"}), ["the batch has stayed on the CPU"]),
+            (lambda: (None, {60: "        dist.all_reduce(loss); loss.backward()"}), ["the losses are added up"]),
         ],
     },
 }
