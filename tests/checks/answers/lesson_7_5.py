@@ -129,10 +129,14 @@ ANSWERS = {
                 lambda compute, *rest: "short" if compute < 20 else one_condition(compute, *rest),
                 ["never speaks"],
             ),
+            (
+                lambda compute, *rest: "short" if compute < 0.1 else one_condition(compute, *rest),
+                ["40 ms are too short"],
+            ),
         ],
     },
     "7.5.c": {
         "accepted": [by_memory, by_numbers],
-        "wrong": [(lambda *given: by_numbers(*given) // 1, ["5.5 is wanted"])],
+        "wrong": [(lambda *given: int(by_numbers(*given)), ["only whole billions"])],
     },
 }
