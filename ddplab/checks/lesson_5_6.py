@@ -107,6 +107,7 @@ turn(
          "The words are given: `parser.parse_args(words)`."),
     ],
     hints={"'NoneType' and 'int'": "`add_argument` has an argument `default`, for what is not typed.",
+           "is not in list": "What is not typed has a default.",
            "unsupported operand": "`add_argument` has an argument `type`.",
            "not all arguments converted": "`add_argument` has an argument `type`.",
            "'NoneType'": "Return two numbers."},
@@ -152,8 +153,10 @@ turn(
     call=_drawn,
     heads=("begun again", "two ranks", "two epochs", "across", "two runs"),
     mistakes=[
-        (lambda run, epoch, rank: run * 1000 + rank, "every epoch drops the same units", "The epoch plays a part too."),
-        (lambda run, epoch, rank: run * 1000 + epoch, "all ranks draw the same", "The rank plays a part too."),
+        (lambda run, epoch, rank: run * 1000 + rank, "there are epochs that drop the same units",
+         "The epoch plays a part too."),
+        (lambda run, epoch, rank: run * 1000 + epoch, "there are ranks that draw the same",
+         "The rank plays a part too."),
         (lambda run, epoch, rank: run * 1000 + epoch + rank,
          "one rank draws in one epoch what another draws in another",
          ROOM),
@@ -173,7 +176,9 @@ turn(
         (lambda run, epoch, rank: f"{run}{epoch:05}{rank:05}", "that is text, and a seed is a whole number",
          "`int(…)` makes one of it."),
         (lambda run, epoch, rank: run * epoch * rank, "there are ranks that draw alike, epochs too, and runs in part",
-         "What comes out for run 0, epoch 0 or rank 0? A product with 0 is 0."),
+         "What comes out for run 0, epoch 0 or rank 0? And is there room for 200 epochs, and for 64 ranks?"),
+        (lambda run, epoch, rank: run * epoch + rank, "there are epochs that draw alike, and runs in part",
+         "What comes out for run 0? A product with 0 is 0."),
         (lambda run, epoch, rank: 0, "there are ranks that draw alike, and epochs, and both runs do",
          "The seed has to differ with each of the three numbers."),
         (lambda run, epoch, rank: rank, "two epochs draw alike, and so do both runs", "Epoch and run play a part too."),
@@ -181,7 +186,8 @@ turn(
         (lambda run, epoch, rank: epoch + rank,
          "one rank draws in one epoch what another draws in another, and both runs draw alike",
          "Leave room for each of the three: for the run too."),
-        (lambda run, epoch, rank: run, "all ranks draw the same in all epochs", "Epoch and rank play a part too."),
+        (lambda run, epoch, rank: run, "there are ranks that draw alike, and epochs",
+         "Epoch and rank play a part too."),
     ],
     hints={"'NoneType'": "Return a whole number.", "out of range": "Torch takes seeds below 2 to the 64.",
            "Overflow": "Torch takes seeds below 2 to the 64.",
@@ -206,7 +212,11 @@ def _tried(agreed: Callable[[int], int], found: int) -> str:
 
 
 def _thrice(agreed: Callable[[int], int], rank: int) -> list[str]:
-    return [_tried(agreed, 3), _tried(agreed, 3 if rank < 2 else 0), _tried(agreed, 2 + rank)]
+    """The third time is two: also where the one in the middle is an epoch further, and ends are alike."""
+    three, none, differ, middle = (
+        _tried(agreed, found) for found in (3, 3 if rank < 2 else 0, 2 + rank, 3 + (rank == 1))
+    )
+    return [three, none, differ if differ != "refused" or middle == differ else f"refused, but 3, 4 and 3: {middle}"]
 
 
 def _all(found: int) -> list[int]:
@@ -238,7 +248,7 @@ turn(
     heads=("all found epoch 3", "rank 2 found none", "2, 3 and 4"),
     mistakes=[
         (lambda found: found, "each rank goes on where it likes, and the ranks wait for each other for ever",
-         "Ask the others: `dist.all_gather_object`."),
+         "Ask the others: `dist.all_gather_object`. And raise an error where one has found something else."),
         (partial(_agreed, choose=max), "rank 2 goes on at epoch 3 with the weights of a beginning",
          "Nobody can mend that here: raise an error."),
         (partial(_agreed, choose=min), "all begin anew, and nobody hears of it",
@@ -257,12 +267,14 @@ turn(
         (partial(_agreed, who=lambda everyone, found: found != everyone[dist.get_rank() - 1]),
          "rank 2 found none, and rank 1 goes on as if nothing were amiss",
          "Does it look at a neighbour alone? Is there any difference in the whole list?"),
+        (partial(_agreed, who=lambda everyone, found: everyone[0] != everyone[-1]),
+         "3, 4 and 3 differ, and nobody refuses", "One epoch is a difference too, and so is one in the middle."),
         (partial(_agreed, who=lambda everyone, found: 0 in everyone), "2, 3 and 4 differ, and nobody refuses",
          "Not to have found any is one difference of many."),
         (partial(_agreed, choose=lambda everyone: everyone[0]), "all go on where rank 0 does, and nobody hears of it",
          "Somebody wants to know that the disks are not shared: raise an error."),
         (lambda found: _all(found) and _refuse(), "all refuse, even where all have found epoch 3",
-         "What is compared with what? The sum of three times 3 is 9, say."),
+         "What is compared with what? Three times 3 add up to 9, say, and in a set no two tensors are alike."),
         (lambda found: None if len(set(_all(found))) == 1 else _refuse(), "where all agree, nothing comes back",
          "Return the epoch that all found."),
         (lambda found: found if len(set(_all(found))) == 1 else None,

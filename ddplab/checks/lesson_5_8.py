@@ -161,7 +161,7 @@ def _loaded(load: Callable[..., Any], here: torch.device) -> list[str]:
         before = torch.cuda.max_memory_allocated(other)
         state = load(path, here)
     if not isinstance(state, dict):
-        return ["nowhere", "…"]
+        return ["nowhere" if state is None else "in no dictionary", "…"]
     touched = torch.cuda.max_memory_allocated(other) > before
     lies = state["weight"].device
     return ["its GPU, or the CPU" if lies in (here, torch.device("cpu")) else str(lies), "yes" if touched else "no"]
@@ -191,6 +191,7 @@ turn(
         (lambda path, here: _load(path, here) if here.index == 0 else None, "rank 1 has loaded nothing",
          "Every rank loads."),
         (lambda path, here: None, "no weights came back", "`return` what the file holds."),
+        (lambda path, here: path, "that is not what the file holds: a dictionary", "Return what `torch.load` returns."),
         (partial(_load, map_location="meta"), "on meta there are shapes, and no numbers", "`here`, or the CPU"),
     ],
     hints={"'dict' object has no attribute 'to'": "It is a dictionary. Say it to `torch.load`, not after it.",
@@ -240,6 +241,8 @@ turn(
          "Leave the number where it is. What has a loss that the sum must not keep?"),
         (lambda noted, loss: noted + loss, "the sum holds the graph of every step, and memory grows",
          "`loss.detach()` is the number alone, on the GPU."),
+        (lambda noted, loss: noted + loss.cpu(), "each step waits for its GPU, and the sum holds its graph too",
+         "`loss.detach()` is the number alone, and stays on the GPU."),
         (lambda noted, loss: loss.detach(), "that is the last loss", "Add it to what is noted."),
         (lambda noted, loss: (noted + loss.detach()) / 2, "that is no sum", "Add, and nothing else."),
         (lambda noted, loss: noted + 1, "that counts the steps", "Add the loss."),

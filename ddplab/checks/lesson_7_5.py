@@ -255,7 +255,7 @@ turn(
     heads=("billions",),
     mistakes=[
         (lambda card, activations, optimizer: _largest(card, 0, optimizer), "the activations are not in it",
-         "They take a part of the card."),
+         "They take a part of the card, and are in GB as it is."),
         (lambda card, activations, optimizer: _largest(card, -activations, optimizer), "the activations are added",
          "They take a part of the card."),
         (lambda card, activations, optimizer: _largest(card, 0, optimizer) - activations,
@@ -280,6 +280,7 @@ turn(
          "One number for each parameter, of 4 bytes."),
         (partial(_largest, each=lambda kept: 8 + (kept if kept < 8 else 0)), "what Adam keeps is not in it",
          'Two numbers for each parameter, of 4 bytes. It is called "adam" here.'),
+        (partial(_largest, each=lambda kept: 16 if kept else 8), "momentum keeps two numbers for you", "It keeps one."),
         (partial(_largest, each=lambda kept: max(8 + kept, 12)), "sgd keeps a number for you", "It keeps nothing."),
         (lambda *it: _largest(*it) / 1e9, "the billions are divided by a billion",
          "GB, divided by the bytes of a parameter, are billions already."),

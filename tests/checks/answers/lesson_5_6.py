@@ -53,6 +53,22 @@ def compared_with_the_mean(found):
     return found
 
 
+def far_apart(found):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, found)
+    if max(everyone) - min(everyone) > 1:
+        raise RuntimeError("far apart")
+    return found
+
+
+def only_told(found):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, found)
+    if len(set(everyone)) > 1:
+        print("not the same")
+    return found
+
+
 def with_any_exception(found):
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, found)
@@ -99,6 +115,10 @@ ANSWERS = {
     },
     "5.6.c": {
         "accepted": [by_two_reductions, compared_with_a_list, with_any_exception],
-        "wrong": [(compared_with_the_mean, ["rank 1 goes on"])],
+        "wrong": [
+            (compared_with_the_mean, ["rank 1 goes on"]),
+            (far_apart, ["3, 4 and 3 differ"]),
+            (only_told, ["each rank goes on where it likes"]),
+        ],
     },
 }

@@ -75,7 +75,10 @@ ANSWERS = {
             lambda path, here: torch.load(path, map_location="cpu"),
             lambda path, here: torch.load(path, map_location={"cuda:0": str(here)}),
         ],
-        "wrong": [(lambda path, here: torch.load(path, map_location="cuda"), ["where it was saved"])],
+        "wrong": [
+            (lambda path, here: torch.load(path, map_location="cuda"), ["where it was saved"]),
+            (lambda path, here: [*torch.load(path, map_location=here).values()], ["not what the file holds"]),
+        ],
     },
     "5.8.d": {
         "accepted": [added_in_place, without_a_graph],
