@@ -20,7 +20,7 @@ def _limit(group: dist.ProcessGroup) -> float:
 
 
 def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], float]:
-    """All calls of the group have half a second, and preparing takes longer."""
+    """All calls of the group have half a second, and preparing takes longer. It is noted how long roll calls may."""
     c10d._set_pg_timeout(datetime.timedelta(seconds=0.5), dist.group.WORLD)
 
     def prepare() -> None:
@@ -28,21 +28,30 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
         time.sleep(0.8)
         c10d._get_default_store().set("prepared", str(time.monotonic()))
 
+    def roll_call(group: Any = None, timeout: datetime.timedelta | None = None, **options: Any) -> None:
+        if timeout is None or isinstance(timeout, datetime.timedelta):
+            prepare.limits.append((timeout or c10d.default_pg_timeout).total_seconds())
+        prepare.roll_call(group, timeout, **options)
+
+    prepare.roll_call, prepare.limits, dist.monitored_barrier = dist.monitored_barrier, [], roll_call
     prepare.calls, prepare.groups, prepare.limit = 0, set(c10d._world.pg_map), _limit(dist.group.WORLD)
     return prepare, 2.4
 
 
 def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
-    store, when = c10d._get_default_store(), "no"
+    store, when, dist.monitored_barrier = c10d._get_default_store(), "no", prepare.roll_call
     if store.check(["prepared"]):
         when = "yes" if time.monotonic() - float(store.get("prepared")) < 1.5 else "long before"
-    limit = max((_limit(group) for group in c10d._world.pg_map if group not in prepare.groups), default=0)
+    made = [_limit(group) for group in c10d._world.pg_map if group not in prepare.groups]
+    limit = max(prepare.limits or made, default=0)
     if when == "yes" and _limit(dist.group.WORLD) != prepare.limit:
-        when = "yes, and so would any call"
+        when = "yes, with a new limit for all calls"
     elif limit > 60 * 60 * 24:
         when = "yes, or days later"
     elif limit >= 60 * seconds:
         when = "yes, or minutes later"
+    elif when == "yes" and 0 < limit < 0.9 * seconds:
+        when = "yes, this time"
     return ["yes" if prepare.calls else "no", when]
 
 
@@ -112,6 +121,8 @@ turn(
          "`timedelta(seconds=…)`: what comes first in it, without a name, is days."),
         (lambda prepare, seconds: _wait_for_rank_0(prepare, 60 * seconds), "the limit is many times `seconds`",
          "`timeout=datetime.timedelta(seconds=…)`"),
+        (lambda prepare, seconds: _wait_for_rank_0(prepare, 2.0), "the limit is less than `seconds`, enough by luck",
+         "It is given: `datetime.timedelta(seconds=seconds)`."),
         (_for_all_calls, "every call has the new limit from now on, and not this wait alone",
          "Leave the group of all calls as it is: `new_group` makes another one beside it."),
         (_both_asleep, "both ranks go on long after it was done",

@@ -36,6 +36,25 @@ def a_group_with_torchs_own_limit(prepare, seconds):
     dist.barrier(group)
 
 
+def a_roll_call_of_another_group(prepare, seconds):
+    group = dist.new_group(backend="gloo")
+    if dist.get_rank() == 0:
+        prepare()
+    dist.monitored_barrier(group, timeout=datetime.timedelta(seconds=seconds))
+
+
+def a_roll_call_with_torchs_own_limit(prepare, seconds):
+    if dist.get_rank() == 0:
+        prepare()
+    dist.monitored_barrier()
+
+
+def a_roll_call_of_a_second(prepare, seconds):
+    if dist.get_rank() == 0:
+        prepare()
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=1))
+
+
 def begins_anew(prepare, seconds):
     dist.destroy_process_group()
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
@@ -87,10 +106,12 @@ def by_waiting(store, size):
 
 ANSWERS = {
     "6.2.a": {
-        "accepted": [a_monitored_barrier, a_group_after_the_work],
+        "accepted": [a_monitored_barrier, a_group_after_the_work, a_roll_call_of_another_group],
         "wrong": [
             (a_group_that_nobody_uses, ["is over before rank 0 is done"]),
             (a_group_with_torchs_own_limit, ["many times `seconds`"]),
+            (a_roll_call_with_torchs_own_limit, ["many times `seconds`"]),
+            (a_roll_call_of_a_second, ["less than `seconds`"]),
             (begins_anew, ["every call has the new limit"]),
             (lambda prepare, seconds: time.sleep(seconds) if dist.get_rank() else prepare(), ["long after"]),
         ],
