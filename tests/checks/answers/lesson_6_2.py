@@ -55,14 +55,6 @@ def a_roll_call_of_a_second(prepare, seconds):
     dist.monitored_barrier(timeout=datetime.timedelta(seconds=1))
 
 
-def begins_anew(prepare, seconds):
-    dist.destroy_process_group()
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
-    if dist.get_rank() == 0:
-        prepare()
-    dist.barrier()
-
-
 def of_two_ranks(rows):
     waited = [sum(row["waited"] for row in rows if row["rank"] == rank) for rank in (0, 1)]
     return waited.index(min(waited))
@@ -112,7 +104,6 @@ ANSWERS = {
             (a_group_with_torchs_own_limit, ["many times `seconds`"]),
             (a_roll_call_with_torchs_own_limit, ["many times `seconds`"]),
             (a_roll_call_of_a_second, ["less than `seconds`"]),
-            (begins_anew, ["every call has the new limit"]),
             (lambda prepare, seconds: time.sleep(seconds) if dist.get_rank() else prepare(), ["long after"]),
         ],
     },
