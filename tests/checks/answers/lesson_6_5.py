@@ -67,6 +67,12 @@ def by_hand():
     return None, {60: f"        loss.backward()\n{mean}"}
 
 
+def of_the_weights():
+    """They end as last night's, the momenta too: only the gradients of a rank are its own."""
+    mean = "        for p in net.parameters():\n            dist.all_reduce(p.data)\n            p.data /= size"
+    return None, {61: f"        optimizer.step()\n{mean}"}
+
+
 BLOCK = ["raised IndentationError: line"]
 ANSWERS = {
     "6.5.a": {
@@ -93,7 +99,7 @@ ANSWERS = {
         ],
     },
     "6.5.c": {
-        "accepted": [in_two_steps, with_the_line_after, wrapped_net, wrapped_at_once, by_hand],
+        "accepted": [in_two_steps, with_the_line_after, wrapped_net, wrapped_at_once, by_hand, of_the_weights],
         "wrong": [
             (lambda: (None, {58: "        loss = cross_entropy(model(x), y)"}), ["the batch has stayed on the CPU"]),
             (lambda: (None, {60: "        dist.all_reduce(loss); loss.backward()"}), ["the losses are added up"]),
