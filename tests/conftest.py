@@ -85,7 +85,7 @@ def pytest_runtest_protocol(item):
         executes = item.path.suffix == ".ipynb" or item.path.name in EXECUTING or item.get_closest_marker("warm")
         if executes and sys.platform == "linux" and not item.config.getoption("--quick"):
             patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
-            warm_kernels.server(sys.executable)  # which the test then has not left behind
+            warm_kernels.spare()  # which the test then has not left behind
         warm = item.path.name in WARM and not item.get_closest_marker("fresh")
         if warm and sys.platform == "linux" and not item.config.getoption("--quick"):
             warm_kernels.spare()

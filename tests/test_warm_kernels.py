@@ -60,12 +60,12 @@ class Warm(RunningKernel):
 
 
 @pytest.fixture(scope="module")
-def server():
-    """Started before the tests, which look at what they leave; it serves this process's notebooks too."""
+def spare():
+    """Started before the tests, which look at what they leave; this process's notebooks have it too."""
     Warm(".").stop()
 
 
-def test_a_warm_kernel_is_what_was_asked_for_and_another_one_each_time(server, tmp_path, monkeypatch):
+def test_a_warm_kernel_is_what_was_asked_for_and_another_one_each_time(spare, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SETTING", "new")
     found = []
     for _ in range(2):
@@ -81,7 +81,7 @@ def test_a_warm_kernel_is_what_was_asked_for_and_another_one_each_time(server, t
     assert len({*numbers[0], *numbers[1]}) == 14
 
 
-def test_an_agent_of_a_warm_kernel_and_its_ranks_are_processes_of_their_own(server, tmp_path):
+def test_an_agent_of_a_warm_kernel_and_its_ranks_are_processes_of_their_own(spare, tmp_path):
     kernel = Warm(tmp_path)
     ranks = kernel.look(UNDER_TORCHRUN)["ranks"]
     pids, agents, sessions, threads, torchs, arguments, *numbers = zip(*ranks, strict=True)
@@ -91,7 +91,7 @@ def test_an_agent_of_a_warm_kernel_and_its_ranks_are_processes_of_their_own(serv
     kernel.stop()
 
 
-def test_a_warm_kernel_tells_how_it_ended(server, tmp_path):
+def test_a_warm_kernel_tells_how_it_ended(spare, tmp_path):
     asked, killed = Warm(tmp_path), Warm(tmp_path)
     process = killed.process
     assert process.poll() is None
@@ -105,7 +105,7 @@ def test_a_warm_kernel_tells_how_it_ended(server, tmp_path):
 
 
 def test_nothing_is_left_of_a_killed_client(tmp_path):
-    """Not its server, no kernel with a forkserver and processes for ranks, none whose forkserver still waits."""
+    """Not its spare, no kernel with a forkserver and processes for ranks, none whose forkserver still waits."""
     code = "import sys, test_warm_kernels as test\nidle, used = test.Warm('.'), test.Warm('.')\nused.look()"
     code += "\nprint('up', flush=True)\nsys.stdin.read()"
     env = {**os.environ, "PYTHONPATH": os.path.dirname(__file__), "TMPDIR": str(tmp_path)}
@@ -113,6 +113,6 @@ def test_nothing_is_left_of_a_killed_client(tmp_path):
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout.readline() == "up\n"
         family = psutil.Process(client.pid).children(recursive=True)
-        assert len(family) >= 6  # the server, two kernels, two forkservers, the resource tracker
+        assert len(family) >= 6  # the spare, two kernels, their spares, a forkserver
         client.kill()
     assert psutil.wait_procs(family, 15)[1] == []

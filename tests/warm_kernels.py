@@ -1,11 +1,11 @@
-"""Kernels for the test run that have imported torch already: they are forks of a server that did so once.
+"""Kernels for the test run that have imported torch already: they are forks of a process that did so once.
 
 Torch and the rest take a kernel three seconds of a core to import, the forkserver of its ranks as long again, and each
-process of a `%%torchrun` cell too: in ninety notebooks, many minutes. So each test process starts one server, at its
+process of a `%%torchrun` cell too: in ninety notebooks, many minutes. So each test process starts one spare, at its
 first notebook, that imports all of it but nothing of ddplab, computes nothing, and forks itself for each order. The
-fork becomes the kernel: a session, files, environment, folder, arguments and random numbers of its own. A second fork,
-a spare, stays beside the kernel as it is. What the kernel would start as a fresh Python of ddplab's (see WARM) is
-forked from the spare instead, as the kernel's own child; an agent of torchrun has a spare of its own, for its ranks.
+fork becomes the kernel, as the test process's own child: a session, files, environment, folder, arguments and random
+numbers of its own. A second fork, the kernel's spare, stays beside it as it is. What the kernel would start as a fresh
+Python of ddplab's (see WARM) is forked from that; an agent of torchrun has a spare of its own, for its ranks.
 
 Only nbval's kernels are warm, and what the tests that conftest.py names start. How kernels, agents and ranks start
 is tested with fresh ones.
@@ -62,26 +62,21 @@ def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stdout=None, st
         streams = [nothing, stdout or 1, stderr or 2]
         files = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
         files = [file if isinstance(file, int) else file.fileno() for file in files]
-        order = {"argv": cmd, "env": env, "cwd": cwd, "numbers": [0, 1, 2]}
-        return WarmKernel(server(*cmd[: cmd.index("-m")]), order, files)
-
-
-@functools.cache
-def server(*python: str) -> socket.socket:
-    """Start the server; return the socket to it. It ends when that is closed, also by the death of this process."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        command = [*python, __file__, str(theirs.fileno())]
-        subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True)
-    return ours
+        env = {**env, "JPY_PARENT_PID": str(os.getpid())}
+        order = {"argv": cmd, "env": env, "cwd": cwd, "numbers": [0, 1, 2], "session": True, "spared": True}
+        send(spare(), order, files)
+    return WarmKernel(receive(spare())[0])
 
 
 @functools.cache
 def spare() -> socket.socket:
-    """Start a spare beside this process, which is nobody's fork; return the socket to it."""
+    """Start a spare beside this process, which is nobody's fork; return the socket to it.
+
+    It ends when that is closed, also by the death of this process.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, __file__, str(theirs.fileno()), "spare"]
+        command = [sys.executable, __file__, str(theirs.fileno())]
         options = {"stdin": subprocess.DEVNULL, "start_new_session": True}
         env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # NumPy's library starts threads when it is imported
         subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env, **options)
@@ -89,19 +84,17 @@ def spare() -> socket.socket:
 
 
 class WarmKernel:
-    """What jupyter_client uses of a Popen object. The kernel is a child of the server, so the server is asked."""
+    """What jupyter_client uses of a Popen object."""
 
     stdin = stdout = stderr = returncode = None
 
-    def __init__(self, server: socket.socket, order: dict, files: list[int]):
-        self.server = server
-        send(server, order, files)
-        self.pid, _ = receive(server)
+    def __init__(self, pid: int):
+        self.pid = pid
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            send(self.server, self.pid)
-            self.returncode, _ = receive(self.server)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
     def wait(self) -> int:
@@ -130,9 +123,9 @@ def receive(source: socket.socket) -> tuple:
     return pickle.loads(data), files  # of nothing: EOFError
 
 
-def main(number: int, of_a_process: bool) -> None:
-    """Serve, as a server or as the spare of a process, and in each fork become what was ordered."""
-    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # whose end is the kernel's; read when ipykernel is imported
+def main(number: int) -> None:
+    """Be the spare of the process that started this one, and in each fork become what was ordered."""
+    os.environ["JPY_PARENT_PID"] = str(os.getppid())  # whose end is the kernel's; read when ipykernel is imported
     # ipykernel sets this before a notebook can import matplotlib
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     for module in MODULES:
@@ -142,28 +135,10 @@ def main(number: int, of_a_process: bool) -> None:
             del sys.modules[name]  # a notebook imports it itself, and then finds its magic
     gc.freeze()  # forks share these objects for as long as nobody, the garbage collector included, touches them
     try:
-        client = socket.socket(fileno=number)
-        order, files = serve_siblings(client) if of_a_process else with_spare(*serve(client))
+        order, files = serve_siblings(socket.socket(fileno=number))
     except EOFError:  # nobody wants us any more
         os._exit(0)
     become(files, **order)
-
-
-def serve(client: socket.socket) -> tuple:
-    """Fork for each order, and return it in the fork; tell of a fork how it ended, or None."""
-    while True:
-        message, files = receive(client)
-        if isinstance(message, int):
-            pid, status = os.waitpid(message, os.WNOHANG)
-            send(client, os.waitstatus_to_exitcode(status) if pid else None)
-        elif os.fork() == 0:
-            os.setsid()
-            message["env"]["JPY_PARENT_PID"] = os.environ["JPY_PARENT_PID"]
-            with client:
-                send(client, os.getpid())
-            return message, files
-        for file in files:
-            os.close(file)
 
 
 def with_spare(order: dict, files: list[int]) -> tuple:
@@ -185,11 +160,15 @@ def serve_siblings(client: socket.socket) -> tuple:
     """Fork for each order, as a child of the one who orders; return the order in the fork."""
     while True:
         order, files = receive(client)
-        pid = fork_sibling()
-        if pid == 0:
-            client.close()
-            return with_spare(order, files) if starts_others(order["argv"]) else (order, files)
-        send(client, pid)
+        if fork_sibling() == 0:
+            session, group, spared = (order.pop(name, None) for name in ("session", "group", "spared"))
+            if session:
+                os.setsid()
+            elif group is not None and group >= 0:
+                os.setpgid(0, group)
+            with client:  # told only now: who ends the group of a kernel shall not end the spare's
+                send(client, os.getpid())
+            return with_spare(order, files) if spared or starts_others(order["argv"]) else (order, files)
         for file in files:
             os.close(file)
 
@@ -263,14 +242,8 @@ def is_rank(argv: list[str]) -> bool:
     return argv[1] == "-u" and argv[2].endswith(".py")
 
 
-def become(
-    files: list[int], argv: list[str], env: dict[str, str], cwd: str, numbers: list[int], session=False, group=-1
-) -> None:
+def become(files: list[int], argv: list[str], env: dict[str, str], cwd: str, numbers: list[int]) -> None:
     """Do what a fresh process with this command line does, and that has these files open under these numbers."""
-    if session:
-        os.setsid()
-    elif group >= 0:
-        os.setpgid(0, group)
     above = [fcntl.fcntl(file, fcntl.F_DUPFD, max(numbers) + 1) for file in files]  # out of each other's way
     for file in files:
         os.close(file)
@@ -323,4 +296,4 @@ def run(argv: list[str], cwd: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), "spare" in sys.argv[2:])
+    main(int(sys.argv[1]))

@@ -57,7 +57,7 @@ def main() -> int:
         os.environ.update(environment(str(Path(folder, "book")), asked.gpus))
         if sys.platform == "linux":
             local_provisioner.launch_kernel = warm_kernels.launch_kernel
-        with multiprocessing.get_context("fork").Pool(asked.workers) as pool:  # each has a server of warm kernels
+        with multiprocessing.get_context("fork").Pool(asked.workers) as pool:  # each has a spare for warm kernels
             run = partial(rehearse, cell=asked.cell_timeout)
             for path, seconds, wrong in pool.imap_unordered(run, [path.resolve() for path in found]):
                 failed += bool(wrong)
