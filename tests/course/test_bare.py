@@ -7,7 +7,7 @@ from ddplab.course.bare import BareTorchrun, error_lines
 
 SCRIPT = """
 import os, time
-print("rank", os.environ["RANK"], "is here")
+print(f"rank {os.environ['RANK']} is here")  # in one piece: torchrun's ranks do not buffer, and both print at once
 time.sleep(60)
 """
 
