@@ -88,6 +88,11 @@ def _order(held: Rows, asked: Rows) -> str:
 
 
 def _rows(held: Rows, asked: Rows) -> str:
-    """Say which rows are right, where some are."""
-    right = [row for row in asked if _alike(held[row], asked[row])]
-    return f"only {' and '.join(right)} {'is' if len(right) == 1 else 'are'} right" if right else ""
+    """Say which rows are right, or which are not, where some are: the fewer of the two."""
+    right = {row: _alike(held[row], asked[row]) for row in asked}
+    kind = sum(right.values()) <= len(right) / 2  # of two rows one is right: that one is named
+    named = [row for row in right if right[row] == kind]
+    if not named or not any(right.values()):
+        return ""
+    listed = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+    return f"only {listed} {'is' if len(named) == 1 else 'are'} {'right' if kind else 'wrong'}"

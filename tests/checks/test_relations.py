@@ -33,13 +33,16 @@ SAID = {
     "the other rank's": (
         {"rank 0": [3], "rank 1": [8]}, {"rank 0": [8], "rank 1": [3]},
         "each rank holds what the other rank is to hold"),
-    "one number is 0": (RANKS | {"rank 1": [0, 20.0]}, RANKS, "only rank 0 and rank 2 are right"),
+    "one number is 0": (RANKS | {"rank 1": [0, 20.0]}, RANKS, "only rank 1 is wrong"),
     "all alike": ({row: [4, 7.0] for row in RANKS}, RANKS, "all ranks hold the same, and they are to differ"),
     "all hold one rank's": ({row: [1, 10.0] for row in RANKS}, RANKS, "only rank 0 is right"),
     "not alike": (RANKS, MEANS, "the ranks differ, and all are to hold the same"),
     "another order": ({"one": [3, 7, 1]}, {"one": [1, 3, 7]}, "they are the right ones, in another order"),
     "one row, of several lengths": (
         {"2 ranks": [4, 5], "4 ranks": [2, 6, 2]}, {"2 ranks": [4, 5], "4 ranks": [2, 6, 0]}, "only 2 ranks is right"),
+    "most of the rows": (
+        {"a": [1], "b": [7], "c": [3], "d": [4], "e": [8], "f": [6], "g": [0]},
+        {"a": [1], "b": [2], "c": [3], "d": [4], "e": [5], "f": [6], "g": [9]}, "only b, e and g are wrong"),
     "one row": (
         {"two": [1, 2], "three": [7, 3]}, {"two": [1, 2], "three": [5, 5]}, "only two is right"),
 }  # fmt: skip
