@@ -1,8 +1,8 @@
-"""Pictures of scaling: what was measured beside the ideal and the machine's limit, and what is planned."""
+"""Pictures of scaling: what was measured, beside the ideal and the machine's limit or a model, and what is planned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
@@ -35,6 +35,27 @@ def strong_and_weak(ranks: Sequence[int], strong: Sequence[float], weak: Sequenc
     return figure
 
 
+def all_reduces(timings: Sequence[tuple], explained: Callable[[float, int], float]) -> Figure:
+    """Draw measured all-reduces, a mark each, and what two numbers make of them, a line for each number of ranks.
+
+    timings: (ranks, bytes, seconds), as `plan.time_all_reduce` returns them. explained: (bytes, ranks) → seconds.
+
+    Returns the matplotlib figure.
+    """
+    smallest, largest = min(size for _, size, _ in timings), max(size for _, size, _ in timings)
+    sizes = [smallest * (largest / smallest) ** (n / 60) for n in range(61)]
+    with drawing(8, 3.4) as figure:
+        axis = figure.subplots()
+        for n, ranks in enumerate(sorted({ranks for ranks, _, _ in timings})):
+            points = [(size, 1e3 * seconds) for of, size, seconds in timings if of == ranks]
+            look = {"color": COLOURS[n], "label": f"{ranks} ranks"}
+            axis.loglog(*zip(*points, strict=True), marker=MARKERS[n], linestyle="", **look)
+            axis.loglog(sizes, [1e3 * explained(size, ranks) for size in sizes], DASHES[n], color=COLOURS[n])
+        axis.set(xlabel="bytes of an all-reduce", ylabel="ms")
+        axis.legend()
+    return figure
+
+
 def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], title: str) -> Figure:
     """Draw the efficiency against the number of GPUs, a line for each name in `planned`. Returns the figure."""
     with drawing(8, 3.6) as figure:
@@ -42,7 +63,8 @@ def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], ti
         for n, (name, found) in enumerate(planned.items()):
             axis.semilogx(gpus, found, base=2, marker=MARKERS[n], linestyle=DASHES[n], label=name)
         axis.axhline(1, color=INK, linewidth=0.7)
-        axis.set(xlabel="GPUs", ylabel="efficiency", ylim=(0, 1.05), title=title)
+        axis.set(xlabel="GPUs", ylabel="efficiency", ylim=(0, 1.05), title=title, xticks=gpus, xticklabels=gpus)
+        axis.minorticks_off()
         axis.legend()
     return figure
 

@@ -3,7 +3,7 @@
 import matplotlib
 import torch
 
-from ddplab.course.scale_drawings import efficiencies, matrices, strong_and_weak
+from ddplab.course.scale_drawings import all_reduces, efficiencies, matrices, strong_and_weak
 
 matplotlib.use("Agg")
 
@@ -13,6 +13,16 @@ def test_what_was_measured_stands_beside_the_ideal_and_the_limit_of_two_cores():
     assert [list(line.get_ydata()) for line in strong.lines] == [[1, 2, 4], [1, 2, 2], [1, 1.8, 1.9]]
     assert [list(line.get_ydata()) for line in weak.lines] == [[1, 1, 1], [1, 1, 0.5], [1, 0.9, 0.4]]
     assert len({(line.get_linestyle(), line.get_marker()) for line in strong.lines}) == 3
+
+
+def test_each_all_reduce_has_a_mark_and_each_number_of_ranks_a_line():
+    timings = [(2, 10, 0.001), (2, 1000, 0.002), (4, 10, 0.003), (4, 1000, 0.005)]
+    (axis,) = all_reduces(timings, lambda size, ranks: ranks * size / 1e6).axes
+    two, two_explained, four, four_explained = axis.lines
+    assert list(two.get_xdata()) == [10, 1000] and list(two.get_ydata()) == [1, 2] and list(four.get_ydata()) == [3, 5]
+    assert round(two_explained.get_ydata()[-1], 9) == 2 and round(four_explained.get_ydata()[0], 9) == 0.04
+    assert two.get_marker() != four.get_marker() and two_explained.get_linestyle() != four_explained.get_linestyle()
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["2 ranks", "4 ranks"]
 
 
 def test_each_plan_has_a_line_of_its_own():
