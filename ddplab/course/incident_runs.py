@@ -134,17 +134,18 @@ def _boxes(folder: str) -> list[dict[str, Any]]:
     boxes = []
     for rank in range(RANKS):
         box = json.loads(_read(folder, f"box{rank}") or "{}")
-        if box and (crash := _read(folder, f"crash{rank}")):  # C++ has ended it: this is where it was
-            box |= {"ended": "aborted", "stack": _own(parse_stacks(crash, box["thread"])[::-1])}
+        crash = _read(folder, f"crash{rank}")  # C++ has ended it, if a stack is there, whole: this is where it was
+        if box and (stack := _own(parse_stacks(crash, box["thread"])[::-1])):
+            box |= {"ended": "aborted", "stack": stack}
             box["at"] = Path(folder, f"crash{rank}").stat().st_mtime
         boxes.append(box)
     return boxes
 
 
 def _own(stack: list[Frame]) -> list[Frame]:
-    """Leave out of a stack, innermost first, what runs the script."""
-    outermost = next(n for n, (file, _, name) in enumerate(stack) if file == "train.py" and name == "<module>")
-    return [frame for frame in stack[: outermost + 1] if not frame[0].startswith(blackbox.OURS)]
+    """Leave out of a stack, innermost first, what runs the script; all of one that has not come as far as that."""
+    outermost = [n for n, (file, _, name) in enumerate(stack, 1) if file == "train.py" and name == "<module>"]
+    return [frame for frame in stack[: max(outermost, default=0)] if not frame[0].startswith(blackbox.OURS)]
 
 
 def _read(folder: str, name: str) -> str:
