@@ -49,17 +49,21 @@ def _descendants(pid: int | None) -> list[psutil.Process]:
 
 
 def _all_below(process: psutil.Process, but: set[int]) -> list[psutil.Process]:
-    """Return what descends from a process, less `but` and what descends from those: the browser starts helpers late.
+    """Return what descends from a process, less `but` and what descends from those: the browser starts helpers late."""
+    new = [child for child in _children(process) if child.pid not in but]
+    return new + [below for child in new for below in _all_below(child, but)]
 
-    Linux tells a process's children; psutil would look at every process there is.
-    """
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    """Return a process's children. Linux tells them; psutil would look at every process there is."""
     try:
         tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
-        children = [psutil.Process(int(pid)) for task in tasks for pid in (task / "children").read_text().split()]
+        return [psutil.Process(int(pid)) for task in tasks for pid in (task / "children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):  # not told here, or one of them just ended
-        children = process.children() if process.is_running() else []
-    new = [child for child in children if child.pid not in but]
-    return new + [below for child in new for below in _all_below(child, but)]
+        try:
+            return process.children()
+        except psutil.NoSuchProcess:
+            return []
 
 
 def run_folders(folder: str | None = None) -> list[str]:
