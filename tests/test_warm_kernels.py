@@ -41,6 +41,29 @@ print(json.dumps({"ranks": [json.loads(said) for said in run.output.values()], "
 """
 
 
+SPAWNING = """
+import ddplab, json
+from pathlib import Path
+Path("spawns.py").write_text('''
+import atexit, json, os, sys, threading, time
+import torch.multiprocessing as mp
+
+def leave():
+    atexit.register(print, json.dumps([os.getpid(), os.getppid(), "torch._dynamo" in sys.modules]), flush=True)
+    sys.exit(3)
+
+if __name__ == "__main__":
+    child = mp.get_context("spawn").Process(target=leave)  # as mp.spawn does
+    child.start()
+    child.join()
+    atexit.register(lambda: print(json.dumps([os.getpid(), child.pid, child.exitcode]), flush=True))
+    threading.Thread(target=lambda: (time.sleep(0.3), print(json.dumps("late"), flush=True))).start()
+''')
+run = ddplab.torchrun("spawns.py", nproc_per_node=1, quiet=True)
+print(json.dumps([json.loads(line) for line in run.output[0].splitlines()]))
+"""
+
+
 class Warm(RunningKernel):
     def __init__(self, folder):
         with pytest.MonkeyPatch.context() as patch:
@@ -88,6 +111,15 @@ def test_an_agent_of_a_warm_kernel_and_its_ranks_are_processes_of_their_own(spar
     assert len({*pids, *agents, kernel.process.pid}) == 4 and sessions == pids
     assert threads == ("1", "1") and torchs == (1, 1) and arguments == (["-c", "3"],) * 2
     assert len({number for drawn in numbers for number in drawn}) == 4
+    kernel.stop()
+
+
+def test_what_a_warm_rank_spawns_is_its_own_child_and_both_end_as_python_does(spare, tmp_path):
+    """With their threads, what they have registered, and their exit codes."""
+    kernel = Warm(tmp_path)
+    (spawned, its_parent, warm), late, (rank, child, code) = kernel.look(SPAWNING)
+    assert late == "late" and (its_parent, spawned, code) == (rank, child, 3)
+    assert warm, "it has imported what a fresh one imports"
     kernel.stop()
 
 

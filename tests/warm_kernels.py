@@ -56,13 +56,19 @@ CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of 
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
 
 
-def launch_kernel(cmd: list[str], env: dict[str, str], cwd: str, stdout=None, stderr=None, **_) -> "WarmKernel":
+def launch_kernel(
+    cmd: list[str], env: dict[str, str], cwd: str, stdout=None, stderr=None, **_
+) -> "WarmKernel | subprocess.Popen":
     """Launch a kernel as jupyter_client's function of that name does."""
     with open(os.devnull, "r+") as nothing:
         streams = [nothing, stdout or 1, stderr or 2]
         files = [nothing if stream == subprocess.DEVNULL else stream for stream in streams]
         files = [file if isinstance(file, int) else file.fileno() for file in files]
         env = {**env, "JPY_PARENT_PID": str(os.getpid())}
+        if CLONE is None:  # no processor of which we know how a sibling is forked: a fresh one
+            return subprocess.Popen(
+                cmd, stdin=files[0], stdout=files[1], stderr=files[2], env=env, cwd=cwd, start_new_session=True
+            )
         order = {"argv": cmd, "env": env, "cwd": cwd, "numbers": [0, 1, 2], "session": True, "spared": True}
         send(spare(), order, files)
     return WarmKernel(receive(spare())[0])

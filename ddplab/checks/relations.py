@@ -92,7 +92,7 @@ def _rows(held: Rows, asked: Rows) -> str:
     right = {row: _alike(held[row], asked[row]) for row in asked}
     kind = sum(right.values()) <= len(right) / 2  # of two rows one is right: that one is named
     named = [row for row in right if right[row] == kind]
-    if not named or not any(right.values()):
+    if not named:
         return ""
     listed = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
     return f"only {listed} {'is' if len(named) == 1 else 'are'} {'right' if kind else 'wrong'}"

@@ -144,8 +144,8 @@ def _boxes(folder: str) -> list[dict[str, Any]]:
 
 def _own(stack: list[Frame]) -> list[Frame]:
     """Leave out of a stack, innermost first, what runs the script; all of one that has not come as far as that."""
-    outermost = [n for n, (file, _, name) in enumerate(stack, 1) if file == "train.py" and name == "<module>"]
-    return [frame for frame in stack[: max(outermost, default=0)] if not frame[0].startswith(blackbox.OURS)]
+    ends = (n for n, (file, _, name) in enumerate(stack, 1) if file == "train.py" and name == "<module>")
+    return [frame for frame in stack[: next(ends, 0)] if not frame[0].startswith(blackbox.OURS)]
 
 
 def _read(folder: str, name: str) -> str:
