@@ -288,6 +288,19 @@ def test_a_copy_of_a_lesson_judges_our_way_where_it_stands(tmp_path):
     assert made[3] == "one()"
 
 
+def test_a_stage_that_fails_beside_another_says_so_at_the_end_once_more(monkeypatch, capsys):
+    tests = load("run_tests")
+    beside, other, *_ = tests.BESIDE
+    stages = {beside: ["-c", "print('told', 1); exit(1)"], other: ["-c", "print('told', 2)"], "long": ["-c", ""]}
+    monkeypatch.setitem(tests.STAGES, "quick", stages)
+    assert tests.main("quick") == 1
+    said = capsys.readouterr().out
+    assert said.count("told 1") == 2 and said.count("told 2") == 1
+    assert said.rpartition("told 1")[2].startswith(f"\n\nfailed: {beside} after")
+    monkeypatch.setitem(stages, beside, ["-c", "print('told', 1)"])
+    assert tests.main("quick") == 0 and capsys.readouterr().out.count("told 1") == 1
+
+
 def test_the_notebooks_that_make_test_rehearses_are_there():
     chosen = load("run_tests").CHOSEN.split()
     assert len(chosen) > 4 and [name for name in chosen if not Path(ROOT, f"{name}.ipynb").exists()] == []

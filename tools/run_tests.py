@@ -74,8 +74,8 @@ def judge_our_way(lessons: Path) -> None:
         write(notebook, path)
 
 
-def run(name: str, command: list[str]) -> bool:
-    """Run a stage; tell whether it was green. What one prints that runs beside another is shown when it has ended."""
+def run(name: str, command: list[str]) -> tuple[bool, str]:
+    """Run a stage; return whether it was green, and what one that runs beside another has printed, shown as it ends."""
     notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
     with copied(*notebooks) as copies, tempfile.TemporaryFile("w+") as told:
         if copies:
@@ -85,18 +85,21 @@ def run(name: str, command: list[str]) -> bool:
             print(f"\n=== {name}", flush=True)
         out = told if name in BESIDE else None
         green = subprocess.run([sys.executable, *command], env=ENV, cwd=ROOT, stdout=out, stderr=out).returncode == 0
-        if name in BESIDE:
-            told.seek(0)
-            print(f"\n=== {name}\n{told.read()}", flush=True)
-    return green
+        told.seek(0)
+        said = f"\n=== {name}\n{told.read()}" if name in BESIDE else ""
+        print(said, end="", flush=True)
+    return green, said
 
 
 def main(which: str = "test") -> int:
     began, stages = time.monotonic(), STAGES[which]
     with ThreadPoolExecutor(1) as beside:
         ends = {name: beside.submit(run, name, stages[name]) for name in BESIDE if name in stages}
-        green = {name: run(name, command) for name, command in stages.items() if name not in ends}
-    failed = [name for name in stages if not (green[name] if name in green else ends[name].result())]
+        ended = {name: run(name, command) for name, command in stages.items() if name not in ends}
+    ended |= {name: end.result() for name, end in ends.items()}
+    failed = [name for name in stages if not ended[name][0]]
+    for name in failed:  # once more: the end is what one sees of a long log
+        print(ended[name][1], end="")
     minutes = (time.monotonic() - began) / 60
     print(f"\n{'all green' if not failed else 'failed: ' + '; '.join(failed)} after {minutes:.1f} minutes")
     return 1 if failed else 0
