@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
+    from ddplab.course.published import Published
+
 
 def strong_and_weak(ranks: Sequence[int], strong: Sequence[float], weak: Sequence[float], places: int) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
@@ -66,6 +68,32 @@ def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], ti
         axis.set(xlabel="GPUs", ylabel="efficiency", ylim=(0, 1.05), title=title, xticks=gpus, xticklabels=gpus)
         axis.minorticks_off()
         axis.legend()
+    return figure
+
+
+def planned_beside_measured(rows: Mapping[str, Sequence[Published]], constant: float) -> Figure:
+    """Draw efficiencies that were planned against those that others measured, and the band of 10 % around the truth.
+
+    rows: a name → rows that have a plan; each name gets a mark and a colour. constant: what somebody says of every row,
+    as a dashed line.
+
+    Returns the matplotlib figure.
+    """
+    pairs = {name: [(row.efficiency, row.predicted) for row in some] for name, some in rows.items()}
+    measured, planned = zip(*(point for points in pairs.values() for point in points), strict=True)
+    ends = [0.97 * min(measured), 1.03 * max(measured)]
+    with drawing(7, 4) as figure:
+        axis = figure.subplots()
+        axis.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color=INK, alpha=0.2)
+        axis.plot(ends, ends, color=INK, linewidth=0.8, label="just right; grey: within 10 %")
+        axis.axhline(constant, color=COLOURS[3], linestyle="--", linewidth=1.2, label=f'"always {constant:.0%}"')
+        for n, (name, points) in enumerate(pairs.items()):
+            axis.plot(*zip(*points, strict=True), MARKERS[5 * n], color=COLOURS[n], label=f"{name}: {len(points)}")
+        axis.set(xlabel="efficiency, measured by others", ylabel="efficiency, planned", xlim=ends)
+        axis.set_ylim(0.9 * min(planned), 1.1 * max(planned))
+        for scale in (axis.xaxis, axis.yaxis):
+            scale.set_major_formatter("{x:.0%}")
+        axis.legend(fontsize=8, loc="lower right")
     return figure
 
 

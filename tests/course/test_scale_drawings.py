@@ -3,7 +3,14 @@
 import matplotlib
 import torch
 
-from ddplab.course.scale_drawings import all_reduces, efficiencies, matrices, strong_and_weak
+from ddplab.course import published
+from ddplab.course.scale_drawings import (
+    all_reduces,
+    efficiencies,
+    matrices,
+    planned_beside_measured,
+    strong_and_weak,
+)
 
 matplotlib.use("Agg")
 
@@ -30,6 +37,18 @@ def test_each_plan_has_a_line_of_its_own():
     slow, fast, perfect = axis.lines
     assert list(slow.get_ydata()) == [1, 0.5] and list(fast.get_xdata()) == [1, 16] and set(perfect.get_ydata()) == {1}
     assert slow.get_marker() != fast.get_marker() and slow.get_linestyle() != fast.get_linestyle()
+
+
+def test_each_row_has_a_mark_and_within_ten_percent_is_in_the_band():
+    rows = {"near": published.FITTED[:3], "far": published.FITTED[3:5]}
+    (axis,) = planned_beside_measured(rows, constant=0.95).axes
+    right, constant, near, far = axis.lines
+    assert list(near.get_xdata()) == [row.efficiency for row in rows["near"]]
+    assert list(far.get_ydata()) == [row.predicted for row in rows["far"]]
+    assert near.get_marker() != far.get_marker() and set(constant.get_ydata()) == {0.95}
+    assert list(right.get_xdata()) == list(right.get_ydata())
+    (band,) = axis.collections
+    assert {round(y / x, 9) for x, y in band.get_paths()[0].vertices} == {0.9, 1.1}
 
 
 def test_matrices_have_a_panel_each_and_one_scale():

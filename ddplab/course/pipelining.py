@@ -1,0 +1,56 @@
+"""Stages of a pipeline that one can see at work: they sleep beside their computing, so that four fit on two cores."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ddplab.course.timeline import Row, draw, length, phase
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def sleepy(part: nn.Module, seconds: float = 0.002) -> nn.Module:
+    """Let a part of a network sleep as well: so many seconds for each sample forward, and twice as many backward.
+
+    Where `record` is on, both are phases of its rows. Changes `part`, and returns it.
+    """
+    part.register_forward_pre_hook(_asleep("forward", seconds))
+    part.register_full_backward_pre_hook(_asleep("backward", 2 * seconds))
+    return part
+
+
+def _asleep(name: str, each: float) -> Callable[[nn.Module, Sequence[Tensor]], None]:
+    def sleep(_: nn.Module, given: Sequence[Tensor]) -> None:
+        if not given[0].is_meta:  # torch asks once, without numbers, what shapes come out
+            with phase(name):
+                time.sleep(each * len(given[0]))
+
+    return sleep
+
+
+def lanes(rows_per_rank: Sequence[Sequence[Row]], title: str) -> Figure:
+    """Draw what each stage did, as `draw` of ddplab.course.timeline; the title says what share of the time it was idle.
+
+    rows_per_rank: what `record` gave on each rank. While a stage sleeps it counts as computing.
+
+    Returns the matplotlib figure.
+    """
+    working = [[row for row in rows if row.kind == "phase"] for rows in rows_per_rank]
+    busy = [[row._replace(kind="compute") for row in rows] for rows in working]
+    share = f"{title}: a stage stands idle for {idle_share(working):.0%} of the time"
+    return draw([[*rows, *more] for rows, more in zip(rows_per_rank, busy, strict=True)], share)
+
+
+def idle_share(phases_per_rank: Sequence[Sequence[Row]]) -> float:
+    """Return the share of the time in which no phase ran, between 0 and 1: the mean over all ranks.
+
+    The time is that from the first phase's begin, on any rank, to the last one's end.
+    """
+    spans = [(row.start, row.end) for rows in phases_per_rank for row in rows]
+    begins, ends = zip(*spans, strict=True)
+    return 1 - length(spans) / (len(phases_per_rank) * (max(ends) - min(begins)))

@@ -1,0 +1,55 @@
+"""A pipeline's stages at work: how long they sleep, and what share of the time they do not."""
+
+import matplotlib
+import pytest
+import torch
+from torch import nn
+
+from ddplab.course.pipelining import idle_share, lanes, sleepy
+from ddplab.course.timeline import Row, length, record
+
+matplotlib.use("Agg")
+
+TWO = [
+    [
+        Row("phase", "forward", 0, 10, ""),
+        Row("communication", "gloo:send", 5, 30, ""),
+        Row("phase", "backward", 30, 40, ""),
+    ],
+    [Row("phase", "forward", 10, 15, ""), Row("phase", "backward", 15, 30, "")],
+]
+
+
+def test_the_idle_share_is_what_no_phase_takes_on_the_mean_of_ranks():
+    assert idle_share([[row for row in rows if row.kind == "phase"] for rows in TWO]) == 1 - 40 / 80
+
+
+def test_a_message_is_waited_for_only_while_no_phase_runs():
+    (axis,) = lanes(TWO, "2").axes
+    assert axis.get_title() == "2: a stage stands idle for 50% of the time"
+    names = [text.get_text() for text in axis.get_legend().get_texts()]
+    colours = dict(zip(names, [patch.get_facecolor() for patch in axis.get_legend().get_patches()], strict=True))
+    waited = [list(colours["exposed communication"])]
+    bars = [bar for bars in axis.collections if bars.get_facecolor().tolist() == waited for bar in bars.get_paths()]
+    assert [bar.get_extents().intervalx.tolist() for bar in bars] == [[10, 30]]
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_sleepy_part_sleeps_for_each_sample_twice_as_long_backward_and_computes_the_same(samples):
+    torch.manual_seed(0)
+    part, x = nn.Linear(4, 2), torch.randn(samples, 4)
+    part(x).sum().backward()
+    wanted, part.weight.grad = part.weight.grad, None
+    with record() as rows:
+        sleepy(part, seconds=0.01)(x).sum().backward()
+    assert torch.equal(part.weight.grad, wanted)
+    forward, backward = (row for row in rows if row.kind == "phase")
+    assert (forward.name, backward.name) == ("forward", "backward")
+    assert forward.end - forward.start >= 10 * samples and backward.end - backward.start >= 20 * samples
+    assert length([forward[2:4], backward[2:4]]) >= 30 * samples
+
+
+def test_asked_for_shapes_only_it_does_not_sleep():
+    with record() as rows:
+        assert sleepy(nn.Linear(4, 2).to("meta"), seconds=60)(torch.empty(3, 4, device="meta")).shape == (3, 2)
+    assert rows == []
