@@ -94,5 +94,6 @@ def _rows(held: Rows, asked: Rows) -> str:
     named = [row for row in right if right[row] == kind]
     if not named:
         return ""
+    named = [row if row.startswith("rank ") or row.isalnum() else f"“{row}”" for row in named]
     listed = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
     return f"only {listed} {'is' if len(named) == 1 else 'are'} {'right' if kind else 'wrong'}"

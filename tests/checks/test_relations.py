@@ -39,7 +39,10 @@ SAID = {
     "not alike": (RANKS, MEANS, "the ranks differ, and all are to hold the same"),
     "another order": ({"one": [3, 7, 1]}, {"one": [1, 3, 7]}, "they are the right ones, in another order"),
     "one row, of several lengths": (
-        {"2 ranks": [4, 5], "4 ranks": [2, 6, 2]}, {"2 ranks": [4, 5], "4 ranks": [2, 6, 0]}, "only 2 ranks is right"),
+        {"2 ranks": [4, 5], "4 ranks": [2, 6, 2]},
+        {"2 ranks": [4, 5], "4 ranks": [2, 6, 0]},
+        "only “2 ranks” is right",
+    ),
     "most of the rows": (
         {"a": [1], "b": [7], "c": [3], "d": [4], "e": [8], "f": [6], "g": [0]},
         {"a": [1], "b": [2], "c": [3], "d": [4], "e": [5], "f": [6], "g": [9]}, "only b, e and g are wrong"),
