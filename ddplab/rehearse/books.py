@@ -33,6 +33,7 @@ class Books(Book):
     def __init__(self, settings: dict):
         super().__init__(settings["book"], settings["gpus"])
         self.capacity, self.kind, self.pid, self.row = settings["memory"], KINDS[settings["kind"]], 0, 0
+        self.most: dict[int, int] = {}  # GPU -> most bytes that this process has held
         self.peaks: dict[str, tuple[int, str, int]] = {}  # device -> about its peak: bytes, file, line
         self.loads: dict[str, tuple[str, int, str]] = {}  # device -> where it was loaded onto: file, line, how not to
         self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
@@ -49,6 +50,7 @@ class Books(Book):
             with open(self.path, "r+b") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 self.pid, self.row = os.getpid(), len(self.rows()) * self.width
+                self.most.clear()  # those of the process that this one was forked from
                 struct.pack_into("2q", self.map, self.row, self.pid, int(os.environ.get("RANK", -1)))
             self.stood = open(f"{self.path}.{self.pid}.stood", "w")  # for as long as a signal may come
             faulthandler.register(signal.SIGTERM, file=self.stood, all_threads=False, chain=True)
@@ -74,11 +76,13 @@ class Books(Book):
                     f"memory {readable(held)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch but "
                     "unallocated. (A virtual GPU: what tensors hold, no context, no fragments.)"
                 )
-        at = self._mine() + 24 + 16 * gpu
-        peak = max(held + more, struct.unpack_from("q", self.map, at + 8)[0])
-        struct.pack_into("2q", self.map, at, held + more, peak)
-        if peak > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (frame := script()):
-            self.peaks[called(gpu)] = peak, frame.f_code.co_filename, frame.f_lineno
+        at, now = self._mine() + 24 + 16 * gpu, held + more
+        struct.pack_into("q", self.map, at, now)
+        if now > self.most.get(gpu, 0):
+            self.most[gpu] = now
+            struct.pack_into("q", self.map, at + 8, now)
+            if now > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (frame := script()):
+                self.peaks[called(gpu)] = now, frame.f_code.co_filename, frame.f_lineno
 
     def loaded(self, gpu: int) -> None:
         """Note the line of a script that loads onto a GPU."""

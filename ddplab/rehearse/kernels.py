@@ -63,8 +63,13 @@ def _kind(x) -> str:
     return x.type().rsplit(".", 1)[1].removesuffix("Tensor")
 
 
-def _no_integers(kernel, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2
+def _no_integers(name: str, called: str):  # native/cuda/Blas.cpp: AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES_AND2
+    plain = getattr(torch.ops.aten, name).default
+    kernel = kernels.get(name, plain)
+
     def product(x, *args, **kwargs):
+        if x.dtype is torch.float32 and "out" not in kwargs:  # most of them: at once
+            return plain(x, *args, **kwargs)
         if not (x.is_floating_point() or x.is_complex()):
             raise NotImplementedError(f"\"{called}\" not implemented for '{_kind(x)}'")
         return kernel(x, *args, **kwargs)
@@ -87,13 +92,18 @@ _SLOW = [kind for kind, fast in zip(_16_BITS, _fast, strict=True) if not fast]
 
 
 def _in_float(packet, kinds=_16_BITS):  # what CUDA has for 16 bits, and the CPU has not, or slowly
+    plain = packet.default
+
     def kernel(x, *args, **kwargs):
+        if "out" in kwargs:
+            return packet.out(x, *args, **kwargs)
+        if x.dtype not in kinds:
+            return plain(x, *args, **kwargs)
         floats = [isinstance(a, torch.Tensor) and a.is_floating_point() for a in args]
-        mixed = any(a.dtype != x.dtype for a, is_float in zip(args, floats, strict=True) if is_float)
-        if x.dtype not in kinds or mixed or "out" in kwargs:  # mixed ones are for torch to refuse
-            return (packet.out if "out" in kwargs else packet.default)(x, *args, **kwargs)
+        if any(a.dtype != x.dtype for a, is_float in zip(args, floats, strict=True) if is_float):
+            return plain(x, *args, **kwargs)  # for torch to refuse
         args = [a.float() if is_float else a for a, is_float in zip(args, floats, strict=True)]
-        out = packet.default(x.float(), *args, **kwargs)
+        out = plain(x.float(), *args, **kwargs)
         return tree_map_only(torch.Tensor, lambda t: t.to(x.dtype), out)
 
     return kernel
@@ -136,10 +146,10 @@ kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in nam
 products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
 computed = [*products, "convolution", "convolution_backward"]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name), _SLOW) for name in computed}
-kernels |= {name: _no_integers(kernels[name], what) for name, what in products.items()}
+kernels |= {name: _no_integers(name, what) for name, what in products.items()}
 pooled = dict(max_pool2d_with_indices="max_pool2d_with_indices_out_cuda_frame", avg_pool2d="avg_pool2d_out_cuda_frame")
 pooled["upsample_bilinear2d"] = "upsample_bilinear2d_out_frame"
-kernels |= {name: _no_integers(getattr(torch.ops.aten, name).default, what) for name, what in pooled.items()}
+kernels |= {name: _no_integers(name, what) for name, what in pooled.items()}
 norms = ("native_layer_norm", "native_group_norm")
 kernels |= {name: _of_one_kind(getattr(torch.ops.aten, name).default) for name in norms}
 wider = "avg_pool3d multi_margin_loss _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()

@@ -61,11 +61,13 @@ class Meter:
         """Write down that a device, by that name, holds nbytes more (less, if negative)."""
         name = name or called(gpu)
         with self._lock:
-            memory = self.memory
+            memory = self.memory if self._freed else self._held
+            before = memory[name]
             if self.book:
-                self.book.admit(gpu, memory[name], nbytes)
-            memory[name] += nbytes
-            self.peak[name] = max(self.peak[name], memory[name])
+                self.book.admit(gpu, before, nbytes)
+            memory[name] = before + nbytes
+            if before + nbytes > self.peak[name]:
+                self.peak[name] = before + nbytes
 
     @property
     def rows(self) -> list[tuple[str, str, str, int, int]]:

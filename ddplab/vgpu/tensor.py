@@ -79,9 +79,10 @@ def _parts(x: Tensor) -> tuple[Tensor, ...]:  # the pieces of memory
 def _hold(x: Tensor, gpu: int) -> None:  # tell the meter, once for each piece of memory
     for part in _parts(x):
         storage = part.untyped_storage()
-        if not hasattr(storage, "_block"):
-            storage._block = Block(gpu)
-        storage._block.resize(storage.nbytes())
+        block = getattr(storage, "_block", None)
+        if block is None:
+            block = storage._block = Block(gpu)
+        block.resize(storage.nbytes())
 
 
 def place(x: Tensor) -> int | torch.device | None:
@@ -220,8 +221,8 @@ def _name(func) -> str:
 
 
 @functools.cache
-def _draws(func) -> bool:  # random numbers
-    return torch.Tag.nondeterministic_seeded in func.tags
+def _name_and_draws(func) -> tuple[str, bool]:  # whether it draws random numbers
+    return _name(func), torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
@@ -385,7 +386,7 @@ class VTensor(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         __tracebackhide__ = True
-        kwargs, name = kwargs or {}, _name(func)
+        kwargs, (name, draws) = kwargs or {}, _name_and_draws(func)
         tensors = _tensors((*args, *kwargs.values()))
         places = [t.gpu for t in tensors if type(t) is VTensor]
         gpu = places[0]
@@ -399,7 +400,7 @@ class VTensor(Tensor):
             gpu = place_of(kwargs["device"]) if kwargs["device"].type in state["kinds"] else gpu
             kwargs = {**kwargs, "device": "cpu"}
         with DisableTorchFunctionSubclass(), _DisableTorchDispatch():
-            if _draws(func):
+            if draws:
                 out = kernels.get(name, random)(func, gpu, args, kwargs)
             else:
                 try:
@@ -442,8 +443,12 @@ class VTensor(Tensor):
             casts = _is_any_autocast_enabled()
             if casts and name in _WIDE and torch.is_autocast_enabled(state["name"]):
                 args = [_wide(x) for x in args]
-            with DisableTorchFunctionSubclass(), _autocast() if casts else _NOTHING:
-                out = func(*args, **kwargs)
+            with DisableTorchFunctionSubclass():
+                if casts:
+                    with _autocast():
+                        out = func(*args, **kwargs)
+                else:
+                    out = func(*args, **kwargs)
             if here.strict:
                 return out
             if name in _PACKING:
@@ -525,8 +530,6 @@ class VTensor(Tensor):
 
 
 # ---- calls that need a word before they run ----------------------------------------------------------------
-
-_NOTHING = contextlib.nullcontext()
 
 
 def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not torch.autocast("cpu")
