@@ -301,6 +301,26 @@ def test_a_stage_that_fails_beside_another_says_so_at_the_end_once_more(monkeypa
     assert tests.main("quick") == 0 and capsys.readouterr().out.count("told 1") == 1
 
 
+@pytest.mark.parametrize("good", [1, 2, 3])
+def test_a_notebook_that_fails_in_a_warm_kernel_is_rehearsed_in_a_fresh_one(good, monkeypatch, tmp_path, capsys):
+    tool, kernels = load("rehearse_notebooks"), []
+
+    def execute(*_):
+        kernels.append(tool.local_provisioner.launch_kernel)
+        if len(kernels) < good:
+            raise RuntimeError(f"try {len(kernels)} went wrong")
+
+    monkeypatch.setattr(tool, "execute", execute)
+    monkeypatch.setattr(tool, "KERNELS", ["warm", "fresh"])
+    monkeypatch.setattr(tool.local_provisioner, "launch_kernel", None)
+    path = tmp_path / "course" / "1_part" / "1.1_test.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(new_notebook(cells=[new_code_cell("1")]), path)
+    _, _, wrong = tool.rehearse(path)
+    assert kernels == ["warm", "fresh"][:good] and wrong == ("RuntimeError: try 2 went wrong" if good == 3 else "")
+    assert capsys.readouterr().out.count("went wrong") == good - 1
+
+
 def test_the_notebooks_that_make_test_rehearses_are_there():
     chosen = load("run_tests").CHOSEN.split()
     assert len(chosen) > 4 and [name for name in chosen if not Path(ROOT, f"{name}.ipynb").exists()] == []
