@@ -1,4 +1,4 @@
-"""Pictures of DDP: equal curves, differences down at rounding, buckets on their way, and dropout masks of ranks."""
+"""Pictures of DDP: equal curves, differences, buckets on their way, dropout masks, roads, arrows, numbers on a line."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float]) -> No
             axis.bar_label(bar, [f" bucket {number}"], fontsize=7)
 
 
-def masks(panels: Mapping[str, Sequence[Any]]) -> Figure:
+def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:
     """Draw the dropout masks of ranks: a panel for each title, the ranks below one another with a line between them.
 
     panels: title → for each rank a table (tensor or lists) of rows. An entry of 0 was dropped, and is drawn grey.
-    Returns the matplotlib figure.
+    what: the name of the horizontal axis. Returns the matplotlib figure.
     """
     with drawing(8, 3.4, layout="constrained") as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -109,5 +109,96 @@ def masks(panels: Mapping[str, Sequence[Any]]) -> Figure:
                 top += len(table)
                 if top < len(dropped):
                     axis.axhline(top - 0.5, linewidth=4, color=COLOURS[1])
-            axis.set(title=title, xlabel="entry", yticks=ticks, yticklabels=[f"rank {n}" for n in range(len(tables))])
+            axis.set(title=title, xlabel=what, yticks=ticks, yticklabels=[f"rank {n}" for n in range(len(tables))])
+    return figure
+
+
+def shares_apart(off: Mapping[tuple[int, int], float]) -> Figure:
+    """Draw how far from one device's gradient two ranks are for each split of a batch: (rank 0's, rank 1's) → share."""
+    with drawing(8, 3) as figure:
+        axis = figure.subplots()
+        axis.plot([100 * share for share in off.values()], "o-", color=COLOURS[1])
+        for place, share in enumerate(off.values()):
+            axis.annotate(f"{share:.0%}", (place, 100 * share), (0, 7), textcoords="offset points", ha="center")
+        axis.set_xticks(range(len(off)), [f"{first} + {second}" for first, second in off])
+        axis.set(
+            ylabel="% off one device", ylim=(-4, 118 * max(off.values()) + 4), xlabel="images of rank 0 + of rank 1"
+        )
+    return figure
+
+
+def star_and_ring(through_0: float, out_of_rank: float, n: int) -> Figure:
+    """Draw the roads of both: on the left all through GPU 0, on the right around a ring. Broader is more bytes.
+
+    through_0: bytes that leave or enter GPU 0 in a step of `DataParallel`. out_of_rank: what a DDP rank sends.
+    n: GPUs, two at least. A disc's area is what leaves and enters it; the star's roads set the scale for both.
+    """
+    from math import cos, pi, sin
+
+    from matplotlib.ticker import EngFormatter
+
+    nice = EngFormatter("B", places=1)
+    places = [(sin(2 * pi * gpu / n), cos(2 * pi * gpu / n)) for gpu in range(n)]
+    star = [(0, gpu) for gpu in range(1, n)]
+    ring = sorted({tuple(sorted((gpu, (gpu + 1) % n))) for gpu in range(n)})  # two ranks share one road
+    each = through_0 / len(star), n * out_of_rank / len(ring)
+    titles = (f"DataParallel: {nice(through_0)} through GPU 0", f"DDP: {nice(out_of_rank)} out of each rank")
+    with drawing(8, 4.2) as figure:
+        for axis, roads, size, title in zip(figure.subplots(1, 2), (star, ring), each, titles, strict=True):
+            for start, end in roads:
+                xs, ys = zip(places[start], places[end], strict=True)
+                axis.plot(xs, ys, color=COLOURS[1], linewidth=5 * size / each[0], solid_capstyle="butt", zorder=1)
+            for gpu, (x, y) in enumerate(places):
+                through = size * sum(gpu in road for road in roads)
+                look = {"facecolor": COLOURS[0], "edgecolor": INK, "zorder": 2}
+                axis.scatter(x, y, s=150 * through / each[0], **look)
+                axis.text(x, y, str(gpu), ha="center", va="center", fontsize=9, color=ON_COLOUR, zorder=3)
+            axis.set(title=title, xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
+            axis.axis("off")
+    return figure
+
+
+def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float) -> Figure:
+    """Draw gradients of two weights as arrows from one point, a panel for each title, and how long they may be.
+
+    panels: title → name → (of weight 0, of weight 1). A panel's last arrow is bold: the step is made of it.
+    limit: the radius of a dotted circle. Returns the matplotlib figure.
+    """
+    from matplotlib.patches import Circle
+
+    most = 1.15 * max(max(arrow) for named in panels.values() for arrow in named.values())
+    with drawing(8, 4.4) as figure:
+        for axis, (title, named) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+            axis.add_patch(Circle((0, 0), limit, fill=False, linestyle=":", edgecolor=INK))
+            for number, (name, (x, y)) in enumerate(named.items()):
+                bold = number == len(named) - 1
+                look = {"color": INK, "lw": 4} if bold else {"color": COLOURS[number % 8], "lw": 1.5}
+                look |= {"arrowstyle": "-|>", "mutation_scale": 14, "shrinkA": 0, "shrinkB": 0}
+                axis.annotate("", (x, y), (0, 0), arrowprops=look)
+                said = {"weight": "bold"} if bold else {}
+                axis.annotate(name, (x, y), (5, 5), textcoords="offset points", fontsize=8, **said)
+            axis.set(title=title, xlabel="weight 0", ylabel="weight 1", xlim=(-0.5, most), ylim=(-0.5, most))
+            axis.set(aspect="equal")
+    return figure
+
+
+def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
+    """Draw numbers on lines, one below the other: title → for each rank its numbers; a sign and a colour for each rank.
+
+    Where numbers of two ranks meet, the later rank's sign stands inside the earlier one's. Returns the figure.
+    """
+    with drawing(8, 0.75 * len(rows) + 0.9) as figure:
+        axis = figure.subplots()
+        for row, ranks in enumerate(rows.values()):
+            axis.axhline(row, color=INK, linewidth=0.6, zorder=0)
+            for rank, numbers in enumerate(ranks):
+                look = {"marker": MARKERS[rank % 8], "s": 230 if rank == 0 else 70, "color": COLOURS[rank % 8]}
+                axis.scatter(numbers, [row] * len(numbers), **look, label=f"rank {rank}" if row == 0 else None)
+                for number in numbers:
+                    axis.annotate(
+                        f"{number:g}", (number, row), (0, 11), textcoords="offset points", ha="center", fontsize=9
+                    )
+        axis.set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.6, -0.7))
+        axis.margins(x=0.08)
+        axis.legend(loc="upper left", fontsize=8, markerscale=0.6)
     return figure

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Sequence[str] = ()) -> Figure:
+def strip(
+    served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Sequence[str] = (), nobody: bool = True
+) -> Figure:
     """Draw who is served which samples: a row of boxes for each rank, a box for each sample, with its number.
 
     Args:
         served: title → one list of sample numbers for each rank. Several titles (epochs, say) stand side by side.
-        size: how many samples there are. Those that nobody is served are named below.
+        size: how many samples there are.    nobody: whether those that nobody is served are named below.
         names: what to call the rows; "rank 0", "rank 1", … when left out.
 
     Boxes are filled in the order of the columns, from top to bottom. One whose sample was there before is hatched.
@@ -41,7 +43,7 @@ def strip(served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Seque
                         seen.add(sample)
             missing = ", ".join(str(sample) for sample in range(size) if sample not in seen)
             axis.text(left + columns / 2, -0.4, title, ha="center", va="bottom", fontsize=10)
-            if missing:
+            if missing and nobody:
                 axis.text(left + columns / 2, depth + 0.3, f"nobody: {missing}", ha="center", va="top", fontsize=9)
             left += columns + 0.8
         for row in range(depth):

@@ -76,12 +76,13 @@ def memory_bars(held: Mapping[str, Mapping[str, int]]) -> Figure:
     return figure
 
 
-def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "seed") -> Figure:
+def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "seed", across: str = "epoch") -> Figure:
     """Draw one logged column of several runs side by side: a chart for each run, a line for each rank.
 
     Args:
         runs: title → the metrics of a run.    column: what was logged, drawn against the step.
         top: the upper edge; what is above it, or not a number, is drawn there.    what: what a rank stands for.
+        across: what a step is called.
     """
     with drawing(3.0 * len(runs), 2.8) as figure:
         axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
@@ -91,7 +92,7 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
                 heights = [min(row[column], top) if isfinite(row[column]) else top for row in rows]
                 look = {"linestyle": DASHES[rank % 4], "marker": MARKERS[rank % 8], "markersize": 4}
                 axis.plot([row["step"] for row in rows], heights, **look, label=f"{what} {rank}")
-            axis.set(xlabel="epoch", title=title, ylim=(0, top))
+            axis.set(xlabel=across, title=title, ylim=(0, top))
             axis.locator_params(axis="x", integer=True)
         axes[0].set_ylabel(column)
         axes[-1].legend(fontsize=8)

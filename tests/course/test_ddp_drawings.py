@@ -1,10 +1,19 @@
-"""Pictures of DDP, read back: the curves, the differences, the bars of buckets, the masks."""
+"""Pictures of DDP, read back: curves, differences, bars of buckets, masks, roads, arrows, numbers on a line."""
 
 import matplotlib
 import pytest
 import torch
 
-from ddplab.course.ddp_drawings import beside, buckets_in_time, differences, masks
+from ddplab.course.ddp_drawings import (
+    arrows,
+    beside,
+    buckets_in_time,
+    differences,
+    masks,
+    on_a_line,
+    shares_apart,
+    star_and_ring,
+)
 from ddplab.plots import COLOURS, DASHES
 
 matplotlib.use("Agg")
@@ -47,3 +56,42 @@ def test_masks_are_grey_where_an_entry_was_dropped_with_a_line_between_ranks():
     assert other.images[0].get_array().tolist() == [[True, False], [False, True]]
     assert one.get_title() == "alike" and len(other.lines) == 1
     assert [tick.get_text() for tick in other.get_yticklabels()] == ["rank 0", "rank 1"]
+
+
+def test_masks_name_their_axis_as_they_are_told():
+    (axis,) = masks({"known": [torch.ones(2, 2)]}, "image").axes
+    assert axis.get_xlabel() == "image" and not axis.images[0].get_array().any()
+
+
+def test_each_split_has_a_point_its_share_in_words_and_its_images_below():
+    (axis,) = shares_apart({(48, 16): 0.41, (32, 32): 0.0}).axes
+    assert axis.lines[0].get_ydata().tolist() == [41, 0] and [text.get_text() for text in axis.texts] == ["41%", "0%"]
+    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["48 + 16", "32 + 32"]
+
+
+def test_a_star_has_one_road_fewer_than_gpus_and_a_ring_one_for_each_and_two_gpus_have_as_much_to_do_in_both():
+    star, ring = star_and_ring(24.0, 6.0, 4).axes
+    assert (len(star.lines), len(ring.lines)) == (3, 4) and "24.0 B" in star.get_title() and "6.0 B" in ring.get_title()
+    assert [text.get_text() for text in ring.texts] == ["0", "1", "2", "3"]
+    discs = [disc.get_sizes()[0] for disc in star.collections]
+    assert (
+        discs[0] == max(discs) and len(set(discs[1:])) == 1 and len({d.get_sizes()[0] for d in ring.collections}) == 1
+    )
+    both = star_and_ring(8.0, 4.0, 2).axes
+    assert both[0].lines[0].get_linewidth() == both[1].lines[0].get_linewidth() and len(both[1].lines) == 1
+
+
+def test_arrows_end_where_the_gradients_do_and_the_last_is_bold_in_ink():
+    (axis,) = arrows({"clipped": {"the mean": (6, 8), "the step": (3, 4)}}, 5).axes
+    assert axis.patches[0].radius == 5 and axis.patches[0].get_linestyle() == ":"
+    lines = [text for text in axis.texts if not text.get_text()]
+    assert [text.xy for text in lines] == [(6, 8), (3, 4)]
+    assert [text.get_weight() for text in axis.texts if text.get_text()] == ["normal", "bold"]
+
+
+def test_numbers_lie_on_a_line_for_each_title_with_a_sign_for_each_rank():
+    (axis,) = on_a_line({"in": [[1.0, 3.0], [5.0]], "out": [[-1.0], [-1.0]]}).axes
+    assert [offsets.get_offsets().tolist() for offsets in axis.collections][:2] == [[[1, 0], [3, 0]], [[5, 0]]]
+    assert axis.collections[0].get_sizes() > axis.collections[1].get_sizes()  # one inside the other where they meet
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["rank 0", "rank 1"]
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["in", "out"]

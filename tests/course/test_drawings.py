@@ -34,6 +34,7 @@ def test_a_repeat_counts_within_its_title_and_what_nobody_has_is_named():
     hatched, texts = drawn(strip({"one": [[0, 1], [1]], "two": [[1], []]}, 3, names=["first", "second"]))
     assert hatched == [False, False, True, False]  # the second row's 1 comes before the first row's, a column later
     assert "nobody: 2" in texts and "nobody: 0, 2" in texts and texts[-2:] == ["first", "second"]
+    assert not any("nobody" in text for text in drawn(strip({"one": [[0]]}, 3, nobody=False))[1])
 
 
 def test_each_box_is_in_its_place_and_each_number_in_its_box():
