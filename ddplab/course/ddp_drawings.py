@@ -109,6 +109,7 @@ def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:
                 top += len(table)
                 if top < len(dropped):
                     axis.axhline(top - 0.5, linewidth=4, color=COLOURS[1])
+            axis.xaxis.get_major_locator().set_params(integer=True)
             axis.set(title=title, xlabel=what, yticks=ticks, yticklabels=[f"rank {n}" for n in range(len(tables))])
     return figure
 
