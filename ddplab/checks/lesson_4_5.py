@@ -262,6 +262,8 @@ turn(
     mistakes=[
         (lambda x: (x - x.mean()) / x.std(correction=0), "each rank's numbers come out as if it were alone",
          "The sums have to be those of all ranks."),
+        (lambda x: (x - x.mean()) / x.std(), "each rank's numbers come out as if it were alone",
+         "The sums have to be those of all ranks."),
         (lambda x: x - _of_all(x)[0], BY_ONE, SPREAD),
         (lambda x: (x - x.mean()) / _of_all(x)[1].sqrt(), "the variance is everybody's, the mean the rank's own",
          "Take off the mean of all ranks' numbers."),
