@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from ddplab.course.timeline import Row, draw, length, phase
+from ddplab.course.timeline import Row, draw_on, length, phase
+from ddplab.plots import drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def sleepy(part: nn.Module, seconds: float = 0.002) -> nn.Module:
+def sleepy(part: nn.Module, seconds: float = 0.004) -> nn.Module:
     """Let a part of a network sleep as well: so many seconds for each sample forward, and twice as many backward.
 
     Where `record` is on, both are phases of its rows. Changes `part`, and returns it.
@@ -33,17 +34,24 @@ def _asleep(name: str, each: float) -> Callable[[nn.Module, Sequence[Tensor]], N
     return sleep
 
 
-def lanes(rows_per_rank: Sequence[Sequence[Row]], title: str) -> Figure:
-    """Draw what each stage did, as `draw` of ddplab.course.timeline; the title says what share of the time it was idle.
+def lanes(runs: Mapping[str, Sequence[Sequence[Row]]]) -> Figure:
+    """Draw what each stage did, one run beneath another with the same ms, as `draw` of ddplab.course.timeline.
 
-    rows_per_rank: what `record` gave on each rank. While a stage sleeps it counts as computing.
+    runs: title → what `record` gave on each rank. While a stage sleeps it counts as computing. The title goes on with
+        the share of the time in which a stage was idle.
 
     Returns the matplotlib figure.
     """
-    working = [[row for row in rows if row.kind == "phase"] for rows in rows_per_rank]
-    busy = [[row._replace(kind="compute") for row in rows] for rows in working]
-    share = f"{title}: a stage stands idle for {idle_share(working):.0%} of the time"
-    return draw([[*rows, *more] for rows, more in zip(rows_per_rank, busy, strict=True)], share)
+    with drawing(9, 0.7 + sum(0.35 + 0.6 * len(ranks) for ranks in runs.values()), layout="constrained") as figure:
+        axes = figure.subplots(len(runs), sharex=True, squeeze=False)[:, 0]
+        for axis, (title, ranks) in zip(axes, runs.items(), strict=True):
+            working = [[row for row in rows if row.kind == "phase"] for rows in ranks]
+            busy = [[row._replace(kind="compute") for row in rows] for rows in working]
+            share = f"{title}: a stage stands idle for {idle_share(working):.0%} of the time"
+            legend = draw_on(axis, [[*rows, *more] for rows, more in zip(ranks, busy, strict=True)], share)
+        axes[0].legend(handles=legend, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        axes[-1].set_xlabel("ms")
+    return figure
 
 
 def idle_share(phases_per_rank: Sequence[Sequence[Row]]) -> float:

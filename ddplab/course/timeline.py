@@ -30,7 +30,9 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 MARK = "phase: "  # how a phase begins its name in the trace
 BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "long": 8, "int": 4}  # of a number, by the trace's names
@@ -219,24 +221,29 @@ def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "") -> Figure:
 
     rows_per_rank: what `record` gave on each rank, the `results` of a launch. Returns the matplotlib figure.
     """
+    with drawing(9, 1.3 + 0.8 * len(rows_per_rank), layout="constrained") as figure:
+        axis = figure.subplots()
+        axis.legend(handles=draw_on(axis, rows_per_rank, title), fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        axis.set_xlabel("ms")
+    return figure
+
+
+def draw_on(axis: Axes, rows_per_rank: Sequence[Sequence[Row]], title: str) -> list[Patch]:
+    """Draw the same on axes that are there, from their zero on. Returns what a legend has to show."""
     from matplotlib.patches import Patch
 
     begin = min(row.start for rows in rows_per_rank for row in rows)
-    with drawing(9, 1.3 + 0.8 * len(rows_per_rank), layout="constrained") as figure:
-        axis = figure.subplots()
-        used: dict[str, Any] = {}
-        for rank, rows in enumerate(rows_per_rank):
-            bars = [(row.name, [row[2:4]], rank - 0.34) for row in rows if row.kind == "phase"]
-            bars.append(("hidden communication", hidden(rows), rank + 0.06))
-            bars.append(("exposed communication", exposed(rows), rank + 0.06))
-            for name, spans, top in bars:
-                colour, hatch = BARS.get(name, BARS[""])
-                look = {"facecolor": colour, "hatch": hatch, "edgecolor": ON_COLOUR if hatch else INK}
-                look["linewidth"] = 0.5
-                axis.broken_barh([(start - begin, end - start) for start, end in spans], (top, 0.32), **look)
-                used.setdefault(name, Patch(label=name, **look))
-        ranks = range(len(rows_per_rank))
-        axis.set(xlabel="ms", title=title, yticks=ranks, yticklabels=[f"rank {rank}" for rank in ranks])
-        axis.set_ylim(len(ranks) - 0.5, -0.5)
-        axis.legend(handles=list(used.values()), fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return figure
+    used: dict[str, Patch] = {}
+    for rank, rows in enumerate(rows_per_rank):
+        bars = [(row.name, [row[2:4]], rank - 0.34) for row in rows if row.kind == "phase"]
+        bars.append(("hidden communication", hidden(rows), rank + 0.06))
+        bars.append(("exposed communication", exposed(rows), rank + 0.06))
+        for name, spans, top in bars:
+            colour, hatch = BARS.get(name, BARS[""])
+            look = {"facecolor": colour, "hatch": hatch, "edgecolor": ON_COLOUR if hatch else INK, "linewidth": 0.5}
+            axis.broken_barh([(start - begin, end - start) for start, end in spans], (top, 0.32), **look)
+            used.setdefault(name, Patch(label=name, **look))
+    ranks = range(len(rows_per_rank))
+    axis.set(title=title, yticks=ranks, yticklabels=[f"rank {rank}" for rank in ranks])
+    axis.set_ylim(len(ranks) - 0.5, -0.5)
+    return list(used.values())

@@ -25,13 +25,22 @@ def test_the_idle_share_is_what_no_phase_takes_on_the_mean_of_ranks():
 
 
 def test_a_message_is_waited_for_only_while_no_phase_runs():
-    (axis,) = lanes(TWO, "2").axes
+    (axis,) = lanes({"2": TWO}).axes
     assert axis.get_title() == "2: a stage stands idle for 50% of the time"
     names = [text.get_text() for text in axis.get_legend().get_texts()]
     colours = dict(zip(names, [patch.get_facecolor() for patch in axis.get_legend().get_patches()], strict=True))
     waited = [list(colours["exposed communication"])]
     bars = [bar for bars in axis.collections if bars.get_facecolor().tolist() == waited for bar in bars.get_paths()]
     assert [bar.get_extents().intervalx.tolist() for bar in bars] == [[10, 30]]
+
+
+def test_runs_lie_beneath_each_other_with_the_same_milliseconds():
+    later = [[row._replace(start=row.start + 100, end=row.end + 100) for row in rows] for rows in TWO]
+    longer = [[row._replace(end=2 * row.end) for row in rows] for rows in TWO]
+    first, second, third = lanes({"2": TWO, "later": later, "longer": longer}).axes
+    ends = [max(bar.get_datalim(axis.transData).x1 for bar in axis.collections) for axis in (first, second, third)]
+    assert ends == [40, 40, 80] and first.get_xlim() == second.get_xlim() == third.get_xlim()
+    assert first.get_legend() and not third.get_legend() and [a.get_xlabel() for a in (first, third)] == ["", "ms"]
 
 
 @pytest.mark.parametrize("samples", [1, 3])
