@@ -201,7 +201,7 @@ turn(
     {
         "0.04 s, nothing exposed, 1,000 images": lambda: (0.04, 0.0, 1000),
         "0.2 s, 0.15 s exposed, no images": lambda: (0.2, 0.15, 0),
-        "0.003 s, 0.001 s exposed, no images": lambda: (0.003, 0.001, 0),
+        "0.015 s, 0.01 s exposed, no images": lambda: (0.015, 0.01, 0),
         "0.2 s, 0.006 s exposed, 10,240 images": lambda: (0.2, 0.006, 10_240),
         "0.2 s, 0.3 s exposed, no images": lambda: (0.2, 0.3, 0),
         "0.5 s, 0.1 s exposed, 4,000 images": lambda: (0.5, 0.1, 4000),
@@ -213,7 +213,8 @@ turn(
         (lambda compute, exposed, images: None, "it always speaks", "Return a reason where one holds."),
         (lambda compute, exposed, images: _doubt(compute, exposed, images) or "fine", "it never speaks",
          "None where no reason holds, not words; and 20 ms are 0.02 s."),
-        (partial(_doubt, short=0.0), "3 ms are not short enough for you", "20 ms are 0.02 s."),
+        (partial(_doubt, short=0.0), "15 ms of compute are not short enough for you",
+         "20 ms are 0.02 s, and what is exposed does not count here."),
         (partial(_doubt, short=0.2), "40 ms are too short for you", "20 ms are 0.02 s."),
         (partial(_doubt, most=1e9, part=1e9), "a short step is the only reason", "Images are one, and the network is."),
         (partial(_doubt, most=500), "1,000 images a second are too many for you", "More than 5,000 are."),

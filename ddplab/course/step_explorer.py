@@ -9,7 +9,7 @@ work while somebody plays; tests hold the two to each other, and what they say t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ddplab.course.controls import widget
@@ -109,24 +109,31 @@ class StepModel:
     __repr__ = __str__
 
     def draw(self) -> Figure:
-        """Draw the step, a lane for each rank: computing above, its buckets below, hatched where something waits."""
-        with drawing(9, 0.8 + 0.75 * self.ranks, layout="constrained") as figure:
-            axis, trips = figure.subplots(), self.travels()
-            for rank in range(self.ranks):
-                pace, ready = self.pace(rank), self.ready(rank, 0)
-                ends = [0, pace * MODEL["layers"] * MODEL["forward"], ready, trips[-1][1]]
-                ends.append(ends[-1] + pace * MODEL["optimizer"])
-                names = ("forward", "backward", "waits", "optimizer")
-                for name, start, end in zip(names, ends, ends[1:], strict=False):
-                    _bar(axis, rank - 0.4, start, end, "opt." if name == "optimizer" else name, LOOKS.get(name))
-                for number, (start, end) in enumerate(trips):
-                    begins = max(self.leaves(rank, number), trips[number - 1][1] if number else 0.0)
-                    _bar(axis, rank, begins, start, "", None)
-                    _bar(axis, rank, start, end, str(number), LOOKS["travels"])
-            names = [f"{SHAPES[rank]} rank {rank}" for rank in range(self.ranks)]
-            axis.set(xlabel="ms, of a model", yticks=range(self.ranks), yticklabels=names)
-            axis.set_ylim(self.ranks - 0.4, -0.6)
+        """Draw the step, a lane for each rank: computing above, its buckets below, hatched where something waits.
+
+        Where no rank is slow all of them do the same; so the lanes are those of a rank of 2, of 3, of 4 and of 8.
+        """
+        lanes = [(f"{SHAPES[rank]} rank {rank}", self, rank) for rank in range(self.ranks)]
+        if self.slow is None:
+            lanes = [(f"each of {ranks} ranks", replace(self, ranks=ranks), 0) for ranks in RANKS]
+        with drawing(9, 0.8 + 0.75 * len(lanes), layout="constrained") as figure:
+            axis = figure.subplots()
+            for lane, (_, step, rank) in enumerate(lanes):
+                step._lane(axis, lane, rank)
+            axis.set(xlabel="ms, of a model", yticks=range(len(lanes)), yticklabels=[name for name, _, _ in lanes])
+            axis.set_ylim(len(lanes) - 0.4, -0.6)
         return figure
+
+    def _lane(self, axis: Any, lane: int, rank: int) -> None:
+        pace, ready, trips = self.pace(rank), self.ready(rank, 0), self.travels()
+        ends = [0, pace * MODEL["layers"] * MODEL["forward"], ready, trips[-1][1]]
+        ends.append(ends[-1] + pace * MODEL["optimizer"])
+        for name, start, end in zip(("forward", "backward", "waits", "optimizer"), ends, ends[1:], strict=False):
+            _bar(axis, lane - 0.4, start, end, "opt." if name == "optimizer" else name, LOOKS.get(name))
+        for number, (start, end) in enumerate(trips):
+            begins = max(self.leaves(rank, number), trips[number - 1][1] if number else 0.0)
+            _bar(axis, lane, begins, start, "", None)
+            _bar(axis, lane, start, end, str(number), LOOKS["travels"])
 
     def _ipython_display_(self) -> None:
         show(self, self._widget)

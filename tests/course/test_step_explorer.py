@@ -118,6 +118,19 @@ def test_text_and_a_picture_where_nobody_can_press(capsys, monkeypatch):
     assert labels == ["● rank 0", "■ rank 1", "◆ rank 2", "▲ rank 3"]
 
 
+def test_where_no_rank_is_slow_the_lanes_are_those_of_more_and_more_ranks():
+    """As lesson 7.4 shows: a rank computes as much, and from three ranks on buckets queue up."""
+    (axis,) = explore_step(ranks=2, slow=None, bucket="1 MiB").draw().axes
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert labels == ["each of 2 ranks", "each of 3 ranks", "each of 4 ranks", "each of 8 ranks"]
+    hatched = [bar for bar in axis.collections if bar.get_hatch() and bar.get_datalim(axis.transData).y0 % 1 > 0.5]
+    waits = [bar.get_datalim(axis.transData).width for bar in hatched]
+    steps = [StepModel(ranks, slow=None, bucket="1 MiB") for ranks in RANKS]
+    assert waits == pytest.approx([step.waiting(0) for step in steps])
+    lasts = [end - start for start, end in (step.travels()[-1] for step in steps)]
+    assert [wait > last + 1e-6 for wait, last in zip(waits, lasts, strict=True)] == [False, True, True, True]
+
+
 def test_what_no_list_offers_is_refused():
     with pytest.raises(ValueError, match="slow is 4; it must be one of None, 0, 1, 2, 3"):
         explore_step(slow=4)

@@ -133,6 +133,12 @@ ANSWERS = {
                 lambda compute, *rest: "short" if compute < 0.1 else one_condition(compute, *rest),
                 ["40 ms are too short"],
             ),
+            (
+                lambda compute, exposed, images: (
+                    "short" if compute + exposed < 0.02 else one_condition(max(compute, 0.02), exposed, images)
+                ),
+                ["15 ms of compute are not short enough"],
+            ),
         ],
     },
     "7.5.c": {
