@@ -17,6 +17,7 @@ real_grad, real_hook, real_make = TensorBase.grad, Tensor.register_hook, torch.a
 real_run = torch.autograd._engine_run_backward
 real_apply, real_backward = vars(torch.autograd.Function)["apply"].__func__, BackwardCFunction.apply
 _NO_TENSOR = object()
+_UNTRIED = "gradients of DTensors (tensor parallelism) cannot be tried on virtual GPUs"
 
 
 def _fits(grad: Tensor, where, which: str) -> Tensor:
@@ -45,6 +46,8 @@ def _make_grads(outputs, grads, *args, **kwargs):
 
 def _run(*args, **kwargs):
     """The engine. What hooks, Functions and checkpoints call in there are calls as you wrote them, too."""
+    if any(map(_is_dtensor, args[0])):
+        raise NotImplementedError(_UNTRIED)
     with torch._C._EnableTorchFunction():
         try:
             return real_run(*args, **kwargs)
@@ -55,11 +58,32 @@ def _run(*args, **kwargs):
             raise
 
 
+def _is_dtensor(x) -> bool:  # of parts on virtual GPUs; the class itself takes a second to import
+    return type(x).__name__ == "DTensor" and type(x._local_tensor) is VTensor
+
+
+class _Untried(torch.autograd.Function):
+    """What a DTensor's part goes through: one may look at it, but its gradient would go back to the DTensor."""
+
+    @staticmethod
+    def forward(ctx, part, _):  # the second input wants a gradient, so that there is a backward
+        return part.view_as(part)
+
+    @staticmethod
+    def backward(ctx, grad):  # torch, in C++, would look for a real GPU's stream, and end the process
+        raise NotImplementedError(_UNTRIED)
+
+
 def _apply(cls, *args, **kwargs):
     """Function.apply, which notes where the inputs and outputs are."""
-    if any(isinstance(a, Tensor) and type(a).__name__ == "DTensor" and a.requires_grad for a in args):
-        # torch, in C++, would look for a real GPU's stream, and end the process
-        raise NotImplementedError("gradients of DTensors (tensor parallelism) cannot be tried on virtual GPUs")
+    if torch.is_grad_enabled() and any(_is_dtensor(a) and a.requires_grad for a in args):
+        with torch.no_grad():
+            out = real_apply(cls, *args, **kwargs)
+        if type(out) is VTensor:  # of to_local()
+            return real_apply(_Untried, out, torch.zeros((), requires_grad=True))
+        if _is_dtensor(out):  # on the way to full_tensor()
+            return out.requires_grad_()
+        raise NotImplementedError(_UNTRIED)
     out = real_apply(cls, *args, **kwargs)
     outs = out if isinstance(out, (tuple, list)) else (out,)
     if cls is To or not any(type(t) is VTensor for t in (*args, *outs)):

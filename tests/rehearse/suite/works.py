@@ -24,6 +24,14 @@ def reductions():
             x = torch.full((2,), rank + 1, dtype=dtype, device=dev)
             dist.all_reduce(x, op)
             assert x.tolist() == [wanted, wanted] and x.device == dev
+            mine, part = torch.full((2,), rank + 1, dtype=dtype, device=dev), ones(1, dtype=dtype)
+            for scatter, given in ((dist.reduce_scatter_tensor, mine), (dist.reduce_scatter, [mine[:1], mine[1:]])):
+                work = scatter(part.zero_(), given, op, async_op=True)
+                work.wait()
+                work.wait()  # once more changes nothing
+                assert part.item() == wanted
+            dist.reduce(mine, 0, op)
+            assert rank or mine.tolist() == [wanted, wanted]
 
 
 @works("torch/distributed/distributed_c10d.py")
@@ -550,15 +558,39 @@ def kernels_that_the_cpu_has_for_32_bits_only():
     assert (y.dtype, x.grad.dtype, x.grad.device) == (torch.half, torch.half, dev) and x.grad.sum() == 9
 
 
+@works("torch/distributed/tensor/_api.py: to_local, full_tensor")
+def shards_of_fsdp_are_trained_and_looked_at():
+    from torch.distributed.fsdp import fully_shard
+
+    net = linear()
+    before = net.weight.detach().clone()
+    dist.broadcast(before, 0)
+    dist.broadcast(net.weight.data, 0)
+    fully_shard(net, mesh=dist.init_device_mesh("cuda", (2,)))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    net(ones()).sum().backward()
+    optimizer.step()
+    mine, whole = net.weight.to_local(), net.weight.full_tensor()  # also where gradients are recorded
+    assert mine.shape == (2, 4) and mine.device == dev and mine.requires_grad
+    assert torch.allclose(whole, before - 0.2) and torch.equal(whole[2 * rank : 2 * rank + 2], mine)
+    assert torch.equal(net.weight.grad.full_tensor(), torch.full((4, 4), 2.0, device=dev))
+
+
 @works("torch/include/torch/csrc/autograd/input_metadata.h: it asks for a GPU's stream, in C++, which ends the process")
 def what_cannot_be_rehearsed_says_so():
+    from torch.distributed.tensor import distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
-    parallel = parallelize_module(linear(), dist.init_device_mesh("cuda", (2,)), ColwiseParallel())
+    mesh = dist.init_device_mesh("cuda", (2,))
+    parallel = parallelize_module(linear(), mesh, ColwiseParallel())
+    weight = distribute_tensor(ones(4, 4), mesh).requires_grad_()
     for attempt in (
         lambda: torch.cuda.graph(torch.cuda.CUDAGraph()),
         lambda: torch.export.export(linear(), (ones(),)),
         lambda: parallel(ones()).sum().backward(),
+        lambda: weight.to_local().sum().backward(),
+        lambda: weight.full_tensor().sum().backward(),
+        lambda: weight.sum().backward(),
     ):
         try:
             attempt()
