@@ -116,7 +116,7 @@ def numbers(id: str, title: str, *asked: Number) -> None:
 
 
 PATIENCE = 4.0  # seconds without progress after which ranks count as waiting for ever
-WAITING = r"^rank (\d+) (?:waits in|called) (.+?)(?: of shape .*?)?(?: at .*?(line \d+).*)?$"  # as `launch` says it
+WAITING = r"^rank (\d+) (?:waits in|called) (.+?)(?: of shape .*?)?(?: at .*?(line \d+(?:, in \S+)?).*)?$"  # `launch`'s
 
 
 def may_be_slow(error: RankTimeoutError) -> bool:

@@ -22,7 +22,7 @@ HINTS = {
     "value of Tensor with more": TENSOR_FIRST,
     "list index out of range": "Chunks are numbered from 0 to `size - 1`: count modulo the number of ranks, `% size`.",
     "should not be the same as the rank": "No rank sends to itself, or receives from itself.",
-    "pair.cc": "Does a rank send to itself, or wait for itself?",  # gloo's words where there is no such connection
+    " itself": "Which number makes a rank its own neighbour? The others are 1, 2, … further on, modulo `size`.",
     "not defined": "If a cell above defines it, run that one first; if none does, it is yours to define.",
 }
 
@@ -104,6 +104,8 @@ turn(
         (partial(_swap, lost_by=1), "who sends first gets what it is to get, and the other one does not",
          "What came has to be copied into `x` on both ranks."),
         (_swap_collectively, NO_HELP, ONLY),
+        (partial(_swap, first=lambda rank, other: True), "both send first, and nobody receives",
+         "One has to receive first. Which one? Both must agree, without asking."),
         (partial(_swap, first=lambda rank, other: False), "both receive first, and nobody sends",
          "One has to send first. Which one? Both must agree, without asking."),
     ],
@@ -134,6 +136,14 @@ def _last_to_all(x: Any) -> None:
         dist.recv(x, size - 1)
 
 
+def _from_the_left(x: Any) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.recv(x, rank - 1)
+    for other in range(1, size if rank == 0 else 0):
+        dist.send(x, other)
+
+
 def _only_to_1(x: Any) -> None:
     if dist.get_rank() == 0:
         dist.send(x, 1)
@@ -152,6 +162,11 @@ turn(
     hints={**HINTS, "there is no rank": f"{IN_RANGE}: `range(1, size)` has all but rank 0."},
     mistakes=[
         (_only_to_1, "rank 2 has heard nothing", "Rank 0 sends to every other rank."),
+        (_from_the_left, "rank 2 waits for rank 1, and it is rank 0 that sends to it", "`dist.recv(x, 0)`"),
+        (lambda x: _broadcast(x, to=lambda size: range(1 if dist.get_rank() else size, size)),
+         "rank 0 sends to nobody, and the others wait for it", "`dist.send(x, other)`, for each other rank."),
+        (lambda x: dist.get_rank() or _broadcast(x), "rank 0 sends, and nobody receives",
+         "A send waits for its `dist.recv(x, 0)`, on each of the others."),
         (partial(_broadcast, add=True), "what came was added to what was there", "It takes its place."),
         (_last_to_all, "all have the last rank's numbers", "Rank 0 is the one that sends."),
         (lambda x: dist.broadcast(x, src=0), NO_HELP, ONLY),
@@ -173,6 +188,13 @@ def _tree(x: Any, part: int = 1) -> None:
             dist.send(x, rank + have)
         elif rank < 2 * have:
             dist.recv(x, rank - have)
+        have *= 2
+
+
+def _tree_too_early(x: Any) -> None:
+    rank, size, have = dist.get_rank(), dist.get_world_size(), 1
+    while have < size:
+        dist.send(x, rank + have) if rank < have else dist.recv(x, rank - have)
         have *= 2
 
 
@@ -222,6 +244,8 @@ turn(
         (_chain, "a chain: nobody sends twice, and it takes as many rounds as there are other ranks",
          "Rank 0 need not rest when it has sent once."),
         (_tree_once, "only one round was made", "Go on until all have it."),
+        (_tree_too_early, "rank 0 sends to rank 2, and that waits for rank 1: too early, or for the wrong one",
+         "In a round only ranks `have` to `2 * have - 1` receive, each from `rank - have`."),
         (partial(_tree, part=2), "the last round is missing: half of the ranks have it", "Go on until `size` have it."),
         (_two_children, "each tells two at most, and then rests", "Who has it tells one in every round."),
         (_last_to_all, "all have the last rank's number", "Rank 0 is the one that knows it."),
@@ -252,16 +276,41 @@ def _sent(x: Any) -> float:
     return sum(it.size for it in x.messages if it.name == "send") / x.nbytes
 
 
+IN_THE_LIST, ELSEWHERE = "a new tensor in the list", "another chunk has changed"
+
+
+def _in_the_list(x: Any, chunks: list[Any]) -> list[str]:
+    """Whether a tensor stands in the list that is no part of `x`; it is said where the result is not right."""
+    ours = x.untyped_storage().data_ptr()
+    new = any(isinstance(it, torch.Tensor) and it.untyped_storage().data_ptr() != ours for it in chunks)
+    return [IN_THE_LIST] * new
+
+
+def _counted(x: Any, ranks: range) -> Any:
+    """The sum of what these ranks have at the start."""
+    return sum(torch.arange(1.0, len(x) + 1, device=x.device) * 10**rank for rank in ranks)
+
+
 def _mine(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
-    return [_calls(x), _sent(x), x[dist.get_rank()]]
+    """What is sent and collected; where that is not right, whether it went elsewhere."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    held, start = [_calls(x), _sent(x), x[rank]], _counted(x, range(rank, rank + 1))
+    aside = [ELSEWHERE] * (x[rank].equal(start[rank]) and not x.equal(start))
+    return [*held, *(_in_the_list(x, chunks) or aside) * (not x[rank].equal(_counted(x, range(size))[rank]))]
 
 
-def _reduce_scatter(x: Any, chunks: list[Any], give: str = "to", add: bool = True, ways: int = 0) -> None:
+def _reduce_scatter(
+    x: Any, chunks: list[Any], give: str = "to", add: bool = True, ways: int = 0, take: str = "rank", new: bool = False
+) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for away in range(1, ways or size):
         to, sender = (rank + away) % size, (rank - away) % size
-        part = pass_on(chunks[{"to": to, "sender": sender, "rank": rank}[give]], to, sender)
-        chunks[rank].copy_(chunks[rank] + part if add else part)
+        number = {"to": to, "sender": sender, "rank": rank}
+        part, place = pass_on(chunks[number[give]], to, sender), number[take]
+        if new:
+            chunks[place] = chunks[place] + part
+        else:
+            chunks[place].copy_(chunks[place] + part if add else part)
 
 
 def _mean_scatter(x: Any, chunks: list[Any]) -> None:
@@ -299,6 +348,10 @@ turn(
         (partial(_reduce_scatter, ways=2), "each rank has heard one other rank only", "All others have a part of it."),
         (_mean_scatter, "that is the mean", "The sum is asked for."),
         (_only_the_others, "the rank's own part is missing", "Chunk r of rank r counts too."),
+        (partial(_reduce_scatter, new=True), "a new tensor stands in the list, and the chunk in `x` is as it was",
+         "`chunks[i] = …` gives the list another tensor. Add in place: `chunks[i] += …`."),
+        (partial(_reduce_scatter, take="sender"), "another chunk has changed, and each rank's own chunk is as it was",
+         "Rank r collects chunk r: what comes belongs to `chunks[rank]`."),
         (_reduce_scatter_lost, "each rank's own chunk is as it was",
          "What comes belongs to `chunks[rank]`; add in place: `chunks[i] += …`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
@@ -314,16 +367,33 @@ def _one_finished(rank: int, size: int) -> tuple[Any, list[Any]]:
     return x, list(x.chunk(size))
 
 
-def _held_and_part(_: Any, x: Any, *__: Any) -> list[Any]:
-    return [_calls(x), _sent(x), x]
+def _held_and_part(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
+    """What is sent and held; where `x` is as it was, what became of what came, or of what went out."""
+    rank, sent = dist.get_rank(), [it for it in x.messages if it.name == "send"]
+    start = x.new_zeros(len(x))
+    start[rank] = 111.0 * (rank + 1)
+    held = [_calls(x), _sent(x), x]
+    if not x.equal(start):
+        return held
+    if _in_the_list(x, chunks):
+        return [*held, *_in_the_list(x, chunks)]
+    if any(it.before[rank] != start[rank] for it in x.messages):
+        return [*held, "its own chunk was written over"]
+    return [*held, *["it sent zeros"] * (bool(sent) and not any(it.first for it in sent))]
 
 
-def _all_gather(x: Any, chunks: list[Any], ways: int = 0, to_place: str = "sender") -> None:
+def _all_gather(
+    x: Any, chunks: list[Any], ways: int = 0, to_place: str = "sender", give: str = "rank", new: bool = False
+) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for away in range(1, ways or size):
         to, sender = (rank + away) % size, (rank - away) % size
-        place = sender if to_place == "sender" else to
-        chunks[place].copy_(pass_on(chunks[rank], to, sender))
+        number = {"to": to, "sender": sender, "rank": rank}
+        came, place = pass_on(chunks[number[give]], to, sender), number[to_place]
+        if new:
+            chunks[place] = came
+        else:
+            chunks[place].copy_(came)
 
 
 def _all_gather_the_first(x: Any, chunks: list[Any]) -> None:
@@ -347,6 +417,12 @@ turn(
          "Chunk s comes from rank s, or has been handed on from there."),
         (partial(_all_gather, ways=2), "each rank has heard one other rank only", "There are more."),
         (_all_gather_the_first, "every rank sends its chunk 0", "On rank 2 chunk 2 is the finished one."),
+        (partial(_all_gather, new=True), "a new tensor stands in the list, and `x` is as it was",
+         "`chunks[i] = …` gives the list another tensor. Write into the one that is there: `chunks[i].copy_(…)`."),
+        (partial(_all_gather, give="to"), "every rank sends zeros, and not its finished chunk",
+         "What goes out, to each of the others, is the finished one: chunk r of rank r."),
+        (partial(_all_gather, to_place="rank"), "what comes is written over the rank's own chunk",
+         "What comes from rank s belongs into chunk s."),
         (lambda x, chunks: _all_gather(x, [it.clone() for it in chunks]), "the chunks are as they were",
          "What goes out is the finished chunk; what comes is written into the sender's: `chunks[…].copy_(…)`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
@@ -363,23 +439,36 @@ def _ring(
     comes: Callable[[int, int], int] = lambda rank, step: rank - step - 1,
     later: int = 1,
     steps: int = -1,
+    steps_then: int | None = None,
+    comes_then: Callable[[int, int], int] | None = None,
     add_again: bool = False,
     half: bool = False,
     way: int = 1,
     three: bool = False,
     lost: bool = False,
+    new: str = "",
 ) -> None:
-    """The chunk that goes and the one that comes, in each step of the first half; `later` is added in the second."""
+    """The chunk that goes and the one that comes, in each step of the first half; `later` is added in the second.
+
+    steps, comes: of the first half; of the second too, where `steps_then` and `comes_then` are left out.
+    """
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + way) % size, (rank - way) % size
     size = 3 if three else size
     for step in range(size + steps):
-        chunks[comes(rank, step) % size].add_(pass_on(chunks[goes(rank, step) % size], right, left))
+        place, came = comes(rank, step) % size, pass_on(chunks[goes(rank, step) % size], right, left)
+        if new:
+            chunks[place] = chunks[place] + came
+        else:
+            chunks[place] += came
     chunks = [chunk.clone() for chunk in chunks] if lost else chunks
-    for step in range(0 if half else size + steps):
+    for step in range(0 if half else size + (steps if steps_then is None else steps_then)):
         arrived = pass_on(chunks[(goes(rank, step) + later) % size], right, left)
-        place = chunks[(comes(rank, step) + later) % size]
-        place.add_(arrived) if add_again else place.copy_(arrived)
+        place = ((comes_then or comes)(rank, step) + later) % size
+        if new == "twice":
+            chunks[place] = arrived
+        else:
+            chunks[place].add_(arrived) if add_again else chunks[place].copy_(arrived)
 
 
 def _left_ring(x: Any, chunks: list[Any]) -> None:
@@ -405,9 +494,12 @@ def _held_and_sent(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
     others = [it.other for it in x.messages if it.name == "send"]
     sides = {(rank + 1) % size: "the right", (rank - 1) % size: "the left"}
     receivers = " and ".join(dict.fromkeys(sides.get(other, f"rank {other}") for other in others)) or "nobody"
-    return [_calls(x), receivers, len(others), _sent(x), x]
+    right = x.equal(_counted(x, range(size)))
+    return [_calls(x), receivers, len(others), _sent(x), x, *_in_the_list(x, chunks) * (not right)]
 
 
+NEW = "`chunks[i] = …` gives the list another tensor. `chunks[i] += …` and `chunks[i].copy_(…)` keep it."
+PASSES = "A chunk has to pass every other rank: `size - 1` steps in each half."
 ADDED = "At first chunk r; then the one to which it has just added."
 ONE_LESS = "The left one does not send the chunk that you send: its number is one less."
 FINISHED = "The first half adds up. The second begins with the chunk to which rank r has added last."
@@ -423,7 +515,8 @@ turn(
     hints=HINTS,
     otherwise="Take three ranks on paper. In each step, one `pass_on`: which chunk does rank 0 send, and which comes?",
     mistakes=[
-        (partial(_ring, later=0), "in the end chunk r is what rank r had at the start", FINISHED),
+        (partial(_ring, later=0),
+         "in the end chunk r is what rank r had at the start: that went around, and no finished one", FINISHED),
         (partial(_ring, half=True), "each chunk's sum is finished on one rank only", "Hand the finished ones around."),
         (partial(_ring, goes=lambda rank, step: rank - step + 1),
          "in the first half rank r sends a chunk that it has not just added to", ADDED),
@@ -437,8 +530,18 @@ turn(
          "what comes from the left is added to the chunk that the right one sends", ONE_LESS),
         (partial(_ring, comes=lambda rank, step: rank - step),
          "what comes is added to the chunk that has just gone out", ONE_LESS),
+        (partial(_ring, comes=lambda rank, step: rank - step, comes_then=lambda rank, step: rank - step - 1),
+         "what comes is added to the chunk that has just gone out", ONE_LESS),
+        (partial(_ring, comes_then=lambda rank, step: rank - step),
+         "in the second half what comes is written over the chunk that has just gone out", ONE_LESS),
         (partial(_ring, add_again=True), "in the second half finished chunks are added", "There it takes the place."),
-        (partial(_ring, steps=0), "one step too many in each half", "A chunk has to pass every other rank."),
+        (partial(_ring, steps=0), "one step too many in each half", PASSES),
+        (partial(_ring, steps=0, steps_then=-1), "one step too many in one of the halves", PASSES),
+        (partial(_ring, steps_then=0), "one step too many in one of the halves", PASSES),
+        (partial(_ring, steps_then=-2), "one step too few in the second half", PASSES),
+        (partial(_ring, steps=-2, steps_then=-1), "one step too few in the first half", PASSES),
+        (partial(_ring, new="twice"), "new tensors stand in the list, and `x` is as it was", NEW),
+        (partial(_ring, new="once"), "the sums of the first half stand in the list, and not in `x`", NEW),
         (lambda x, chunks: _ring(x, [it.clone() for it in chunks]), "`x` is as it was",
          "Write into the chunks that are there: `chunks[…] += …`, `chunks[…].copy_(…)`."),
         (partial(_ring, lost=True), "what comes in the second half does not reach `x`",
@@ -449,7 +552,7 @@ turn(
         (_everything_around, "whole tensors go around: right, and each rank sends as many as there are others",
          "Send one chunk in each step."),
         (partial(_ring, later=2), "the second half begins with a chunk that is not finished", FINISHED),
-        (partial(_ring, steps=-2), "one step too few in each half", "A chunk has to pass every other rank."),
+        (partial(_ring, steps=-2), "one step too few in each half", PASSES),
         (lambda x, chunks: (_ring(x, chunks), x.div_(len(chunks))), "that is the mean", "The sum is asked for."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
     ],

@@ -10,8 +10,11 @@ has made that mistake; so each row is its own sample for the tests.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import itertools
+import os
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +41,7 @@ Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what 
 class Left:
     """What a function left: the name of each row (a rank, or a case), its numbers or words, and what became of it.
 
-    fate: row → "raised KeyError: …", whole, or "waits in all_reduce, line 4", for rows that came to no end.
+    fate: row → "raised KeyError: …", whole, or "waits in recv from rank 1, line 4 of f", for rows that came to no end.
     reason: what the learner's code raised, in full. place: on which line of theirs.
     film: its frames, of a tensor that was `filmed`.
     silent: the function returned nothing whenever it was called in this process.
@@ -232,7 +235,7 @@ def turn(
         if left.fate:
             row, fate = next(iter(left.fate.items()))
             hint = hint_for(left.reason, hints or {}) or hint_for(left.reason, COMMON) or hint
-            return f"{row} {_told(fate)}{left.place}{before}", hint
+            return f"{row} {_told(fate)}{left.place}{_partner(left, row)}{before}", hint
         if as_given and known(_nothing, size).same(left):
             return f"everything is as it was{before}", hint
         row, place = left.first_off(wanted)
@@ -330,10 +333,10 @@ def _left_by_ranks(
         rows = {name: it[0] if it else [] for name, it in zip(names, error.run.results, strict=True)}
         if isinstance(error, RankTimeoutError):
             waits = re.findall(WAITING, str(error), re.MULTILINE)
-            fate = {f"rank {rank}": f"waits in {what}, {line}" for rank, what, line in waits if line}
-            for rank, what, line in waits:
-                if not line:  # where others have one it has done its part and waits in `look`
-                    fate[f"rank {rank}"] = "waits for the others" if any(it[2] for it in waits) else f"waits in {what}"
+            there = {rank: f"waits in {what}{_whom(error, rank, what)}" for rank, what, _ in waits}
+            fate = {f"rank {rank}": f"{there[rank]}, {line.replace(', in', ' of')}" for rank, _, line in waits if line}
+            some = bool(fate)  # then a rank without a line has done its part, and waits in `look`
+            fate |= {f"rank {it}": "waits for the others" if some else there[it] for it, _, line in waits if not line}
             if patience == PATIENCE and may_be_slow(error):
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             late = [name for name in names if name not in fate and not rows[name]]
@@ -351,12 +354,63 @@ def _left_by_ranks(
 def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: Callable[..., Any]) -> tuple:
     """Return what the function leaves on this rank, what was sent meanwhile, and what a filmed tensor holds then."""
     torch.manual_seed(0)
+    _note_whom()
     arguments = given(dist.get_rank(), dist.get_world_size())
     returned = fn(*arguments)
     told, end = [], ()
     if arguments and hasattr(arguments[0], "messages"):  # it is filmed; what `look` sends is not to be in the film
         told, end = list(arguments[0].messages), tuple(arguments[0].flatten().tolist())
     return cells(look(returned, *arguments)), told, end
+
+
+WHOM = "\x1fwhom: "  # begins what a rank prints of a call that names another one
+NAMING = {"send": "to", "recv": "from", "broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
+
+
+def _note_whom(most: int = 1000) -> None:
+    """From now on, have this rank print whom each call names: it may be the call where it waits for ever.
+
+    most: calls that it does so for. One that never ends to send is not to look as if it made progress.
+    """
+    if hasattr(dist.ProcessGroup.send, "__wrapped__"):  # a rank of the tests, that is used again
+        return
+    numbers = itertools.count(1)
+
+    def noting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(call)
+        def noted(group: Any, tensors: Any, *given: Any, **named: Any) -> Any:
+            n, whose = next(numbers), [getattr(it, "rootRank", it) for it in given if not isinstance(it, list)]
+            known = n < most and whose and isinstance(whose[0], int) and group.size() == dist.get_world_size()
+            if n <= most:
+                said = f"{name} {NAMING[name]} rank {whose[0]}" if known else name
+                with contextlib.suppress(OSError):  # it has printed too much already
+                    os.write(1, f"\n{WHOM}{said}\n".encode())
+            return call(group, tensors, *given, **named)
+
+        return noted
+
+    for name in NAMING:
+        setattr(dist.ProcessGroup, name, noting(name, getattr(dist.ProcessGroup, name)))
+
+
+def _whom(error: RankError, rank: str, what: str) -> str:
+    """Return " from rank 1" where the call in which a rank waits names it."""
+    told = re.findall(rf"^{WHOM}(\w+)(.*)$", error.run.output.get(int(rank), ""), re.MULTILINE)
+    called = f"rank {rank} called {what}" in str(error)  # that is not to say that it has not called others since
+    return told[-1][1] if told and told[-1][0] == what and not called else ""
+
+
+def _partner(left: Left, row: str) -> str:
+    """Say what became of the rank that the row waits for; where it names none, of one that does something else."""
+    fate = left.fate[row]
+    if not fate.startswith("waits in "):
+        return ""
+    named = re.search(r" (?:to|from) (rank \d+)(?:,|$)", fate)
+    kind, ended = fate.partition(",")[0], "waits for the others"  # in `look`, that is
+    others = [it for it in left.rows if left.fate.get(it, ended).partition(",")[0] != kind]
+    other = named[1] if named and named[1] != row else next(iter(others), row)
+    theirs = left.fate.get(other, ended)
+    return f"; {other} {'has ended' if theirs == ended else _told(theirs)}" * (other != row)
 
 
 def cells(held: Any) -> list[Any]:

@@ -38,7 +38,8 @@ class Message:
 def noted_messages(watched: torch.Tensor | None = None) -> list[Message]:
     """From now on, note in this rank each message into the list that is returned.
 
-    A send to a rank that there is not, which would crash the process, raises ValueError.
+    A send to a rank that there is not, which would crash the process, raises ValueError; under gloo, which has no
+    connection from a rank to itself, so does a send to itself.
     """
     noted: list[Message] = []
     _Noting(noted, watched).__enter__()  # until the process ends
@@ -88,6 +89,8 @@ class _Noting(TorchDispatchMode):
                 tensors, _, other = args[:3]
                 if not 0 <= other < dist.get_world_size():
                     raise ValueError(f"there is no rank {other}")
+                if other == dist.get_rank() and dist.get_backend() == "gloo":
+                    raise ValueError(f"rank {other} {'sends to' if name == 'send' else 'receives from'} itself")
                 first = float(tensors[0].flatten()[0]) if name == "send" else None
             before = () if self.watched is None else tuple(self.watched.flatten().tolist())
             carried = args[0][0] if isinstance(args[0], list) else args[0]

@@ -181,10 +181,49 @@ def test_who_has_done_its_part_waits_for_the_others_and_not_in_a_call_of_ours():
         else:
             dist.recv(x, 0)
 
-    waits = f"waits in recv, line {told_to_one_only.__code__.co_firstlineno + 4}"
+    waits = f"waits in recv from rank 0, line {told_to_one_only.__code__.co_firstlineno + 4} of told_to_one_only"
     fate = judge("4.8.c", told_to_one_only).picture.yours.fate  # what is wanted there is looked at with a gather
     done = "waits for the others"
     assert fate == {"rank 2": waits, "rank 3": waits, "rank 0": done, "rank 1": done}
+
+
+def test_where_nobody_expected_it_the_rank_that_is_waited_for_is_told_and_what_it_does(made):
+    def both_send(x):
+        dist.send(x, 1 - dist.get_rank())
+
+    def one_sends(x):
+        if dist.get_rank() == 0:
+            dist.send(x, 1)
+
+    def each_names_itself(x):
+        dist.broadcast(x, src=dist.get_rank())
+
+    asked, line = made(), both_send.__code__.co_firstlineno + 1
+    here = f"line {line} of both_send"
+    assert asked(both_send).message == f"rank 0 waits in send to rank 1, {here}; rank 1 waits in send to rank 0, {here}"
+    assert asked(one_sends).message == f"rank 0 waits in send to rank 1, line {line + 4} of one_sends; rank 1 has ended"
+    assert "broadcast from rank 0" in str(told := asked(each_names_itself).picture) and "from rank 1" in str(told)
+
+
+def test_of_a_line_in_a_helper_it_is_said_whose_it_is(made):
+    def helper(x):
+        dist.send(x, 1)
+
+    def asks_a_helper(x):
+        helper(x) if dist.get_rank() == 0 else None
+
+    assert f"line {helper.__code__.co_firstlineno + 1} of helper" in made()(asks_a_helper).message
+
+
+def test_who_sends_without_end_is_not_taken_for_making_progress(made, monkeypatch):
+    def without_end(x):
+        while True:
+            dist.send(x, 1) if dist.get_rank() == 0 else dist.recv(x, 0)
+
+    monkeypatch.setattr(turns, "PATIENCE", 1.0)
+    monkeypatch.setattr(checks, "LIMIT", 20.0)
+    verdict = made()(without_end)
+    assert "had not ended" not in verdict.message and "waits in recv from" not in str(verdict.picture)
 
 
 def test_an_error_of_torch_distributed_is_told_with_what_it_got(made):
@@ -207,8 +246,8 @@ def test_a_rank_that_waits_is_drawn_with_the_line_where_it_waits(made):
     verdict = made()(only_rank_0)
     line = total.__code__.co_firstlineno + 1
     assert verdict.message == "rank 0 waits for the others"
-    assert verdict.picture.yours.fate == {"rank 0": f"waits in all_reduce, line {line}"}
-    assert f"… waits in all_reduce, line {line}" in str(verdict.picture)
+    assert verdict.picture.yours.fate == {"rank 0": f"waits in all_reduce, line {line} of total"}
+    assert f"… waits in all_reduce, line {line} of total" in str(verdict.picture)
 
 
 def test_what_was_raised_is_drawn_and_its_hint_is_found(made):

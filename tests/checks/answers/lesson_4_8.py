@@ -49,6 +49,24 @@ def expects_it_back(x, other):
         x.copy_(came)
 
 
+def all_send_first(x, other):
+    place = torch.empty_like(x)
+    dist.send(x, other)
+    dist.recv(place, other)
+    x.copy_(place)
+
+
+def lower_half_first(x, other):
+    place = torch.empty_like(x)
+    if dist.get_rank() == 0:
+        dist.send(x, other)
+        dist.recv(place, other)
+    else:
+        dist.recv(place, other)
+        dist.send(x, other)
+    x.copy_(place)
+
+
 # b: broadcast
 
 
@@ -85,6 +103,19 @@ def in_a_chain(x):
         recv(x, rank - 1)
     if rank + 1 < size:
         send(x, rank + 1)
+
+
+def from_the_left_neighbour(x):
+    rank = dist.get_rank()
+    if rank:
+        recv(x, rank - 1)
+    else:
+        [send(x, other) for other in range(1, dist.get_world_size())]
+
+
+def each_to_rank_0(x):
+    if dist.get_rank():
+        dist.send(x, 0)
 
 
 def to_two_others(x):
@@ -128,6 +159,26 @@ def one_more_at_a_time(x):
         have += 1
 
 
+def all_others_receive_in_each_round(x):
+    rank, have = dist.get_rank(), 1
+    while have < dist.get_world_size():
+        if rank < have:
+            dist.send(x, rank + have)
+        else:
+            dist.recv(x, rank - have)
+        have *= 2
+
+
+def from_the_left_in_each_round(x):
+    rank, have = dist.get_rank(), 1
+    while have < dist.get_world_size():
+        if rank < have:
+            dist.send(x, rank + have)
+        elif rank < 2 * have:
+            dist.recv(x, rank - 1)
+        have *= 2
+
+
 def for_four_ranks(x):
     rank = dist.get_rank()
     if rank < 2:
@@ -159,6 +210,25 @@ def into_the_senders(x, chunks):
         chunks[sender] += pass_on(chunks[to], to, sender)
 
 
+def a_new_sum(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        to, sender = (rank + away) % size, (rank - away) % size
+        chunks[rank] = chunks[rank] + pass_on(chunks[to], to, sender)
+
+
+def a_new_sum_written_back(x, chunks):
+    a_new_sum(x, chunks)
+    x[dist.get_rank()] = chunks[dist.get_rank()].item()
+
+
+def to_itself_first(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(size):
+        to, sender = (rank + away) % size, (rank - away) % size
+        chunks[rank] += pass_on(chunks[to], to, sender)
+
+
 def always_the_neighbour(x, chunks):
     rank, size = dist.get_rank(), dist.get_world_size()
     for _ in range(1, size):
@@ -187,6 +257,20 @@ def other_ways_chunk(x, chunks):
     for away in range(1, size):
         to, sender = (rank + away) % size, (rank - away) % size
         chunks[sender].copy_(pass_on(chunks[to], to, sender))
+
+
+def over_its_own(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        to, sender = (rank + away) % size, (rank - away) % size
+        chunks[rank].copy_(pass_on(chunks[rank], to, sender))
+
+
+def put_into_the_list(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        to, sender = (rank + away) % size, (rank - away) % size
+        chunks[sender] = pass_on(chunks[rank], to, sender)
 
 
 def ring_all_gather(x, chunks):
@@ -247,6 +331,33 @@ def in_new_tensors(x, chunks):
         chunks[comes] = pass_on(chunks[goes], right, left)
 
 
+def a_new_sum_first(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(size - 1):
+        chunks[rank - step - 1] = chunks[rank - step - 1] + pass_on(chunks[rank - step], right, left)
+    for step in range(size - 1):
+        chunks[rank - step].copy_(pass_on(chunks[(rank + 1 - step) % size], right, left))
+
+
+def adds_to_what_was_sent(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(size - 1):
+        chunks[rank - step] += pass_on(chunks[rank - step], right, left)
+    for step in range(size - 1):
+        chunks[rank - step].copy_(pass_on(chunks[(rank + 1 - step) % size], right, left))
+
+
+def too_long_at_first(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(size):
+        chunks[(rank - step - 1) % size] += pass_on(chunks[(rank - step) % size], right, left)
+    for step in range(size - 1):
+        chunks[(rank - step) % size].copy_(pass_on(chunks[(rank + 1 - step) % size], right, left))
+
+
 def from_the_start_again(x, chunks):
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -266,6 +377,8 @@ ANSWERS = {
         "accepted": [both_at_once, even_first],
         "wrong": [
             (one_way_only, ["both hold what one of the two had"]),
+            (all_send_first, ["both send first, and nobody receives"]),
+            (lower_half_first, ["on 4 ranks", "rank 2 waits in recv from rank 3", "; rank 3 waits in recv"]),
             (expects_it_back, ["raised TypeError"]),
         ],
     },
@@ -274,6 +387,8 @@ ANSWERS = {
         "wrong": [
             (to_itself_too, ["should not be the same as the rank"]),
             (into_a_name, ["`x` is on every rank what it was"]),
+            (from_the_left_neighbour, ["rank 2 waits for rank 1, and it is rank 0 that sends to it"]),
+            (each_to_rank_0, ["rank 1 waits in send to rank 0, line", "of each_to_rank_0; rank 0 has ended"]),
             (to_two_others, ["on 2 ranks", "there is no rank 2"]),
         ],
     },
@@ -281,13 +396,17 @@ ANSWERS = {
         "accepted": [by_halves, by_bits],
         "wrong": [
             (one_more_at_a_time, ["there is no rank"]),
+            (all_others_receive_in_each_round, ["rank 0 sends to rank 2, and that waits for rank 1: too early, or"]),
+            (from_the_left_in_each_round, ["rank 0 sends to rank 2, and that waits for rank 1", "for the wrong one"]),
             (for_four_ranks, ["on 8 ranks", "the last round is missing"]),
         ],
     },
     "4.8.d": {
-        "accepted": [ring_reduce_scatter, add_at_the_end],
+        "accepted": [ring_reduce_scatter, add_at_the_end, a_new_sum_written_back],
         "wrong": [
-            (into_the_senders, ["own chunk is as it was"]),
+            (into_the_senders, ["another chunk has changed", "own chunk is as it was"]),
+            (a_new_sum, ["a new tensor stands in the list"]),
+            (to_itself_first, ["rank 0 sends to itself (line", "of pass_on)"]),
             (always_the_neighbour, ["as its own chunk"]),
             (exchanged, ["what goes to a rank is not that rank's chunk"]),
             (whole_tensors, ["2 as tensors sent"]),
@@ -296,7 +415,9 @@ ANSWERS = {
     "4.8.e": {
         "accepted": [ring_all_gather, backwards],
         "wrong": [
-            (other_ways_chunk, ["the chunks are as they were"]),
+            (other_ways_chunk, ["every rank sends zeros"]),
+            (over_its_own, ["written over the rank's own chunk"]),
+            (put_into_the_list, ["a new tensor stands in the list, and `x` is as it was"]),
             (whole_tensors, ["2 as tensors sent"]),
         ],
     },
@@ -304,7 +425,10 @@ ANSWERS = {
         "accepted": [in_two_functions, carried],
         "wrong": [
             (to_the_left, ["that ring goes to the left"]),
-            (in_new_tensors, ["`x` is as it was"]),
+            (in_new_tensors, ["new tensors stand in the list, and `x` is as it was"]),
+            (a_new_sum_first, ["the sums of the first half stand in the list"]),
+            (adds_to_what_was_sent, ["what comes is added to the chunk that has just gone out"]),
+            (too_long_at_first, ["one step too many in one of the halves"]),
             (from_the_start_again, ["in the end chunk r is what rank r had"]),
             (a_name_of_nothing, ["raised NameError"]),
             (past_the_last, ["raised IndexError"]),
