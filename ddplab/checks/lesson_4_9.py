@@ -1,6 +1,8 @@
 """Checks of lesson 4.9, Twelve puzzles to DDP: the last six, from a network's start to an unused head."""
 
+import os
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,8 +20,13 @@ PIECES = "Cut the vector into pieces of `grad.numel()` numbers, each with its sh
 FLAT = "`torch.cat` makes one vector of gradients of any size, once each is flattened."
 TWO_ONLY, COUNTS = "right on two ranks only", "`dist.get_world_size()` counts them."
 IN_PLACE = "`dist.all_reduce` changes the tensor that it is given, and returns nothing."
+OTHER_HOOK = "(In a hook of `register_hook`.)"
+NOT_ASKED = "it sends although the switch is off, as where nobody asks it, or only when the hooks are made"
+ASK = 'When it is called, the hook asks `switch["send"]`: not once, when the hooks are made.'
 NO_GRADIENT = "A parameter that took no part has no gradient: its `.grad` is None."
 HINTS = {
+    OTHER_HOOK: "`register_hook` calls its function with the gradient, before that stands in `.grad`; "
+    "`register_post_accumulate_grad_hook`, when it is there, with the parameter.",
     "'NoneType' object": IN_PLACE,
     "'NoneType' and": IN_PLACE,
     "that requires grad": "Inside `torch.no_grad()`, or on `tensor.data` or `tensor.detach()`.",
@@ -54,6 +61,19 @@ def _loss(net: nn.Module, factor: float) -> Any:
     return factor * (net.a.sum() + 2 * net.b.sum())
 
 
+def _backward(net: nn.Module, factor: float) -> None:
+    """The backward pass of that loss. Where a hook misses a `.grad` that is not there yet, that is noted."""
+    try:
+        _loss(net, factor).backward()
+    except (TypeError, AttributeError) as error:
+        others = any(p._backward_hooks for p in (net.a, net.b))
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__.tb_next)]
+        own = [it for it in frames if "torch" not in it.f_code.co_filename.split(os.sep)]
+        if others and "None" in str(error) and own and "grad" in own[-1].f_code.co_names:  # it reads a `.grad`
+            error.args = (f"{error}\n{OTHER_HOOK}",)
+        raise
+
+
 def _one(tensor: Any) -> Any:
     """A tensor's number where all of it is one number."""
     return "none" if tensor is None else tensor.flatten()[0] if (tensor == tensor.flatten()[0]).all() else tensor
@@ -78,6 +98,11 @@ def _summed_start(net: nn.Module, mean: bool = False) -> None:
         tensor /= dist.get_world_size() if mean else 1
 
 
+def _one_side(net: nn.Module, giver: bool) -> None:
+    if (dist.get_rank() == 0) == giver:
+        _begin_alike(net)
+
+
 def _copies(net: nn.Module) -> None:
     for tensor in net.state_dict().values():
         dist.broadcast(tensor.clone(), src=0)
@@ -100,6 +125,14 @@ turn(
         (_summed_start, "all have the sum over the ranks", "One rank's are sent to all: `dist.broadcast`."),
         (partial(_summed_start, mean=True), "all have the mean over the ranks",
          "One rank's are sent to all: `dist.broadcast`."),
+        (lambda net: _begin_alike(net, src=dist.get_rank()), "every rank names itself as `src`, and all wait",
+         "`src` says whose go to all: one and the same rank, on every rank."),
+        (lambda net: _begin_alike(net, src=1 - dist.get_rank()), "each rank names the other as `src`, and all wait",
+         "`src` says whose go to all: one and the same rank, on every rank."),
+        (partial(_one_side, giver=True), "rank 0 broadcasts, and no other rank takes part",
+         "All ranks call `broadcast`, also those that receive."),
+        (partial(_one_side, giver=False), "rank 0, whose weights are to go to all, does not broadcast",
+         "All ranks call `broadcast`, also the one that gives."),
         (_copies, "nothing in the network has changed", "Broadcast into the tensors themselves, not into copies."),
     ],
 )  # fmt: skip
@@ -109,6 +142,7 @@ turn(
 
 
 TOO_EARLY, AGAIN = ", changed before", "once more"
+B_TWICE = "both sums are of b"
 
 
 class _Watched:
@@ -131,16 +165,19 @@ class _Watched:
         return getattr(self.work, name)
 
 
-def _watched_sums(moment: list[str], late: bool = False) -> tuple[list[Any], list[str]]:
+def _watched_sums(moment: list[str], late: bool = False, where: list[int] | None = None) -> tuple[list[Any], list[str]]:
     """From now on, note each sum in the first list, and in the second the moment at which it is waited for.
 
     late: rank 0 comes late, and the others' sums are on their way then: who divides by now does so in vain.
+    where: gets the address of each tensor that is added up.
     """
     sums, waited, noting = noted_sums(), [], dist.ProcessGroup.allreduce
 
     def watched(*given: Any, **named: Any) -> _Watched:
         time.sleep(0.1 if late and dist.get_rank() == 0 else 0)
         tensors, *options = [*given[1:], *named.values()]
+        if where is not None:
+            where.append(tensors[0].data_ptr())
         in_place = tensors[0].device.type == "cpu" or dist.get_backend() == "nccl"  # gloo copies from and to GPUs
         plain = in_place and any(getattr(it, "reduceOp", it) == dist.ReduceOp.SUM for it in options)
         on_its_way = _Watched(noting(*given, **named), tensors[0] if plain else None, waited, moment)
@@ -166,6 +203,11 @@ def _hooked(net: nn.Module, hook: Callable[[Any], None] = _average, which: slice
         p.register_post_accumulate_grad_hook(hook)
 
 
+def _of_the_last(net: nn.Module) -> None:
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(lambda _: _average(p))  # noqa: B023
+
+
 def _hook_that_forgets(net: nn.Module) -> None:
     def hook(grad: Any) -> None:
         total = grad.clone()
@@ -181,10 +223,13 @@ def _divided_only(p: Any) -> None:
 
 def _after_backward(returned: Any, net: nn.Module) -> list[Any]:
     """The gradients, but of sums that nobody has waited for: those may have come, or not."""
-    sums, waited = _watched_sums(["in backward"])
+    where: list[int] = []
+    sums, waited = _watched_sums(["in backward"], where=where)
     before = net.a.detach().clone()
-    _loss(net, 10.0 ** dist.get_rank() * 6).backward()
+    _backward(net, 10.0 ** dist.get_rank() * 6)
     changed = ["the weights changed"] * bool((net.a != before).any())
+    if net.b.grad is not None and where == [net.b.grad.data_ptr()] * 2:
+        changed = [B_TWICE]
     return [*(["not there yet?"] * 2 if _still_on_its_way(sums, waited) else _gradients(net)), *changed]
 
 
@@ -214,6 +259,8 @@ turn(
          "The mean is the sum, divided by the number of ranks."),
         (partial(_hooked, hook=partial(_average, by=2)), TWO_ONLY, COUNTS),
         (partial(_hooked, which=slice(1)), "the second parameter is each rank's own", "Every parameter wants a hook."),
+        (_of_the_last, "the last parameter's gradient is averaged twice, and the first one's never",
+         "A hook averages the parameter that it is called with. A loop's `p` is, by then, the last one."),
         (partial(_hooked, which=slice(1, None)), "the first parameter is each rank's own",
          "Every parameter wants a hook, and a hook averages the parameter that it is called with."),
         (_hook_that_forgets, "every rank keeps its own gradients",
@@ -348,7 +395,7 @@ def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     sums, waited = _watched_sums(moment, late=True)
     if not callable(finish):
         return [f"{kind(finish)} came back"]
-    _loss(net, 10.0 ** dist.get_rank() * 6).backward()
+    _backward(net, 10.0 ** dist.get_rank() * 6)
     left = len(sums)
     moment.append("after it")
     finish()
@@ -446,14 +493,12 @@ def _two_portions(switch: Any, net: nn.Module) -> list[Any]:
     """A portion without sending, then one with it: the messages after each, and the gradients."""
     sums, factor = noted_sums(), 10.0 ** dist.get_rank() * 6
     switch["send"] = False
-    _loss(net, factor).backward()
+    _backward(net, factor)
     first = len(sums)
     switch["send"] = True
-    _loss(net, 2 * factor).backward()
+    _backward(net, 2 * factor)
     return [first, len(sums) - first, *_gradients(net)]
 
-
-ASK = 'When it is called, the hook asks `switch["send"]`.'
 
 turn(
     "4.9.e",
@@ -466,8 +511,8 @@ turn(
     otherwise="While the switch is off the hook does nothing at all; while it is on it does what it did in puzzle b.",
     hints={"object does not support item assignment": "Return the switch, a dictionary: `switch`.", **HINTS},
     mistakes=[
-        (partial(_with_switch, always=True), "it sends although the switch is off", ASK),
-        (_asked_when_hooked, "it sends although the switch is off", ASK),
+        (partial(_with_switch, always=True), NOT_ASKED, ASK),
+        (_asked_when_hooked, NOT_ASKED, ASK),
         (partial(_with_switch, never=True), "it sends nothing at all", "When the switch is on, the hook averages."),
         (partial(_with_switch, last_only=True), "the first portion's gradient is lost", "Let `.grad` grow."),
         (_upside_down, "it sends when the switch is off, and not when it is on", "The other way round."),

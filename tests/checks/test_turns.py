@@ -226,6 +226,25 @@ def test_who_sends_without_end_is_not_taken_for_making_progress(made, monkeypatc
     assert "had not ended" not in verdict.message and "waits in recv from" not in str(verdict.picture)
 
 
+def test_a_hook_that_gets_a_gradient_and_misses_it_in_grad_has_a_hint_of_its_own():
+    def average(p):
+        dist.all_reduce(p.grad)
+
+    def on_gradients(net):
+        [p.register_hook(average) for p in net.parameters()]
+
+    def called_at_once(net):
+        [p.register_post_accumulate_grad_hook(average(p)) for p in net.parameters()]
+
+    def of_what_comes_back(net):
+        [p.register_hook(lambda came: dist.all_reduce(came) / 2) for p in net.parameters()]
+
+    told = [judge("4.9.b", it) for it in (on_gradients, called_at_once, of_what_comes_back)]
+    assert all("raised TypeError" in it.message for it in told) and "of average" in told[0].message
+    starts = ["`register_hook` calls its function with the gradient", "At this moment", "`dist.all_reduce` changes"]
+    assert all(it.hint.startswith(start) for it, start in zip(told, starts, strict=True)), told
+
+
 def test_an_error_of_torch_distributed_is_told_with_what_it_got(made):
     def of_a_number(x):
         dist.all_reduce(1.0)

@@ -28,7 +28,62 @@ def the_net_itself(net):
     dist.broadcast(net, 0)
 
 
+def each_from_itself(net):
+    [dist.broadcast(tensor, dist.get_rank()) for tensor in net.state_dict().values()]
+
+
+def each_from_its_neighbour(net):
+    [dist.broadcast(tensor, (dist.get_rank() + 1) % 2) for tensor in net.state_dict().values()]
+
+
+def only_the_giver(net):
+    if not dist.get_rank():
+        [dist.broadcast(tensor, 0) for tensor in net.state_dict().values()]
+
+
+def only_the_takers(net):
+    for tensor in net.state_dict().values() if dist.get_rank() else ():
+        dist.broadcast(tensor, 0)
+
+
 # b: a hook
+
+
+def the_other_hook(net):
+    def average(p):
+        dist.all_reduce(p.grad)
+        p.grad /= dist.get_world_size()
+
+    for p in net.parameters():
+        p.register_hook(average)
+
+
+def the_other_hook_divides_first(net):
+    for p in net.parameters():
+        p.register_hook(lambda grad: all_reduce(grad.grad.div_(dist.get_world_size())))
+
+
+def the_other_hook_uses_what_comes_back(net):
+    for p in net.parameters():
+        p.register_hook(lambda came: all_reduce(came) / dist.get_world_size())
+
+
+def the_loops_last(net):
+    for p in net.parameters():
+
+        def average(_):
+            all_reduce(p.grad)  # noqa: B023
+            p.grad.div_(dist.get_world_size())  # noqa: B023
+
+        p.register_post_accumulate_grad_hook(average)
+
+
+def only_the_last(net):
+    def average(p):
+        all_reduce(p.grad)
+        p.grad.div_(dist.get_world_size())
+
+    [*net.parameters()][-1].register_post_accumulate_grad_hook(average)
 
 
 def called_not_handed_over(net):
@@ -252,7 +307,32 @@ def in_copies(net):
     return finish
 
 
+def the_other_hook_in_the_background(net):
+    sent = []
+    for p in net.parameters():
+        p.register_hook(lambda p: sent.append((p, all_reduce(p.grad, async_op=True))))
+    return sent.clear
+
+
 # e: a switch
+
+
+def asked_once(net):
+    switch = {"send": True}
+    if switch["send"]:
+        the_hook = [p.register_post_accumulate_grad_hook(averaged) for p in net.parameters()]  # noqa: F841
+    return switch
+
+
+def averaged(p):
+    all_reduce(p.grad)
+    p.grad /= dist.get_world_size()
+
+
+def the_other_hook_with_a_switch(net):
+    switch = {"send": True}
+    [p.register_hook(lambda p: averaged(p) if switch["send"] else None) for p in net.parameters()]
+    return switch
 
 
 def early_return(net):
@@ -342,6 +422,10 @@ ANSWERS = {
         "wrong": [
             (by_its_names, ["raised TypeError"]),
             (the_net_itself, ["raised TypeError"]),
+            (each_from_itself, ["every rank names itself as `src`"]),
+            (each_from_its_neighbour, ["each rank names the other as `src`"]),
+            (only_the_giver, ["rank 0 broadcasts, and no other rank takes part"]),
+            (only_the_takers, ["rank 0, whose weights are to go to all, does not broadcast"]),
         ],
     },
     "4.9.b": {
@@ -349,6 +433,11 @@ ANSWERS = {
         "wrong": [
             (called_not_handed_over, ["raised TypeError"]),
             (hooks_the_network, ["raised AttributeError"]),
+            (the_other_hook, ["raised TypeError", "of average"]),
+            (the_other_hook_divides_first, ["raised AttributeError"]),
+            (the_other_hook_uses_what_comes_back, ["raised TypeError"]),
+            (the_loops_last, ["the last parameter's gradient is averaged twice, and the first one's never"]),
+            (only_the_last, ["the first parameter is each rank's own"]),
             (gives_it_back, ["raised RuntimeError"]),
         ],
     },
@@ -373,11 +462,16 @@ ANSWERS = {
             (emptied_by_assignment, ["raised UnboundLocalError"]),
             (hooked_to_nothing, ["nothing is sent"]),
             (called_finish, ["nothing came back"]),
+            (the_other_hook_in_the_background, ["raised TypeError"]),
         ],
     },
     "4.9.e": {
         "accepted": [early_return, callable_switch],
-        "wrong": [(no_switch_back, ["raised TypeError"])],
+        "wrong": [
+            (no_switch_back, ["raised TypeError"]),
+            (asked_once, ["it sends although the switch is off", "only when the hooks are made"]),
+            (the_other_hook_with_a_switch, ["raised TypeError"]),
+        ],
     },
     "4.9.f": {
         "accepted": [zeros_in_one_message, by_loop],
