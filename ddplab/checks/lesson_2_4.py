@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import gpus_for, kind, needs_function
@@ -393,7 +394,10 @@ turn(
             "What is there already has to count.",
         ),
     ],
-    hints={"leaf Variable": "Leave the parameters alone. `diary.total` is a buffer."},
+    hints={
+        "leaf Variable": "Leave the parameters alone. `diary.total` is a buffer.",
+        "no attribute 'module'": "`diary` is the module, or the replica that runs: only `parallel` has a `.module`.",
+    },
     otherwise="Every forward counts once, whichever replicas take part in it.",
 )
 
@@ -412,16 +416,34 @@ class _Net(nn.Module):
         return self.scale * self.layer(x)
 
 
+class _InPlace(TorchDispatchMode):
+    """Notes whether anything is written into a tensor that is there."""
+
+    any = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.any = self.any or func._schema.is_mutable
+        return func(*args, **(kwargs or {}))
+
+
 def _clipped(clip: Callable[..., Any], n: int) -> list[Any]:
     """The weights of the module itself after a step, whether they are the old parameters, and what two GPUs compute."""
     with gpus_for(2) as gpus:
         net = _Net().to(gpus[0])
         parallel, before = nn.DataParallel(net, device_ids=gpus[:n]), list(net.parameters())
         parallel(torch.ones(4, 2).to(gpus[0])).sum().backward()
-        clip(parallel)
+        gradients = [p.grad.clone() for p in before]
+        with _InPlace() as written:
+            clip(parallel)
+        moved = any(not p.cpu().equal(q) for p, q in zip(net.parameters(), _Net().parameters(), strict=True))
         weights = [net.layer.weight.flatten()[0], net.layer.weight.flatten()[1], net.layer.bias[0], net.scale[0]]
         same = all(p is q for p, q in zip(net.parameters(), before, strict=True))
-        return [*(round(it.item(), 4) for it in weights), "yes" if same else "no"]
+        told = [] if moved or written.any else ["nothing was written into"]
+        if not moved and any(
+            p.grad is not None and not p.grad.equal(it) for p, it in zip(before, gradients, strict=True)
+        ):
+            told = ["gradients were clipped"]
+        return [*(round(it.item(), 4) for it in weights), "yes" if same else "no", *told]
 
 
 def _by_no_grad(parallel: Any, which: Any = lambda parallel: parallel.parameters(), low: float = -1) -> None:
@@ -461,7 +483,9 @@ def _on_replicas(parallel: Any) -> None:
 
 
 STAY = "no weight of your own module has moved"
-INTO = "Write into each parameter `p` itself: not a new value for the name, not on a replica, not its gradient."
+INTO = "Write into each parameter `p` itself: not into a copy, and not on a replica, which is gone afterwards."
+UNWRITTEN = "nothing is written into a weight, nor into anything else: at most, new tensors were made"
+NAME = "`p = …` gives the name a new tensor; the parameter keeps its numbers. (A replica's `parameters()` are none.)"
 
 turn(
     "2.4.b",
@@ -472,9 +496,14 @@ turn(
     heads=("layer: 0.5", "layer: 3", "bias: -4", "scale: 5", "same parameters"),
     otherwise="After the step, on your own module: each of its parameters, in place, under `torch.no_grad()`.",
     mistakes=[
-        (_rebinds_the_name, STAY, INTO),
-        (_clips_gradients, STAY, INTO),
-        (_on_replicas, STAY, INTO),
+        (_rebinds_the_name, UNWRITTEN, NAME),
+        (
+            _clips_gradients,
+            "the gradients are clipped, and no weight",
+            "The step has been made: clip each parameter `p` itself.",
+        ),
+        (_on_replicas, UNWRITTEN, NAME),
+        (lambda parallel: _by_no_grad(parallel, lambda _: [p.clone() for p in parallel.parameters()]), STAY, INTO),
         (
             partial(_by_no_grad, which=_of_children),
             "`scale` is left out: it belongs to the network itself, not to a layer inside",

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.course.data import digits
 from ddplab.course.messages import noted_messages
 from ddplab.course.models import MLP
@@ -166,12 +166,14 @@ turn(
         (partial(_plain, into="last"), "only the last that came is added", "Add each, inside of the loop."),
         (_into_another, "the sum is in another tensor, and `x` is as it was",
          "`x += part` on rank 0, and `dist.recv(x, 0)` on the others."),
-        (_nobody_takes_it, "rank 0 sends the sum, and nobody receives it", "All but rank 0 send, and then receive."),
-        (_keeps_the_sum, "rank 0 has the sum, and sends it to nobody", "The others wait for it: `send(x, other)`."),
+        (waiting(_nobody_takes_it), "rank 0 sends the sum, and nobody receives it",
+         "All but rank 0 send, and then receive."),
+        (waiting(_keeps_the_sum), "rank 0 has the sum, and sends it to nobody",
+         "The others wait for it: `send(x, other)`."),
         (_added_again, "all but rank 0 add the sum to their own numbers",
          "What comes back is the sum of all: receive it into `x` itself."),
-        (_receives_first, "all receive first, and nobody has sent", "Who sends first? All but rank 0."),
-        (_hands_out_first, "both send first, and nobody receives", "Who receives first? Rank 0."),
+        (waiting(_receives_first), "all receive first, and nobody has sent", "Who sends first? All but rank 0."),
+        (waiting(_hands_out_first), "both send first, and nobody receives", "Who receives first? Rank 0."),
     ],
     hints=HINTS,
     otherwise=BY_RANK_0,
@@ -243,7 +245,7 @@ turn(
         (partial(_average, after=1, reduce=partial(dist.broadcast, src=0)), "all hold rank 0's gradients",
          "Each rank has seen images of its own, and all count. Which collective adds up?"),
         (partial(_average, reduce=partial(dist.reduce, dst=0)), "only rank 0 has the mean", "`all_reduce`, for all."),
-        (lambda net: dist.get_rank() or _average(net), "only rank 0 adds up, and waits for the others",
+        (waiting(lambda net: dist.get_rank() or _average(net)), "only rank 0 adds up, and waits for the others",
          "A collective is a call that all ranks make."),
     ],
     hints={"for /: 'NoneType'": "Is it what `all_reduce` returns? That is nothing. Or a frozen parameter's `.grad`?",
@@ -295,7 +297,8 @@ def _one_step(
     each = 64 // size
     cuts = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None), "block": slice(each),
             "piece": slice(rank * each, (rank + 1) * each), "other's": slice(size - 1 - rank, None, size),
-            "cut": slice(rank, size)}  # fmt: skip
+            "cut": slice(rank, size), "size long": slice(rank * size, (rank + 1) * size),
+            "from rank on": slice(rank, rank + each)}  # fmt: skip
     if zero:
         net.zero_grad()
     F.cross_entropy(net(images[cuts[share]]), labels[cuts[named or share]]).backward()
@@ -339,6 +342,10 @@ turn(
          "only the last parameter's gradient is averaged", INSIDE),
         (partial(_one_step, share="cut"), "it takes the images between number `rank` and number `size`",
          "From, to, step: two colons make a step of the `size`."),
+        (partial(_one_step, share="size long"), "it takes as many images as there are ranks, one block after the other",
+         "A share is one `size`-th of the images: how many are those?"),
+        (partial(_one_step, share="from rank on"), "each rank begins one image further on: nearly all are the same",
+         "Every `size`-th image is a rank's, from image `rank` on; or each rank has a block of its own."),
         (partial(_one_step, rate=lambda lr: 64 / dist.get_world_size() * lr), "the loss is a sum over a rank's images",
          "Leave `reduction` as it is: the mean."),
         (partial(_one_step, rate=lambda lr: 0 if dist.get_rank() else lr), "only rank 0 takes the step",

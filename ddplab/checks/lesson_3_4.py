@@ -236,6 +236,8 @@ def _error(said: str) -> str:
     kind = next(iter(re.findall(r"^(?:\w+\.)*(\w+Error)", said, re.MULTILINE)), "none")
     if "group argument must be None" in said:
         return "AssertionError of `Process`"
+    if "tuple(args)" in said and re.search("'(int|float)' object is not iterable", said):
+        return "TypeError: no tuple"
     return "can't get attribute" if "Can't get attribute" in said else kind
 
 
@@ -279,6 +281,8 @@ turn(
         (lambda: MAIN + SPAWN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
         (lambda: MAIN + SPAWN.replace(", args=(0,)", ""), "`Process`, or the child, is not given what it takes",
          "`target` is the function, and `args` a tuple, with a comma even where there is one: `args=(0,)`."),
+        (lambda: MAIN + SPAWN.replace("(0,)", "(0)"), "`args` is a number, and `Process` wants a tuple",
+         "In brackets alone `(0)` is the number 0; a comma makes the tuple: `(0,)`."),
         (lambda: MAIN + "for rank in range(2): " + SPAWN, "two processes say hello", "One is asked for."),
         (lambda: None, "nothing is returned", "Return a text: in quotation marks, three of them for several lines."),
     ],
@@ -333,6 +337,9 @@ turn(
         (lambda: PRINTS + MAIN + GIVEN.replace(", args=(number,)", ""),
          "`Process`, or the child, is not given what it takes",
          "`target` is a function, and `args` a tuple, with a comma even where there is one: `args=(…,)`."),
+        (lambda: PRINTS + MAIN + GIVEN.replace("(number,)", "(number)"),
+         "`args` is a number, and `Process` wants a tuple",
+         "Brackets alone leave it a number; a comma makes the tuple: `(…,)`."),
         (lambda: MAIN + GIVEN.replace("child, args=(number,)", "lambda: print(number)"),
          "the target cannot be sent to another process: it has no name in the file",
          "A lambda is nobody's name. Write `child` with `def`."),

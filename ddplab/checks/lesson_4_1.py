@@ -14,6 +14,7 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, flat, needs_function, numbers, off, on_ranks
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
+from ddplab.course.messages import noted_sums
 from ddplab.course.models import MLP
 from ddplab.hardware import device
 
@@ -396,19 +397,37 @@ turn(
 )
 
 
+NO_PATH = "adding up over the ranks changes the loss, and no gradient:"
+ADDED_UP = "added up by `all_reduce`"
+
+
 def _net_in_ddp(rank: int, size: int) -> tuple[Any, Any, Any]:
     net, images, labels = _net_and_batch()
     mine = slice(rank, 48 if size > 2 else 64, size)  # not always 64 in all
-    return DDP(net), images[mine], labels[mine]
+    model = DDP(net)
+    model.sums = noted_sums()  # not DDP's own
+    return model, images[mine], labels[mine]
 
 
-def _gradient_of(loss: Any, model: Any, *_: Any) -> list[float]:
+def _gradient_of(loss: Any, model: Any, images: Any, labels: Any) -> list[Any]:
+    """The gradient; where it is not right, also whether something was added up over the ranks beside it."""
     loss.backward()
-    return [round(it, 3) for it in model.module.layers[-1].bias.grad.tolist()[:3]]
+    gradient = model.module.layers[-1].bias.grad[:3].clone()
+    told = [round(it, 3) for it in gradient.tolist()]
+    if model.sums:
+        model.zero_grad()
+        _summed(model, images, labels).backward()
+        told += [ADDED_UP] * (not torch.allclose(gradient, model.module.layers[-1].bias.grad[:3], atol=1e-3))
+    return told
 
 
 def _summed(model: Any, images: Any, labels: Any, factor: float = 0.0) -> Any:
     return F.cross_entropy(model(images), labels, reduction="sum") * (factor or dist.get_world_size())
+
+
+def _added_up(loss: Any) -> Any:
+    dist.all_reduce(loss)
+    return loss
 
 
 def _mean(model: Any, images: Any, labels: Any) -> Any:
@@ -424,6 +443,9 @@ turn(
     look=_gradient_of,
     heads=("gradient", "", ""),
     mistakes=[
+        (lambda *it: _added_up(_summed(*it, factor=1)), f"{NO_PATH} DDP divides your sum by the number of ranks",
+         "What undoes a division by N?"),
+        (lambda *it: _added_up(_mean(*it)), f"{NO_PATH} that is the gradient of a mean", 'Ask for `reduction="sum"`.'),
         (partial(_summed, factor=1), "DDP divides your sum by the number of ranks", "What undoes a division by N?"),
         (lambda *it: _summed(*it) / dist.get_world_size() ** 2, "DDP divides, and you divide again", "Multiply."),
         (_mean, "that is the gradient of a mean", 'Ask for `reduction="sum"`.'),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.course.films import frames
 from ddplab.course.messages import filmed
 from ddplab.hardware import device
@@ -104,9 +104,9 @@ turn(
         (partial(_swap, lost_by=1), "who sends first gets what it is to get, and the other one does not",
          "What came has to be copied into `x` on both ranks."),
         (_swap_collectively, NO_HELP, ONLY),
-        (partial(_swap, first=lambda rank, other: True), "both send first, and nobody receives",
+        (waiting(partial(_swap, first=lambda rank, other: True)), "both send first, and nobody receives",
          "One has to receive first. Which one? Both must agree, without asking."),
-        (partial(_swap, first=lambda rank, other: False), "both receive first, and nobody sends",
+        (waiting(partial(_swap, first=lambda rank, other: False)), "both receive first, and nobody sends",
          "One has to send first. Which one? Both must agree, without asking."),
     ],
     otherwise="Of the two, one sends first and the other receives first. They know which without asking: also 2 and 3.",
@@ -161,16 +161,16 @@ turn(
     heads=("other calls", "x[0]", "x[1]"),
     hints={**HINTS, "there is no rank": f"{IN_RANGE}: `range(1, size)` has all but rank 0."},
     mistakes=[
-        (_only_to_1, "rank 2 has heard nothing", "Rank 0 sends to every other rank."),
-        (_from_the_left, "rank 2 waits for rank 1, and it is rank 0 that sends to it", "`dist.recv(x, 0)`"),
-        (lambda x: _broadcast(x, to=lambda size: range(1 if dist.get_rank() else size, size)),
+        (waiting(_only_to_1), "rank 2 has heard nothing", "Rank 0 sends to every other rank."),
+        (waiting(_from_the_left), "rank 2 waits for rank 1, and it is rank 0 that sends to it", "`dist.recv(x, 0)`"),
+        (waiting(partial(_broadcast, to=lambda size: ())),
          "rank 0 sends to nobody, and the others wait for it", "`dist.send(x, other)`, for each other rank."),
-        (lambda x: dist.get_rank() or _broadcast(x), "rank 0 sends, and nobody receives",
+        (waiting(lambda x: dist.get_rank() or _broadcast(x)), "rank 0 sends, and nobody receives",
          "A send waits for its `dist.recv(x, 0)`, on each of the others."),
         (partial(_broadcast, add=True), "what came was added to what was there", "It takes its place."),
         (_last_to_all, "all have the last rank's numbers", "Rank 0 is the one that sends."),
         (lambda x: dist.broadcast(x, src=0), NO_HELP, ONLY),
-        (partial(_broadcast, to=lambda size: range(1, size - 1)), "the last rank waits for ever",
+        (waiting(partial(_broadcast, to=lambda size: range(1, size - 1))), "the last rank waits for ever",
          "`range(1, size)` ends at `size - 1`."),
         (lambda x: _broadcast(x.clone()), "`x` is on every rank what it was", "`x.copy_(…)` writes into `x`."),
     ],
@@ -244,7 +244,7 @@ turn(
         (_chain, "a chain: nobody sends twice, and it takes as many rounds as there are other ranks",
          "Rank 0 need not rest when it has sent once."),
         (_tree_once, "only one round was made", "Go on until all have it."),
-        (_tree_too_early, "rank 0 sends to rank 2, and that waits for rank 1: too early, or for the wrong one",
+        (waiting(_tree_too_early), "rank 0 sends to rank 2, and that waits for rank 1: too early, or for the wrong one",
          "In a round only ranks `have` to `2 * have - 1` receive, each from `rank - have`."),
         (partial(_tree, part=2), "the last round is missing: half of the ranks have it", "Go on until `size` have it."),
         (_two_children, "each tells two at most, and then rests", "Who has it tells one in every round."),

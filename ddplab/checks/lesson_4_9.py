@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ddplab.checks.common import kind
-from ddplab.checks.turns import cells, turn
+from ddplab.checks.turns import cells, turn, waiting
 from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
@@ -125,13 +125,14 @@ turn(
         (_summed_start, "all have the sum over the ranks", "One rank's are sent to all: `dist.broadcast`."),
         (partial(_summed_start, mean=True), "all have the mean over the ranks",
          "One rank's are sent to all: `dist.broadcast`."),
-        (lambda net: _begin_alike(net, src=dist.get_rank()), "every rank names itself as `src`, and all wait",
+        (waiting(lambda net: _begin_alike(net, src=dist.get_rank())), "every rank names itself as `src`, and all wait",
          "`src` says whose go to all: one and the same rank, on every rank."),
-        (lambda net: _begin_alike(net, src=1 - dist.get_rank()), "each rank names the other as `src`, and all wait",
+        (waiting(lambda net: _begin_alike(net, src=1 - dist.get_rank())),
+         "each rank names the other as `src`, and all wait",
          "`src` says whose go to all: one and the same rank, on every rank."),
-        (partial(_one_side, giver=True), "rank 0 broadcasts, and no other rank takes part",
+        (waiting(partial(_one_side, giver=True)), "rank 0 broadcasts, and no other rank takes part",
          "All ranks call `broadcast`, also those that receive."),
-        (partial(_one_side, giver=False), "rank 0, whose weights are to go to all, does not broadcast",
+        (waiting(partial(_one_side, giver=False)), "rank 0, whose weights are to go to all, does not broadcast",
          "All ranks call `broadcast`, also the one that gives."),
         (_copies, "nothing in the network has changed", "Broadcast into the tensors themselves, not into copies."),
     ],

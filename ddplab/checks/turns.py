@@ -41,7 +41,7 @@ Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what 
 class Left:
     """What a function left: the name of each row (a rank, or a case), its numbers or words, and what became of it.
 
-    fate: row → "raised KeyError: …", whole, or "waits in recv from rank 1, line 4 of f", for rows that came to no end.
+    fate: row → "raised KeyError: …", whole, or "waits in all_reduce, line 4", for rows that came to no end.
     reason: what the learner's code raised, in full. place: on which line of theirs.
     film: its frames, of a tensor that was `filmed`.
     silent: the function returned nothing whenever it was called in this process.
@@ -157,6 +157,12 @@ class Turn(NamedTuple):
 TURNS: dict[str, Turn] = {}
 
 
+def waiting(mistake: Callable[..., Any]) -> Callable[..., Any]:
+    """Say of a mistake that ranks wait for ever. To try it takes seconds: only who waits as well has to be asked."""
+    mistake.waits = True
+    return mistake
+
+
 def turn(
     id: str,
     title: str,
@@ -225,7 +231,11 @@ def turn(
         return shown
 
     def named(left: Left, size: int) -> tuple[str, str] | None:
-        return next(((what, hint) for wrong, what, hint in mistakes if known(wrong, size).same(left)), None)
+        waits = any(fate.startswith(("waits", "never")) for fate in left.fate.values())
+        asked = [row for row in mistakes if not getattr(row[0], "waits", False)]
+        if waits:
+            asked = [row for row in mistakes if row not in asked] + asked
+        return next(((what, hint) for wrong, what, hint in asked if known(wrong, size).same(left)), None)
 
     def unexpected(left: Left, wanted: Left, size: int) -> tuple[str, str]:
         hint = "Is there a `return`?" if left.silent and not wanted.silent else otherwise

@@ -207,6 +207,22 @@ def by_state_dict(parallel):
         tensor.clamp_(min=-1, max=1)
 
 
+def by_the_loops_name(parallel):
+    with torch.no_grad():
+        for p in parallel.module.parameters():
+            p = p.clamp(-1, 1)
+
+
+def by_a_copy(parallel):
+    for p in parallel.module.parameters():
+        p.detach().clone().clamp_(-1, 1)
+
+
+def by_gradients(parallel):
+    for p in parallel.parameters():
+        p.grad = p.grad.clamp(-1, 1)
+
+
 def by_minimum_and_maximum(parallel):
     with torch.no_grad():
         for p in parallel.parameters():
@@ -327,7 +343,14 @@ ANSWERS = {
         ],
         "wrong": [(counts_twice, ["has 2 as after 1 forward, and 1 is wanted"])],
     },
-    "2.4.b": {"accepted": [by_data, by_state_dict, by_minimum_and_maximum]},
+    "2.4.b": {
+        "accepted": [by_data, by_state_dict, by_minimum_and_maximum],
+        "wrong": [
+            (by_the_loops_name, ["nothing is written into a weight"]),
+            (by_a_copy, ["no weight of your own module has moved"]),
+            (by_gradients, ["the gradients are clipped, and no weight"]),
+        ],
+    },
     "2.4.c": {
         "accepted": [
             lambda layer, x: (layer(x), x.new_tensor([len(x)])),

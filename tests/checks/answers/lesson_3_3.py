@@ -167,6 +167,16 @@ def step_with_the_first_images(net, images, labels, lr=0.5):
     step_with(net, images, labels, lr, slice(len(images) // size), slice(rank, None, size))
 
 
+def step_with_a_block_of_size(net, images, labels, lr=0.5):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    step_with(net, images, labels, lr, slice(rank * size, (rank + 1) * size), slice(rank * size, (rank + 1) * size))
+
+
+def step_from_its_number_on(net, images, labels, lr=0.5):
+    rank, each = dist.get_rank(), len(images) // dist.get_world_size()
+    step_with(net, images, labels, lr, slice(rank, rank + each), slice(rank, rank + each))
+
+
 def step_with_another_ranks_labels(net, images, labels, lr=0.5):
     rank, size = dist.get_rank(), dist.get_world_size()
     step_with(net, images, labels, lr, slice(rank, None, size), slice((rank + 1) % size, None, size))
@@ -223,6 +233,8 @@ ANSWERS = {
         "wrong": [
             (step_with_gradients_on, ["on 2 ranks", "raised RuntimeError"]),
             (step_with_the_first_labels, ["the labels are not those of the images"]),
+            (step_with_a_block_of_size, ["on 2 ranks", "it takes as many images as there are ranks"]),
+            (step_from_its_number_on, ["on 2 ranks", "each rank begins one image further on"]),
             (step_with_labels_in_pieces, ["the labels are not those of the images"]),
             (step_with_images_in_pieces, ["the labels are not those of the images"]),
             (step_with_the_first_images, ["on 2 ranks", "the labels are not those of the images"]),

@@ -83,6 +83,15 @@ if "__main__" == __name__:
 """
 
 
+def end_with_a_number_for_args():
+    return """
+if __name__ == "__main__":
+    process = get_context("spawn").Process(target=hello, args=(0))
+    process.start()
+    process.join()
+"""
+
+
 def number_by_keyword():
     return """
 def say(it):
@@ -191,7 +200,10 @@ ANSWERS = {
     },
     "3.4.a": {
         "accepted": [end_with_a_main, end_with_a_pool],
-        "wrong": [(end_with_a_name_unquoted, ["names something that the file does not know"])],
+        "wrong": [
+            (end_with_a_name_unquoted, ["names something that the file does not know"]),
+            (end_with_a_number_for_args, ["`args` is a number"]),
+        ],
     },
     "3.4.b": {
         "accepted": [number_by_keyword, number_by_a_queue, number_and_a_greeting],

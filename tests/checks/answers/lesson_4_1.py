@@ -180,6 +180,22 @@ def mean_times_all(model, images, labels):
     return F.nll_loss(model(images).log_softmax(1), labels) * len(images) * dist.get_world_size()
 
 
+def sum_over_the_ranks(model, images, labels):
+    loss = F.cross_entropy(model(images), labels, reduction="sum")
+    dist.all_reduce(loss)
+    return loss
+
+
+def mean_over_the_ranks(model, images, labels):
+    loss = F.cross_entropy(model(images), labels)
+    dist.all_reduce(loss)
+    return loss
+
+
+def sum_over_the_ranks_and_times_ranks(model, images, labels):
+    return sum_over_the_ranks(model, images, labels) * dist.get_world_size()
+
+
 def mean_times_64(model, images, labels):
     return 64 * F.cross_entropy(model(images), labels)
 
@@ -265,10 +281,12 @@ ANSWERS = {
         ],
     },
     "4.1.b": {
-        "accepted": [sum_of_each, mean_times_all],
+        "accepted": [sum_of_each, mean_times_all, sum_over_the_ranks_and_times_ranks],
         "wrong": [
             (mean_times_ranks, ["the sum of the ranks' means"]),
             (backward_already, ["a second time"]),
+            (sum_over_the_ranks, ["changes the loss, and no gradient: DDP divides your sum"]),
+            (mean_over_the_ranks, ["changes the loss, and no gradient: that is the gradient of a mean"]),
             (mean_times_64, ["on 4 ranks", "right for 64 images only"]),
         ],
     },

@@ -53,6 +53,10 @@ def in_halves(size, ranks):
     return [half + half, half * size / ranks + half * size / ranks]
 
 
+def the_vector_in_each_turn(size, ranks):
+    return 2 * ranks - 2, sum(size for _ in range(2 * ranks - 2))
+
+
 def turn_by_turn(size, ranks, alpha, bandwidth):
     return sum(alpha + size / ranks / bandwidth for _ in range(2 * (ranks - 1)))
 
@@ -86,7 +90,10 @@ ANSWERS = {
             (3, ["not a function"]),
         ],
     },
-    "7.4.a": {"accepted": [piece_by_piece, in_halves]},
+    "7.4.a": {
+        "accepted": [piece_by_piece, in_halves],
+        "wrong": [(the_vector_in_each_turn, ["or the whole vector in every turn"])],
+    },
     "7.4.b": {"accepted": [turn_by_turn, by_the_formula]},
     "7.4.c": {"accepted": [the_last_apart, by_steps]},
 }
