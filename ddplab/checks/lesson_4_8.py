@@ -161,7 +161,7 @@ turn(
     heads=("other calls", "x[0]", "x[1]"),
     hints={**HINTS, "there is no rank": f"{IN_RANGE}: `range(1, size)` has all but rank 0."},
     mistakes=[
-        (waiting(_only_to_1), "rank 2 has heard nothing", "Rank 0 sends to every other rank."),
+        (_only_to_1, "rank 2 has heard nothing", "Rank 0 sends to every other rank."),
         (waiting(_from_the_left), "rank 2 waits for rank 1, and it is rank 0 that sends to it", "`dist.recv(x, 0)`"),
         (waiting(partial(_broadcast, to=lambda size: ())),
          "rank 0 sends to nobody, and the others wait for it", "`dist.send(x, other)`, for each other rank."),
