@@ -12,6 +12,8 @@ COMMON = {
     "leaf Variable": "Weights are changed inside `with torch.no_grad():`.",
     "backward through the graph a second time": "One `backward()` for each forward pass.",
     "Expected parameter `tensor`": "A collective takes a tensor. `torch.tensor(…, device=device())` makes one.",
+    "ReduceOp' has no attribute": "There is no such operation. `dist.ReduceOp` has SUM, MAX, MIN, PRODUCT and AVG.",
+    "module 'torch": "There is no such name there. How is it spelt?",
     "on the same device": "One of them was made elsewhere: `device=…`, or `.to(…)`, brings it there.",
     "Boolean value of Tensor": "A tensor of several numbers stands where one number, or a truth, is needed.",
     "result type Float can't be cast": "A tensor of whole numbers cannot hold a fraction: make it of floats.",

@@ -34,6 +34,7 @@ from ddplab.run import RankError, RankTimeoutError
 from ddplab.tables import HTML, brief, html_table, marked
 
 WRONG, WAITS = "✗", "…"
+NOTHING, BACK = "nothing", "what came back is "
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
 
@@ -41,7 +42,8 @@ Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what 
 class Left:
     """What a function left: the name of each row (a rank, or a case), its numbers or words, and what became of it.
 
-    fate: row → "raised KeyError: …", whole, or "waits in all_reduce, line 4", for rows that came to no end.
+    fate: row → "raised KeyError: …", whole, or "waits in all_reduce, line 4", for rows that came to no end; "returned a
+        list of 3: …" where what came back is of no use to the check.
     reason: what the learner's code raised, in full. place: on which line of theirs.
     film: its frames, of a tensor that was `filmed`.
     silent: the function returned nothing whenever it was called in this process.
@@ -56,7 +58,7 @@ class Left:
 
     def same(self, other: Left) -> bool:
         """Tell whether both left the same, up to rounding, or failed in the same way."""
-        kinds = [{row: re.split(r"[:,]", fate)[0] for row, fate in it.fate.items()} for it in (self, other)]
+        kinds = [{row: re.split(r"[:,]| of ", fate)[0] for row, fate in it.fate.items()} for it in (self, other)]
         return self.rows.keys() == other.rows.keys() and kinds[0] == kinds[1] and self.first_off(other) is None
 
     def first_off(self, wanted: Left) -> tuple[str, int] | None:
@@ -199,10 +201,10 @@ def turn(
     look = look or (lambda returned, *arguments: arguments[0] if returned is None else returned)
 
     def tried(fn: Callable[..., Any], size: int) -> Left:
-        said: list[bool] = []
+        said: list[str] = []
         heard = fn if size or inspect.isclass(fn) else noting(fn, said)
-        left = what_is_left(functools.partial(call, heard) if call else heard, given, size, look, device)
-        left.silent = bool(said) and not any(said)
+        left = what_is_left(functools.partial(call, heard) if call else heard, given, size, look, device, said)
+        left.silent = {*said} - {""} == {NOTHING}
         return left
 
     known = functools.cache(tried)
@@ -270,16 +272,28 @@ def _quoted(cell: Any) -> str:
     return f'"{brief(cell)}"' if isinstance(cell, str) and " " in cell else brief(cell)
 
 
-def noting(fn: Callable[..., Any], said: list[bool]) -> Callable[..., Any]:
-    """Return the function; whenever it is called, whether anything came back is appended to `said`."""
+def noting(fn: Callable[..., Any], said: list[str]) -> Callable[..., Any]:
+    """Return the function; whenever it is called, what kind of thing came back is appended to `said`."""
 
     @functools.wraps(fn)
     def heard(*args: Any, **kwargs: Any) -> Any:
+        said.append("")  # for who raises
         returned = fn(*args, **kwargs)
-        said.append(returned is not None)
+        said[-1] = kind_of(returned)
         return returned
 
     return heard
+
+
+def kind_of(returned: Any) -> str:
+    """Return what kind of thing it is, and how many it holds: "a tuple of 3"."""
+    if returned is None:
+        return NOTHING
+    kind = type(returned).__name__
+    long = f" of {len(returned)}" if isinstance(returned, list | tuple | Mapping | set) else ""
+    if isinstance(returned, torch.Tensor):
+        long = f" of shape {tuple(returned.shape)}"
+    return f"{'an' if kind[0] in 'aeioAEIO' else 'a'} {kind}{long}"
 
 
 def says_nothing(answer: Callable[..., Any]) -> bool:
@@ -302,10 +316,16 @@ def says_nothing(answer: Callable[..., Any]) -> bool:
 
 
 def what_is_left(
-    fn: Callable[..., Any], given: Any, size: int, look: Callable[..., Any], device: str | None = None
+    fn: Callable[..., Any],
+    given: Any,
+    size: int,
+    look: Callable[..., Any],
+    device: str | None = None,
+    said: Sequence[str] = (),
 ) -> Left:
     """Call a function on its arguments, on `size` ranks or (0) in this process, and return what it leaves.
 
+    said: what came back from the learner's function, and "" for a call that has raised.
     Raises what says that nothing is written yet.
     """
     if size:
@@ -313,6 +333,7 @@ def what_is_left(
     rows, fate, reason, place = {}, {}, "", ""
     for case, arguments in given.items():
         torch.manual_seed(0)
+        before = len(said)
         try:
             these = arguments()
             rows[case] = cells(look(fn(*these), *these))
@@ -321,6 +342,8 @@ def what_is_left(
                 raise NotFilledIn from error
             rows[case], reason, place = [], str(error), place_in(str(error)) or place_of(error)
             fate[case] = _raised(type(error).__name__, reason)
+            if said[before:] and said[-1] and not place:  # the function has returned; it is not where this was raised
+                fate[case] = _of_no_use(said[-1], type(error).__name__, reason)
     return Left(rows, fate, reason, place)
 
 
@@ -353,8 +376,10 @@ def _left_by_ranks(
             fate |= dict.fromkeys(late, "never came")
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
         said = re.sub(r"^rank \d+ ", "", first_line(str(error)))  # the row says which
-        if error.type_name:
-            said = _raised(error.type_name, error.reason)
+        if raised := error.type_name and (error.type_name, error.reason):
+            back = re.search(rf"^{BACK}(.*)$", str(error.traceback), re.MULTILINE)
+            only_seen = back and not place_in(str(error.traceback))
+            said = _of_no_use(back[1], *raised) if only_seen else _raised(*raised)
         failed = names if error.rank is None else [f"rank {error.rank}"]
         stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
         fate = dict.fromkeys(failed, said) | stopped
@@ -370,7 +395,12 @@ def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: C
     told, end = [], ()
     if arguments and hasattr(arguments[0], "messages"):  # it is filmed; what `look` sends is not to be in the film
         told, end = list(arguments[0].messages), tuple(arguments[0].flatten().tolist())
-    return cells(look(returned, *arguments)), told, end
+    try:
+        return cells(look(returned, *arguments)), told, end
+    except Exception as error:
+        if not isinstance(fn, functools.partial):  # what a `call` of ours returned tells the learner nothing
+            error.add_note(BACK + kind_of(returned))
+        raise
 
 
 WHOM = "\x1fwhom: "  # begins what a rank prints of a call that names another one
@@ -439,6 +469,12 @@ def cells(held: Any) -> list[Any]:
 def _raised(kind: str, reason: str) -> str:
     """Return what was raised, whole; of what a thread or a worker raised the traceback is left out."""
     return f"raised {kind}: {first_line(reason) if reason.startswith('Caught ') else reason.strip()}"
+
+
+def _of_no_use(returned: str, kind: str, reason: str) -> str:
+    """Return what is said where the check cannot use what came back, or what was done."""
+    left = "left nothing to look at" if returned == NOTHING else f"returned {returned}"
+    return f"{left}: the check met {kind}, {reason.strip()}"
 
 
 def _told(fate: str) -> str:
