@@ -7,8 +7,10 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.distributed as dist
 
 import ddplab.vgpu as vgpu
 from ddplab.checks import NotYet, exercise
@@ -227,3 +229,15 @@ def needs_loss(name: str, answer: Any) -> None:
 def on_cpu(fn: Callable[..., Any], *args: Any, size: int) -> list[Any]:
     """What `fn(*args)` returns on each of `size` ranks that talk through gloo, as in the lesson."""
     return launch(fn, *args, nproc_per_node=size, device="cpu", quiet=True, timeout=3).results
+
+
+def reducing_to_one(answer: Callable[..., Any], *args: Any) -> Any:
+    """Call an answer where `reduce` leaves the sum with `dst` alone: gloo leaves it with others too, by chance."""
+    reduce = dist.reduce
+
+    def reduced(tensor: Any, dst: int | None = None, *args: Any, **kwargs: Any) -> Any:
+        aside = torch.is_tensor(tensor) and dist.get_rank() not in (dst, kwargs.get("group_dst"))
+        return reduce(tensor.clone() if aside else tensor, dst, *args, **kwargs)
+
+    with mock.patch.object(dist, "reduce", reduced):
+        return answer(*args)

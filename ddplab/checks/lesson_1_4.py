@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import Number, kind, needs_function, numbers
+from ddplab.checks.common import Number, kind, needs_function, numbers, reducing_to_one
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.hardware import device
@@ -239,6 +239,10 @@ turn(
          "This rank has `len(mine)` of `len(x)` images."),
         (partial(_fair, factor=lambda n, size: n / 4), "it is too small, by the number of ranks",
          "The mean over the ranks divides once more. By what?"),
+        (partial(_fair, factor=lambda n, size: 1 / size),
+         "each rank counts alike still, and the mean over the ranks is divided by them once more",
+         "Did you average the losses? `backward()` does not go through `all_reduce`: nothing is to be sent. "
+         "Weigh this rank's loss: it has `len(mine)` of `len(x)` images."),
         (partial(_fair, reduction="sum", factor=lambda n, size: 1), "that is a sum over images",
          "Divide by the images of the whole batch, and mind that the ranks take a mean."),
         (partial(_fair, factor=lambda n, size: size), "each rank's mean is multiplied by the number of ranks",
@@ -261,9 +265,9 @@ turn(
 )  # fmt: skip
 
 
-def _loss_of_all(total: float, images: int) -> float:
+def _loss_of_all(total: float, images: int, reduce: Callable[..., Any] = dist.all_reduce) -> float:
     both = torch.tensor([total, images], device=device())
-    dist.all_reduce(both)
+    reduce(both)
     return (both[0] / both[1]).item()
 
 
@@ -277,6 +281,7 @@ turn(
     _loss_of_all,
     lambda rank, size: ([16.0, 8.0, 6.0][rank], [4, 1, 3][rank]),
     ranks=(3, 2),
+    call=reducing_to_one,
     look=lambda loss, total, images: [total, images, [] if loss is None else loss],
     heads=("brings total", "images", "returns"),
     mistakes=[
@@ -288,6 +293,15 @@ turn(
          "How many images have all ranks together?"),
         (lambda total, images: _summed(total) / images, "everybody's total, over this rank's images",
          "Add up the images too."),
+        (lambda total, images: _summed(total) / images / dist.get_world_size(),
+         "everybody's total, over this rank's images times the ranks: they have different numbers of them",
+         "Add up the images too."),
+        (lambda total, images: total / _summed(images), "this rank's total, over everybody's images",
+         "Add up the totals too."),
+        (lambda total, images: _loss_of_all(total, images) / dist.get_world_size(), "divided by the ranks, too",
+         "Everybody's images are counted already: divide by them, and by nothing else."),
+        (lambda total, images: _loss_of_all(total, images, lambda both: dist.reduce(both, dst=0)),
+         "only rank 0 has everybody's: that is `reduce`", "`dist.all_reduce` gives them to every rank."),
         (lambda total, images: _summed(total / images), "the ranks' means are added up",
          "Add up the totals and the images, each for itself; then divide."),
         (lambda total, images: print(_loss_of_all(total, images)), "nothing comes back", "`return` it."),

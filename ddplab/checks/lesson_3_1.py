@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import kind, needs_function, on_ranks
+from ddplab.checks.common import kind, needs_function, on_ranks, reducing_to_one
 from ddplab.checks.turns import turn
 from ddplab.course.messages import noted_messages
 from ddplab.hardware import device
@@ -275,11 +274,16 @@ def _of_all(x: Any, op: Any = dist.ReduceOp.SUM, over: float = 1, reduce: Any = 
     return x / over
 
 
-def _pair(x: Any, mean: Any = None, largest: Any = None, over: int = 0, reduce: Any = dist.all_reduce) -> Any:
-    mean = _of_all(x if mean is None else mean, over=over or dist.get_world_size(), reduce=reduce)
-    return mean, _of_all(x if largest is None else largest, dist.ReduceOp.MAX, reduce=reduce)
+def _pair(x: Any, mean: Any = None, largest: Any = None, over: int = 0, by: Any = 2 * (dist.all_reduce,)) -> Any:
+    mean = _of_all(x if mean is None else mean, over=over or dist.get_world_size(), reduce=by[0])
+    return mean, _of_all(x if largest is None else largest, dist.ReduceOp.MAX, reduce=by[1])
 
 
+def _to_0(x: Any, op: Any) -> None:
+    dist.reduce(x, dst=0, op=op)
+
+
+REDUCE = "That is `reduce`, which serves one rank, `dst`. Every rank shall return both: `all_reduce`."
 OVERWRITES = "`all_reduce` overwrites what it is given. Give each a copy: `x.clone()`."
 
 turn(
@@ -288,6 +292,7 @@ turn(
     _pair,
     _one_each,
     ranks=(3, 2),
+    call=reducing_to_one,
     look=lambda got, _: [_brings(dist.get_rank(), dist.get_world_size()), _found(got)],  # whatever became of x since
     heads=("brings", "mean", "largest"),
     mistakes=[
@@ -299,7 +304,7 @@ turn(
         (lambda x: (_pair(x)[1], _pair(x)[1] * dist.get_world_size()),
          "both come from one tensor, in which the largest stood already", OVERWRITES),
         (lambda x: (_pair(x)[0], x), "the second is each rank's own number",
-         "`x.max()` looks at one rank, and `reduce` serves one. `dist.all_reduce`, with `op=dist.ReduceOp.MAX`."),
+         "`x.max()` looks at this rank alone. `dist.all_reduce`, with `op=dist.ReduceOp.MAX`, at all of them."),
         (lambda x: (_pair(x)[0], _of_all(x, dist.ReduceOp.MIN)), "the second is the smallest", "`dist.ReduceOp.MAX`"),
         (lambda x: _pair(x, largest=x / dist.get_world_size()), "the largest is divided by the ranks, too",
          "Only what has been added up is to be divided."),
@@ -307,8 +312,9 @@ turn(
         (lambda x: [_pair(x), None][dist.get_rank() > 0], "only rank 0 returns them", "Every rank shall."),
         (partial(_pair, over=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
         (partial(_pair, over=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
-        (partial(_pair, reduce=partial(dist.reduce, dst=0)), "only rank 0 has them",
-         "That is `reduce`. Every rank shall return them."),
+        (partial(_pair, by=(_to_0, _to_0)), "only rank 0 has them", REDUCE),
+        (partial(_pair, by=(dist.all_reduce, _to_0)), "only rank 0 has the largest", REDUCE),
+        (partial(_pair, by=(_to_0, dist.all_reduce)), "only rank 0 has the mean", REDUCE),
         (lambda x: _pair(x)[::-1], "the largest comes first", "First the mean, and then the largest."),
         (lambda x: print(_pair(x)), "nothing is returned", "`return mean, largest`"),
     ],
@@ -335,18 +341,6 @@ def _printed(*_: Any) -> Any:
     return round(min(said, key=lambda it: abs(it - sum(LOSSES[:size]) / size)), 2)  # in however many digits
 
 
-def _with_its_scrap(report: Callable[..., Any], loss: Any) -> Any:
-    """Call an answer where `reduce` leaves the sum with `dst` alone: gloo leaves it with others too, by chance."""
-    reduce = dist.reduce
-
-    def reduced(tensor: Any, dst: int | None = None, *args: Any, **kwargs: Any) -> Any:
-        aside = torch.is_tensor(tensor) and dist.get_rank() not in (dst, kwargs.get("group_dst"))
-        return reduce(tensor.clone() if aside else tensor, dst, *args, **kwargs)
-
-    with mock.patch.object(dist, "reduce", reduced):
-        return report(loss)
-
-
 def _report(loss: Any, by: Callable[[int], bool] = lambda rank: rank == 0, over: int = 0, add: str = "all") -> None:
     rank = dist.get_rank()
     if add == "all" or (add == "printing" and by(rank)):
@@ -361,7 +355,7 @@ turn(
     _report,
     _loss,
     ranks=(3, 2),
-    call=_with_its_scrap,
+    call=reducing_to_one,
     look=lambda *_: [LOSSES[dist.get_rank()], _printed()],
     heads=("brings", "prints"),
     mistakes=[

@@ -110,6 +110,13 @@ def goes_backward_itself(model, x, y):
     from_a_sum(model, x, y).backward()
 
 
+def averages_the_loss(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    loss = F.cross_entropy(model(x[rank::ranks]), y[rank::ranks])
+    dist.all_reduce(loss.data)
+    return loss / ranks
+
+
 def two_messages(total, images):
     total, images = torch.tensor(total, device=device()), torch.tensor(images, device=device())
     dist.all_reduce(total)
@@ -123,6 +130,19 @@ def by_shares(total, images):
     part = total / count
     dist.all_reduce(part)
     return part.tolist()
+
+
+def counts_its_own(total, images):
+    everybody = torch.tensor(float(total), device=device())
+    dist.all_reduce(everybody)
+    return everybody.item() / (images * dist.get_world_size())
+
+
+def to_rank_0(total, images):
+    total, images = torch.tensor(total, device=device()), torch.tensor(images, device=device())
+    dist.reduce(total, 0)
+    dist.reduce(images, dst=0)
+    return total / images
 
 
 def a_plain_number(total, images):
@@ -166,12 +186,17 @@ ANSWERS = {
     "1.4.b": {
         "accepted": [from_a_sum, in_blocks],
         "wrong": [
-            (goes_backward_itself, ["on 3 ranks", "raised AttributeError"]),
+            (goes_backward_itself, ["on 3 ranks", "left nothing to look at"]),
+            (averages_the_loss, ["each rank counts alike still"]),
             (in_chunks, ["rank 2 raised IndexError"]),
         ],
     },
     "1.4.c": {
         "accepted": [two_messages, by_shares],
-        "wrong": [(a_plain_number, ["raised"])],
+        "wrong": [
+            (a_plain_number, ["raised"]),
+            (counts_its_own, ["this rank's images times the ranks"]),
+            (to_rank_0, ["only rank 0 has everybody's"]),
+        ],
     },
 }

@@ -137,6 +137,18 @@ def pair_of_copies_of_one(x):
     return mean / dist.get_world_size(), largest
 
 
+def pair_of_which_one_is_reduced(x):
+    mean, largest = x.clone(), x.clone()
+    dist.all_reduce(mean)
+    dist.reduce(largest, dst=0, op=dist.ReduceOp.MAX)
+    return mean / dist.get_world_size(), largest
+
+
+def pair_by_an_operation_of_its_own(x):
+    dist.all_reduce(x, op=dist.ReduceOp.MEAN)
+    return x, x
+
+
 def pair_with_an_own_largest(x):
     mean = x.clone()
     dist.all_reduce(mean)
@@ -240,6 +252,8 @@ ANSWERS = {
             (uses_what_comes_back, ["on 3 ranks", "raised TypeError"]),
             (one_after_the_other, ["the largest comes first"]),
             (pair_of_copies_of_one, ["in which the largest stood already"]),
+            (pair_of_which_one_is_reduced, ["on 3 ranks", "only rank 0 has the largest"]),
+            (pair_by_an_operation_of_its_own, ["has no attribute 'MEAN'"]),
             (pair_with_an_own_largest, ["each rank's own number"]),
         ],
     },
