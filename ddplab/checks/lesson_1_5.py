@@ -151,18 +151,20 @@ turn(
 )  # fmt: skip
 
 
-def _drawn_twice(deal: Any, n: int, batch: int) -> tuple[list[int], list[int]]:
-    return tuple([int(it) for it in deal(n, batch)] for _ in range(2))
+def _drawn_thrice(deal: Any, n: int, batch: int) -> list[list[int]]:
+    return [[int(it) for it in deal(n, batch)] for _ in range(3)]
 
 
-def _drawn(both: tuple[list[int], list[int]], n: int, batch: int) -> list[Any]:
+def _drawn(draws: list[list[int]], n: int, batch: int) -> list[Any]:
     """How many images were drawn, whether all are different, from where, whether by lot, and by another each time."""
-    chosen, again = both
+    chosen, again, _ = draws
+    counts = {*map(len, draws)}
+    many = "fewer, by chance" if len(counts) > 1 and max(counts) < batch else len(chosen)
     steps = {after - before for before, after in pairwise(chosen)}
     lot = batch == n or len(steps) > 1
     top = max(chosen)
     where = "beyond the end" if top >= n else "the first only" if batch < n and top < batch else "all"
-    return [len(chosen), "yes" if len(set(chosen)) == len(chosen) else "no", where, "yes" if lot else "no",
+    return [many, "yes" if len(set(chosen)) == len(chosen) else "no", where, "yes" if lot else "no",
             "yes" if batch == n or set(chosen) != set(again) else "no"]  # fmt: skip
 
 
@@ -171,11 +173,14 @@ turn(
     "Each image once",
     lambda n, batch: torch.randperm(n)[:batch],
     {f"{batch} of {n:,}": partial(lambda n, batch: (n, batch), n, batch) for n, batch in ((1000, 10), (50, 50))},
-    call=_drawn_twice,
+    call=_drawn_thrice,
     look=_drawn,
     heads=("images", "all different", "out of", "by lot", "others each time"),
     mistakes=[
         (lambda n, batch: torch.randint(n, (batch,)), "an image may come twice", "Shuffle all of them. Then?"),
+        (lambda n, batch: torch.randint(n, (batch,)).unique(), "fewer than `batch`, where what came twice is dropped",
+         "Shuffle all of them: then nothing comes twice."),
+        (lambda n, batch: torch.randperm(n)[:10], "always ten images", "As many as `batch` says."),
         (lambda n, batch: torch.arange(batch), "always the first images, and no lot", "`torch.randperm` shuffles."),
         (lambda n, batch: torch.randperm(batch), "only the first images can come", "Shuffle all n of them."),
         (lambda n, batch: torch.randperm(n), "all images come", "Take the first `batch` of the shuffled ones."),
@@ -187,6 +192,7 @@ turn(
         (lambda n, batch: torch.randperm(n, generator=torch.Generator().manual_seed(0))[:batch],
          "each call draws the same images, for the seed is set inside", "Seed once, outside, where the run begins."),
     ],
-    hints={"'NoneType' object is not iterable": "Nothing comes back: is there a `return`?"},
+    hints={"'NoneType' object is not iterable": "Nothing comes back: is there a `return`?",
+           "only one element tensors": "One batch is wanted: the numbers of `batch` images, in one dimension."},
     otherwise="`torch.randperm(n)` is a shuffled 0, 1, …, n - 1.",
 )  # fmt: skip

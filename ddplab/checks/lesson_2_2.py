@@ -355,6 +355,13 @@ turn(
             SCARCEST,
         ),
         (
+            lambda model, tokens, lengths, scale: model(
+                tokens, [*torch.tensor(lengths).chunk(len(model.device_ids))], scale
+            ),
+            "the lengths are cut twice: a list that holds a tensor for each GPU has each of them cut again",
+            "One tensor that holds all the lengths: it is cut like `tokens`, and you need not.",
+        ),
+        (
             lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), torch.tensor([scale])),
             ONE_PART,
             SCARCEST,
@@ -377,6 +384,7 @@ turn(
     ],
     hints={
         "required positional argument": "All three are needed: `tokens`, the lengths, and the scale.",
+        "only one element tensors": "The lengths in one dimension, as they come: the first dimension is what is cut.",
         "at least a 1-dimensional": "A number alone cannot be cut. Leave `scale` as it is.",
     },
 )

@@ -53,6 +53,10 @@ def seeds_inside(n, batch):
     return torch.randperm(n)[:batch]
 
 
+def drops_what_came_twice(n, batch):
+    return {random.randrange(n) for _ in range(batch)}
+
+
 ANSWERS = {
     "1.5.1": {
         "correct": plan,
@@ -80,7 +84,10 @@ ANSWERS = {
     "1.5.c": {
         "accepted": [by_random, by_weights],
         "wrong": [
-            (lambda n, batch: print(torch.randperm(n)[:batch]), ["raised TypeError"]),
+            (lambda n, batch: print(torch.randperm(n)[:batch]), ["left nothing to look at"]),
+            (lambda n, batch: torch.randperm(n).split(batch), ["returned a tuple of 100: the check met ValueError"]),
+            (lambda n, batch: torch.randint(n, (batch,)).unique(), ["what came twice is dropped"]),
+            (lambda n, batch: torch.tensor([*range(n)])[torch.randperm(n) < batch // 2], ["has 5 as images"]),
             (seeds_inside, ["the seed is set inside"]),
         ],
     },

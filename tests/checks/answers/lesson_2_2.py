@@ -276,6 +276,16 @@ ANSWERS = {
                 lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths)),
                 ["missing 1 required positional argument: 'scale'"],
             ),
+            (
+                lambda model, tokens, lengths, scale: model(
+                    tokens, torch.tensor(lengths).chunk(len(model.device_ids)), scale
+                ),
+                ["the lengths are cut twice"],
+            ),
+            (
+                lambda model, tokens, lengths, scale: model(tokens, torch.tensor([lengths]), scale),
+                ["only one element tensors"],
+            ),
             (returns_nothing, ["what it returns is dropped"]),
         ],
     },
