@@ -180,6 +180,7 @@ def _order_and_noise(left: tuple[list[list[float]], Any, bool], *_: Any) -> list
     at_0, noises, _ = zip(*both, strict=True)
     mine_at_0, mine, again = noise
     alike = "as on all" if all(it == orders[0] for it in orders) else "others differ"
+    alike = "torch's own" if order is torch.default_generator else alike
     shared = ["as on another" if held.count(it) > 1 else "its own" for held, it in ((noises, mine), (at_0, mine_at_0))]
     depends = WHATEVER * (mine == mine_at_0) + EACH_TIME * (mine != again)
     return [alike + WHATEVER * unseeded, shared[0] + depends, shared[1]]
@@ -205,6 +206,10 @@ turn(
     mistakes=[
         (partial(_seeds, noise=lambda rank: 0), ALIKE, BY_RANK),
         (partial(_seeds, noise=lambda rank: rank > 0), ALIKE, "A number of its own for every rank."),
+        *[(lambda seed, own=own: torch.manual_seed(seed + own * dist.get_rank()),
+           "what is returned is torch's own generator, from which the noise comes, too",
+           "`torch.manual_seed` returns it. The order needs another: `torch.Generator().manual_seed(seed)`.")
+          for own in (1, 0)],
         (partial(_seeds, order=lambda rank: rank), "each rank shuffles in an order of its own",
          "Seed the generator with what all ranks share: `seed` alone."),
         (partial(_seeds, noise=lambda rank: 0, order=lambda rank: rank), "just the other way round",
@@ -291,6 +296,7 @@ def _adds_up_again(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
     _update(model, optimizer, loss, limit, do="clip step")
 
 
+WHEN = "`clip_grad_norm_` shortens what is in `.grad`: before `backward()` nothing new, and after `step()` too late."
 NOT_CLIPPED = "the step is 10 long: its gradient was not clipped"
 BETWEEN = "`clip_grad_norm_` changes `.grad`: when the mean is there, and before it is used."
 LAST = "`zero_grad()`, `backward()` of the loss as it is, the gradient made short enough, `optimizer.step()`."
@@ -305,9 +311,9 @@ turn(
     look=lambda _, model, *rest: [round(it.item(), 3) for it in model.parameters()],
     heads=("weight 0", "weight 1"),
     mistakes=[
-        (partial(_update, do="zero backward step"), NOT_CLIPPED, BETWEEN),
-        (partial(_update, do="clip zero backward step"), NOT_CLIPPED, BETWEEN),
-        (partial(_update, do="zero backward step clip"), NOT_CLIPPED, BETWEEN),
+        (partial(_update, do="zero backward step"), NOT_CLIPPED, WHEN),
+        (partial(_update, do="clip zero backward step"), NOT_CLIPPED, WHEN),
+        (partial(_update, do="zero backward step clip"), NOT_CLIPPED, WHEN),
         (_clips_its_own, "each rank clips its own gradient, and DDP averages what is left", BETWEEN),
         (partial(_update, clip=clip_grad_value_), "each number is clipped by itself",
          "`clip_grad_norm_` looks at the length."),
@@ -349,9 +355,29 @@ def _over_words(losses: Any, count: Any = dist.all_reduce, ranks: Any = dist.get
     return losses.sum() * ranks() / words
 
 
-def _gradient_of_words(loss: Any, losses: Any) -> float:
+def _gradient_of_words(loss: Any, losses: Any) -> float | str:
+    """The gradient; of another loss than the one that is returned, where that one's value has been changed since.
+
+    Losses are the weight times the words here, so that the ranks' mean of them is the weight times DDP's gradient.
+    """
     loss.backward()
-    return round(losses.model.module.weight.grad.item(), 3)
+    weight = losses.model.module.weight
+    gradient = weight.grad.item()
+    if abs(_summed(loss) / dist.get_world_size() - weight.item() * gradient) > 1e-3 * abs(weight.item() * gradient):
+        return "not the value's"
+    return round(gradient, 3)
+
+
+def _summed(number: Any) -> float:
+    number = number.detach().clone()
+    dist.all_reduce(number)
+    return number.item()
+
+
+def _sums_losses(losses: Any) -> Any:
+    loss = _over_words(losses)
+    dist.all_reduce(loss.data)
+    return loss
 
 
 def _on_rank_0(words: Any) -> None:
@@ -375,6 +401,8 @@ turn(
         (partial(_over_words, ranks=lambda: 1 / dist.get_world_size()), "divided by the number of ranks twice",
          "DDP divides by it once. Undo that: multiply."),
         (partial(_over_words, ranks=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
+        (_sums_losses, "the losses are all-reduced, too: `backward()` does not go through that",
+         "`losses.sum()` stays this rank's. Only how many words there are is everybody's."),
         (partial(_over_words, count=lambda words: None), "divided by the rank's own words",
          "`dist.all_reduce` makes of each rank's number of words that of all."),
         (lambda losses: losses.sum() * dist.get_world_size(), "the sum over all words",

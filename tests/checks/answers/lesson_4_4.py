@@ -127,6 +127,12 @@ def never_the_same(seed):
     return torch.Generator().manual_seed(seed)
 
 
+def hands_out_its_own(seed):
+    generator = torch.manual_seed(seed)
+    torch.manual_seed(seed + dist.get_rank())
+    return generator
+
+
 def generator_of_a_seed(seed):
     torch.manual_seed(seed + dist.get_rank())
     return torch.Generator(seed)
@@ -169,6 +175,19 @@ def over_words(losses):
     words = torch.tensor([len(losses)], device=losses.device)
     dist.all_reduce(words)
     return losses.sum() / words.item() * dist.get_world_size()
+
+
+def with_everybodys_losses(losses, ranks=1):
+    total = losses.sum()
+    dist.all_reduce(total.data)
+    return over_words(losses) * 0 + total * ranks / 5
+
+
+def reports_the_mean(losses):
+    loss = over_words(losses)
+    shown = loss.detach().clone()
+    dist.all_reduce(shown)
+    return loss
 
 
 def mean_words(losses):
@@ -227,7 +246,10 @@ ANSWERS = {
     "4.4.a": {
         "accepted": [far_apart, by_python],
         "wrong": [
-            (lambda seed: torch.manual_seed(seed + dist.get_rank()), ["each rank shuffles in an order"]),
+            (lambda seed: torch.manual_seed(seed + dist.get_rank()), ["torch's own generator"]),
+            (hands_out_its_own, ["torch's own generator"]),
+            (torch.manual_seed, ["torch's own generator"]),
+            (lambda seed: order_of_seed_0(seed).seed(), ["raised AttributeError"]),
             (times_the_rank, ["rank 0 always draws the same"]),
             (order_of_seed_0, ["the order does not depend on the seed"]),
             (never_the_same, ["with the same seed the noise is another each time"]),
@@ -242,9 +264,11 @@ ANSWERS = {
         ],
     },
     "4.4.c": {
-        "accepted": [mean_words, by_objects],
+        "accepted": [mean_words, by_objects, reports_the_mean],
         "wrong": [
-            (lambda losses: over_words(losses.detach()), ["raised RuntimeError"]),
+            (with_everybodys_losses, ["the losses are all-reduced, too"]),
+            (partial(with_everybodys_losses, ranks=2), ["the losses are all-reduced, too"]),
+            (lambda losses: over_words(losses.detach()), ["returned a Tensor", "does not require grad"]),
             (lambda losses: losses.sum() / 2, ["on 2 ranks", "never by words"]),
             (lambda losses: losses.mean() * len(losses) / dist.get_world_size(), ["on 2 ranks", "never by words"]),
         ],
