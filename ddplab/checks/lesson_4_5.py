@@ -246,8 +246,8 @@ def _distances_of_four(x: Any) -> Any:
 
 BY_ONE = "the mean is right, and what you divide by is 1"
 SPREAD = (
-    "That is no division at all, or one by each rank's own variance. The ranks' means differ too, which is part of the "
-    "spread: add up squares, and count."
+    "That is no division at all, or one by each rank's own variance, or by the mean of those. The ranks' means differ "
+    "too, which is part of the spread: add up squares, and count."
 )
 EVEN, COUNTS = "right where every rank has as many numbers", "How many there are is a sum over the ranks, too."
 
@@ -358,7 +358,8 @@ turn(
         (partial(_average, share=lambda: 1, names="mean var num_batches_tracked 0.num_batches_tracked"),
          "the sum over the ranks, of batches too", "Divide by the number of ranks; and leave the batches alone."),
         (partial(_average, share=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
-        (partial(_average, layers=slice(1)), "the first layer only", "All layers: `net.buffers()` or `net.modules()`."),
+        (partial(_average, layers=slice(1)), "the BatchNorm inside a block is not reached",
+         "`net[0]` is one layer, and `net.children()` are the outermost. All: `net.buffers()` or `net.modules()`."),
         (partial(_average, names="mean"), "the means only", "And the variances?"),
         (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)),
          "rank 0's, for all, or the mean divided once more",

@@ -231,7 +231,7 @@ ANSWERS = {
         "accepted": [by_layer, by_gathering],
         "wrong": [
             (all_buffers, ["raised RuntimeError"]),
-            (of_children, ["the first layer only"]),
+            (of_children, ["inside a block is not reached"]),
             (of_the_net_itself, ["raised AttributeError"]),
         ],
     },
