@@ -70,7 +70,32 @@ def _three_runs(kind: Callable[..., torch.optim.Optimizer]) -> tuple:
         weight.grad = torch.tensor(gradient).view(3, 1, 1)
     optimizer = kind(weights, lr=1.0)
     optimizer.held = tuple(weights)  # another tensor in the list's place is no longer the optimiser's
+    optimizer.after = None
+    optimizer.register_step_post_hook(lambda *_: setattr(optimizer, "after", [*map(_noted, weights)]))
     return optimizer, weights, torch.tensor([0.1, 1.0, 5.0]).view(3, 1, 1)
+
+
+def _noted(weight: torch.Tensor) -> tuple:
+    """Return what changes when a weight is written to, and its numbers."""
+    return (weight._version, weight.data_ptr()), weight.flatten().tolist()
+
+
+def _written(returned: Any, optimizer: torch.optim.Optimizer, *_: Any) -> Any:
+    """Return the weights; at the first it is said where all were written to after the step, and none has moved."""
+    now = [*map(_noted, optimizer.held)]
+    numbers = [number for _, held in now for number in held]
+    if optimizer.after and all(
+        a != b and held == after for (a, held), (b, after) in zip(now, optimizer.after, strict=True)
+    ):
+        numbers[0] = f"{numbers[0]:g}, again"
+    return numbers
+
+
+def _without_a_copy(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    before = [weight.detach() for weight in weights]
+    optimizer.step()
+    for weight, old in zip(weights, before, strict=True):
+        weight.data = torch.lerp(old, weight.data, rate)
 
 
 def _one_by_one(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
@@ -108,11 +133,14 @@ turn(
     "Each run steps with a rate of its own",
     _one_by_one,
     {"SGD": lambda: _three_runs(torch.optim.SGD), "Adam": lambda: _three_runs(torch.optim.Adam)},
-    look=lambda returned, optimizer, *_: optimizer.held,
+    look=_written,
     heads=("weight: 0.1", "1", "5", "bias: 0.1", "1", "5"),
     mistakes=[
         (lambda optimizer, weights, rate: optimizer.step(), "every run went the whole step, as with a rate of 1",
-         "Is what you remember a copy (`clone`)? And do the weights themselves change at the end (`weight.data = …`)?"),
+         "Does the weight itself change at the end? `weight = …` is only a name: `weight.data = …`. "
+         "And what you remember has to be a copy: `clone`."),
+        (_without_a_copy, "the weights are set to where the step has taken them already",
+         "Is what you remember a copy? `detach` shares the weight's memory: `weight.detach().clone()`."),
         (lambda optimizer, weights, rate: None, "nothing has moved",
          "Let the optimiser step in between, with the gradients that it has."),
         (partial(_stepped, end=lambda old, new, rate: torch.lerp(new, old, rate)), "the way is gone backwards",
@@ -215,7 +243,8 @@ turn(
         (lambda batches, rates: math.log(batches) / math.log(rates or 1),
          "upside down: nothing to divide by where the rate stays",
          "How often does the rate double, while the batch doubles once?"),
-        (lambda batches, rates: rates / batches, "that is a share", "Which power: logarithms."),
+        (lambda batches, rates: rates / batches, "the one divided by the other, which is no power",
+         "To which power is the batch raised, to give the rate? Logarithms tell."),
         (lambda batches, rates: math.log(rates / batches), "the logarithm of a quotient",
          "The quotient of two logarithms."),
         (lambda batches, rates: math.log(rates) - math.log(batches) + 1, "the logarithms are subtracted",

@@ -194,6 +194,13 @@ def _doubt(compute: float, exposed: float, images: float, short: float = 0.02, m
     return "no" if compute < short or images > most or exposed > part * compute else None
 
 
+def _other_words(*given: float, reason: Any, none: Any) -> Any:
+    return reason if _doubt(*given) else none
+
+
+LOST = "And no later question may take a reason back: `return` it at once."
+KEPT_REASON = f"Are the other two asked? {LOST}"
+
 turn(
     "7.5.b",
     "A plan that holds its tongue",
@@ -204,7 +211,7 @@ turn(
         "0.015 s, 0.01 s exposed, no images": lambda: (0.015, 0.01, 0),
         "0.2 s, 0.006 s exposed, 10,240 images": lambda: (0.2, 0.006, 10_240),
         "0.2 s, 0.3 s exposed, no images": lambda: (0.2, 0.3, 0),
-        "0.5 s, 0.1 s exposed, 4,000 images": lambda: (0.5, 0.1, 4000),
+        "30 s, 6 s exposed, 4,000 images": lambda: (30, 6, 4000),
         "0.003 s, 0.01 s exposed, 10,240 images": lambda: (0.003, 0.01, 10_240),
     },
     look=_knows,
@@ -212,9 +219,19 @@ turn(
     mistakes=[
         (lambda compute, exposed, images: None, "it always speaks", "Return a reason where one holds."),
         (lambda compute, exposed, images: _doubt(compute, exposed, images) or "fine", "it never speaks",
-         "None where no reason holds, not words; and 20 ms are 0.02 s."),
+         "None where no reason holds, not words."),
+        (partial(_doubt, short=20), "whatever is shorter than 20 s is too short for you",
+         "`compute` is in seconds: 20 ms are 0.02."),
+        *[(partial(_other_words, reason=reason, none=none), what, "A reason in words where one holds, else None.")
+          for what, reason, none in (
+              ("True or False comes back, and False is not None", True, False),
+              ("True comes back for a reason", True, None),
+              ("False comes back where the plan may speak, and that is not None", "no", False),
+              ("empty words come back where the plan may speak, and those are not None", "no", ""))],
+        (partial(_doubt, short=0.0, most=1e9), "what is exposed is the only reason", KEPT_REASON),
+        (partial(_doubt, short=0.0, part=1e9), "the images are the only reason", KEPT_REASON),
         (partial(_doubt, short=0.0), "15 ms of compute are not short enough for you",
-         "20 ms are 0.02 s, and what is exposed does not count here."),
+         f"20 ms are 0.02 s, and what is exposed does not count here. {LOST}"),
         (partial(_doubt, short=0.2), "40 ms are too short for you", "20 ms are 0.02 s."),
         (partial(_doubt, most=1e9, part=1e9), "a short step is the only reason", "Images are one, and the network is."),
         (partial(_doubt, most=500), "1,000 images a second are too many for you", "More than 5,000 are."),

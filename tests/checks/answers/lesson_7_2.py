@@ -56,6 +56,21 @@ def with_the_rate_in_the_optimiser(optimizer, weights, rate):
         weight.data = torch.stack(runs)
 
 
+def without_a_copy(optimizer, weights, rate):
+    old = [weight.detach() for weight in weights]
+    optimizer.step()
+    with torch.no_grad():
+        for weight, before in zip(weights, old, strict=True):
+            weight.copy_(torch.lerp(before, weight, rate))
+
+
+def gives_the_name_only(optimizer, weights, rate):
+    old = [weight.detach().clone() for weight in weights]
+    optimizer.step()
+    for weight, before in zip(weights, old, strict=True):
+        weight = torch.lerp(before, weight, rate)
+
+
 def in_place(optimizer, weights, rate):
     optimizer.step()
     for weight in weights:
@@ -103,7 +118,12 @@ ANSWERS = {
     },
     "7.2.a": {
         "accepted": [by_hand, with_the_rate_in_the_optimiser],
-        "wrong": [(in_place, ["SGD raised RuntimeError"]), (new_ones_in_the_list, ["the whole step"])],
+        "wrong": [
+            (in_place, ["SGD raised RuntimeError"]),
+            (new_ones_in_the_list, ["the whole step"]),
+            (without_a_copy, ["where the step has taken them already"]),
+            (gives_the_name_only, ["the whole step"]),
+        ],
     },
     "7.2.b": {
         "accepted": [in_lists, only_those_that_ran],

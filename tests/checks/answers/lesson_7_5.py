@@ -79,6 +79,15 @@ def one_condition(compute, exposed, images):
         return "measure it"
 
 
+def loses_its_reason(compute, exposed, images):
+    for n, holds in enumerate([compute < 0.02, images > 5000, exposed > compute]):
+        if holds:
+            reason = "measure it"
+        elif n == 2:
+            reason = None
+    return reason
+
+
 def by_a_list(compute, exposed, images):
     reasons = {"short": compute < 20e-3, "loading": images > 5_000, "network": exposed > compute}
     return next((reason for reason, holds in reasons.items() if holds), None)
@@ -124,11 +133,16 @@ ANSWERS = {
     "7.5.b": {
         "accepted": [one_condition, by_a_list],
         "wrong": [
-            (lambda *given: one_condition(*given) and True, ["has True as the plan"]),
+            (lambda *given: one_condition(*given) and True, ["True comes back for a reason"]),
+            (lambda *given: one_condition(*given) is not None, ["False is not None"]),
+            (lambda *given: one_condition(*given) or "", ["empty words"]),
+            (lambda *given: one_condition(*given) or False, ["False comes back"]),
+            (loses_its_reason, ["what is exposed is the only reason"]),
             (
                 lambda compute, *rest: "short" if compute < 20 else one_condition(compute, *rest),
-                ["never speaks"],
+                ["shorter than 20 s"],
             ),
+            (lambda *given: one_condition(*given) or "none", ["never speaks"]),
             (
                 lambda compute, *rest: "short" if compute < 0.1 else one_condition(compute, *rest),
                 ["40 ms are too short"],
