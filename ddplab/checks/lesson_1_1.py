@@ -14,7 +14,7 @@ import torch.distributed as dist
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
 from ddplab.checks.relations import close
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.folder import Folder
 from ddplab.hardware import device
 from ddplab.launcher import launch
@@ -283,8 +283,8 @@ turn(
         (lambda hits: _pooled(hits if dist.get_rank() == 0 else 0), "all have the hits of rank 0",
          "`broadcast` sends one rank's to all; `all_reduce` adds up."),
         (lambda hits: hits + _pooled(hits), "each counts its own hits twice", "The sum has them already."),
-        (lambda hits: hits if dist.get_rank() else _pooled(hits), "rank 0 waits for ever", BY_ALL),
-        (lambda hits: None if dist.get_rank() else _pooled(hits), "rank 0 waits for ever", BY_ALL),
+        (waiting(lambda hits: hits if dist.get_rank() else _pooled(hits)), "rank 0 waits for ever", BY_ALL),
+        (waiting(lambda hits: None if dist.get_rank() else _pooled(hits)), "rank 0 waits for ever", BY_ALL),
     ],
     hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(hits, device=device())`.",
            "SIGABRT": "One number on every rank: `torch.tensor(7)` is; `torch.Tensor(7)`, with a capital, is seven."},

@@ -12,7 +12,7 @@ from torch import nn
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, kind, needs_function, numbers, reducing_to_one
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.course.data import digits
 from ddplab.hardware import device
 
@@ -305,8 +305,8 @@ turn(
         (lambda total, images: _summed(total / images), "the ranks' means are added up",
          "Add up the totals and the images, each for itself; then divide."),
         (lambda total, images: print(_loss_of_all(total, images)), "nothing comes back", "`return` it."),
-        (lambda total, images: None if dist.get_rank() else _loss_of_all(total, images), "rank 0 waits for ever",
-         "`all_reduce` is called by every rank, or it does not end."),
+        (waiting(lambda total, images: None if dist.get_rank() else _loss_of_all(total, images)),
+         "rank 0 waits for ever", "`all_reduce` is called by every rank, or it does not end."),
     ],
     hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(…, device=device())`."},
     otherwise="Everybody's total, over everybody's images.",

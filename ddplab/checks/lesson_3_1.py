@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import kind, needs_function, on_ranks, reducing_to_one
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.course.messages import noted_messages
 from ddplab.hardware import device
 
@@ -175,11 +175,12 @@ turn(
         (torch.zeros_like, "nobody's numbers: it is not `x` that is broadcast", "`x` itself is sent, and filled."),
         (lambda x: _from_last(x).tolist(), "a list is returned", "`return x`, the tensor."),
         (lambda x: None, "nothing is returned", "`dist.broadcast` returns nothing; it fills `x`. Return that."),
-        (partial(_from_last, only=bool), "only the last rank calls `broadcast`, and waits for the others",
+        (waiting(partial(_from_last, only=bool)), "only the last rank calls `broadcast`, and waits for the others",
          "Those who get something call it too: no `if` around a collective."),
-        (partial(_from_last, only=lambda last: not last), "the last rank does not call `broadcast`",
+        (waiting(partial(_from_last, only=lambda last: not last)), "the last rank does not call `broadcast`",
          "The one that has the numbers calls it too, or who sends?"),
-        (lambda x: dist.broadcast(x, src=dist.get_rank()) or x, "every rank names itself as `src`, and all wait",
+        (waiting(lambda x: dist.broadcast(x, src=dist.get_rank()) or x),
+         "every rank names itself as `src`, and all wait",
          "All have to name the same rank: the one that holds what is wanted."),
     ],
     hints={"root rank": "With N ranks, which number has the last? `dist.get_world_size()` is N.",
@@ -241,7 +242,7 @@ turn(
         (lambda x: dist.all_reduce(x) or x, "the numbers are added up", "To gather is to keep them apart."),
         (partial(_everyones, join=lambda places: torch.cat(places).roll(-2 * dist.get_rank())), *OWN_FIRST),
         (partial(_everyones, join=lambda places: torch.cat([places.pop(dist.get_rank()), *places])), *OWN_FIRST),
-        (lambda x: _everyones(x) if dist.get_rank() == 0 else x, "only rank 0 calls `all_gather`, and waits",
+        (waiting(lambda x: _everyones(x) if dist.get_rank() == 0 else x), "only rank 0 calls `all_gather`, and waits",
          "Who sends, calls it too."),
     ],
     hints={
@@ -373,7 +374,7 @@ turn(
         (lambda loss: _report(loss) or print("no loss" * bool(dist.get_rank()), end=""), "the others print, too",
          "Nothing at all: every `print` belongs under the `if`."),
         (lambda loss: (_report(loss.clone()), _report(loss)), "two lines are printed", "One is enough."),
-        (partial(_report, add="printing"), "rank 0 adds up alone, and waits for the others",
+        (waiting(partial(_report, add="printing")), "rank 0 adds up alone, and waits for the others",
          "Everybody adds up; only then rank 0 goes its own way."),
     ],
     hints={

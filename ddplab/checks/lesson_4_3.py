@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.hardware import device
 
 
@@ -140,7 +140,8 @@ turn(
         (partial(_rows, reduce=lambda rows: dist.reduce(rows, dst=0)), "rank 0 has the sum, others do not",
          "`dist.all_reduce` leaves it on every rank."),
         (_without_the_model, "no batch has gone through the model", "Call it with each: `model(x)`."),
-        (partial(_rows, reduce=_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
+        (waiting(partial(_rows, reduce=_on_rank_0)), "only rank 0 comes to the all_reduce",
+         "Every rank has to call it."),
     ],
     hints={"Expected a": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
            "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",

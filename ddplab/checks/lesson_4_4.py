@@ -21,7 +21,7 @@ from ddplab.checks.common import (
     off,
     on_ranks,
 )
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
 
@@ -415,7 +415,8 @@ turn(
          "`losses.sum()`: a mean has divided already."),
         (lambda losses: losses.sum() * 2 / 5, "right for those five words only",
          "Ask all ranks how many words there are."),
-        (partial(_over_words, count=_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
+        (waiting(partial(_over_words, count=_on_rank_0)), "only rank 0 comes to the all_reduce",
+         "Every rank has to call it."),
     ],
     hints={
         "has no attribute 'backward'": "`return` the loss, a tensor.",

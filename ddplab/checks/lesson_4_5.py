@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, listed, needs_function, numbers, off, on_ranks
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.hardware import device
 
 # A counter on rank 3, bytes under autocast, steps that scalers leave out.
@@ -291,7 +291,7 @@ turn(
         (_counts_its_own, EVEN, COUNTS),
         (_averages_spreads, EVEN, COUNTS),
         (_own_squares, "the squares are this rank's alone", "Add them up over the ranks, too."),
-        (_only_on_rank_0, "only rank 0 comes to the all_reduce", "Every rank has to call it."),
+        (waiting(_only_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
     ],
     hints={
         "has no attribute 'tolist'": "`return` what comes out.",
@@ -366,7 +366,7 @@ turn(
          "DDP sends rank 0's before a forward pass. Here the mean is asked for: the sum, divided once."),
         (partial(_average, reduce=lambda it: dist.reduce(it, dst=0)), "rank 0 has the mean, others do not",
          "`dist.all_reduce` leaves it on every rank."),
-        (lambda net: _average(net) if dist.get_rank() == 0 else None, "only rank 0 comes to the all_reduce",
+        (waiting(lambda net: _average(net) if dist.get_rank() == 0 else None), "only rank 0 comes to the all_reduce",
          "Every rank has to call it."),
     ],
     hints={

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import Number, listed, needs_function, numbers
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.hardware import device
 
 # 101 samples on 8 ranks, batches of 4 on each; a model that is right on 81.
@@ -374,7 +374,8 @@ turn(
         (partial(_count, reduce=lambda counts: dist.reduce(counts, dst=0)), "rank 0 has the sums, others do not",
          "`dist.all_reduce` leaves them on every rank."),
         (partial(_count, samples=lambda n, rank, size: range(0, n, size)), TWELVE, EVERY),
-        (partial(_count, reduce=_reduce_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to."),
+        (waiting(partial(_count, reduce=_reduce_on_rank_0)), "only rank 0 comes to the all_reduce",
+         "Every rank has to."),
         (_mean_of_accuracies, "the mean of the ranks' accuracies", WEIGHS),
         (partial(_mean_of_accuracies, times=1), "the mean of the ranks' accuracies", WEIGHS),
         (partial(_count, samples=_blocks_rounded_up), "samples are counted that do not exist",

@@ -22,7 +22,8 @@ def made(monkeypatch):
 
     def register(right=mean, ranks=(2,), given=lambda rank, size: (torch.tensor([float(rank), 7.0]),), **options):
         mistakes = [(total, "every rank holds the sum", "What makes a mean of a sum?"),
-                    (only_rank_0, "rank 0 waits for the others", "A collective needs all.")]  # fmt: skip
+                    (turns.waiting(lambda x: only_rank_0(x)), "rank 0 waits for the others",
+                     "A collective needs all.")]  # fmt: skip
         options = {"otherwise": "", **options}
         turn("9.9.a", "A mean", right, given, mistakes, ranks=ranks, heads=("mean", "seven"), **options)
         return lambda answer: judge("9.9.a", answer)
@@ -351,6 +352,15 @@ def test_what_comes_back_of_a_rank_and_is_of_no_use_is_told(made):
     told = "rank 0 returned a tuple of 2: the check met AttributeError, 'tuple' object has no attribute 'item'"
     assert asked(lambda x: (x, x)).message == told
     assert asked(lambda x: x.y).message.startswith("rank 0 raised AttributeError: 'Tensor'")
+
+
+def test_a_mistake_in_which_ranks_wait_is_tried_only_for_an_answer_that_waits(made):
+    asked = made()
+    tried = turns.TURNS["9.9.a"].known.cache_info
+    asked(other_place)
+    before = tried().misses
+    asked(only_rank_0)
+    assert (before, tried().misses) == (2, 3)
 
 
 def test_a_return_is_asked_for_only_where_nothing_came_back(made):
