@@ -342,7 +342,8 @@ def what_is_left(
                 raise NotFilledIn from error
             rows[case], reason, place = [], str(error), place_in(str(error)) or place_of(error)
             fate[case] = _raised(type(error).__name__, reason)
-            if said[before:] and said[-1] and not place:  # the function has returned; it is not where this was raised
+            # It has returned something, and is not where this was raised. Text of theirs that is no Python is theirs.
+            if said[before:] and said[-1] not in ("", NOTHING) and not place and not isinstance(error, SyntaxError):
                 fate[case] = _of_no_use(said[-1], type(error).__name__, reason)
     return Left(rows, fate, reason, place)
 
@@ -398,7 +399,7 @@ def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: C
     try:
         return cells(look(returned, *arguments)), told, end
     except Exception as error:
-        if not isinstance(fn, functools.partial):  # what a `call` of ours returned tells the learner nothing
+        if returned is not None and not isinstance(fn, functools.partial):  # as what a `call` of ours returned is
             error.add_note(BACK + kind_of(returned))
         raise
 
@@ -472,9 +473,8 @@ def _raised(kind: str, reason: str) -> str:
 
 
 def _of_no_use(returned: str, kind: str, reason: str) -> str:
-    """Return what is said where the check cannot use what came back, or what was done."""
-    left = "left nothing to look at" if returned == NOTHING else f"returned {returned}"
-    return f"{left}: the check met {kind}, {reason.strip()}"
+    """Return what is said where the check stumbles over what came back."""
+    return _raised(kind, reason).replace("raised", f"returned {returned}: the check met", 1)
 
 
 def _told(fate: str) -> str:

@@ -186,7 +186,7 @@ ANSWERS = {
     "1.4.b": {
         "accepted": [from_a_sum, in_blocks],
         "wrong": [
-            (goes_backward_itself, ["on 3 ranks", "left nothing to look at"]),
+            (goes_backward_itself, ["on 3 ranks", "raised AttributeError"]),
             (averages_the_loss, ["each rank counts alike still"]),
             (in_chunks, ["rank 2 raised IndexError"]),
         ],

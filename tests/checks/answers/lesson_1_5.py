@@ -84,7 +84,7 @@ ANSWERS = {
     "1.5.c": {
         "accepted": [by_random, by_weights],
         "wrong": [
-            (lambda n, batch: print(torch.randperm(n)[:batch]), ["left nothing to look at"]),
+            (lambda n, batch: print(torch.randperm(n)[:batch]), ["raised TypeError"]),
             (lambda n, batch: torch.randperm(n).split(batch), ["returned a tuple of 100: the check met ValueError"]),
             (lambda n, batch: torch.randint(n, (batch,)).unique(), ["what came twice is dropped"]),
             (lambda n, batch: torch.tensor([*range(n)])[torch.randperm(n) < batch // 2], ["has 5 as images"]),

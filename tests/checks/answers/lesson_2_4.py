@@ -362,7 +362,7 @@ ANSWERS = {
         "wrong": [
             (lambda layer, x: (layer(x), torch.tensor([x.numel()]).to(x.device)), ["a row has two"]),
             (lambda layer, x: (layer(x).data, x.new_tensor([len(x)])), ["no gradient goes back"]),
-            (lambda layer, x: (layer(x), tuple(x.shape)), ["raised TypeError"]),
+            (lambda layer, x: (layer(x), tuple(x.shape)), ["returned a tuple of 2: the check met TypeError"]),
         ],
     },
 }

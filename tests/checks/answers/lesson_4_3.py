@@ -77,7 +77,7 @@ def without_heads(module):
 ANSWERS = {
     "4.3.a": {
         "accepted": [by_measure, lambda P, n: torch.tensor([8 * P * (n - 1), 8 * P * (n - 1) // n])],
-        "wrong": [(lambda P, n: 8 * P * (n - 1), ["raised TypeError"])],
+        "wrong": [(lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"])],
     },
     "4.3.b": {
         "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],

@@ -264,9 +264,9 @@ ANSWERS = {
         "accepted": [ByYield, InBlocks],
         "also blank": [Unwritten],
         "wrong": [
-            (ReturnsAList, ["raised TypeError"]),
+            (ReturnsAList, ["returned a ReturnsAList: the check met TypeError"]),
             (OnlyWholeBlocks, ["what does not come out even is served to nobody"]),
-            (PastTheEnd, ["raised IndexError", "has no sample 11"]),
+            (PastTheEnd, ["the check met IndexError", "has no sample 11"]),
             (StepsOf, ["right on two ranks only"]),
         ],
     },

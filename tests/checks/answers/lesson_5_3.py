@@ -43,7 +43,7 @@ ANSWERS = {
                 lambda nodes, gpus: f"#SBATCH --nnodes={nodes}\n#SBATCH --ntasks-per-node=1 --gpus-per-node={gpus}",
                 ["as Slurm reads it, one node is asked for"],
             ),
-            (lambda nodes, gpus: "#SBATCH --nodes={nodes} --gpus-per-node={gpus}", ["raised ValueError"]),
+            (lambda nodes, gpus: "#SBATCH --nodes={nodes} --gpus-per-node={gpus}", ["the check met ValueError"]),
             (
                 lambda nodes, gpus: f"#SBATCH -N{nodes} -n {nodes} --gpus {nodes * gpus}\nset -eu",
                 ["`--gpus` counts those of all nodes", "need not deal them evenly"],

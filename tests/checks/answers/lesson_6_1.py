@@ -112,7 +112,7 @@ ANSWERS = {
     "6.1.a": {
         "accepted": [line_by_line, of_the_top_frame],
         "wrong": [
-            (lambda stacks: max(stacks), ["raised TypeError"]),
+            (lambda stacks: max(stacks), ["the check met TypeError"]),
             (of_keys, ["raised TypeError"]),
             (lambda stacks: [rank for rank, stack in stacks.items() if "sleep" in stack], ["nobody is named"]),
         ],

@@ -110,7 +110,7 @@ ANSWERS = {
     "6.2.b": {
         "accepted": [counts_the_steps, by_what_they_compute],
         "wrong": [
-            (lambda rows: min(rows, key=lambda row: row["waited"]), ["raised TypeError"]),
+            (lambda rows: min(rows, key=lambda row: row["waited"]), ["the check met TypeError"]),
             (without_the_first, ["in most steps another"]),
             (of_two_ranks, ["was last in one step only"]),
         ],
@@ -122,7 +122,7 @@ ANSWERS = {
                 lambda store, size: [rank for rank in range(size) if not store.check(f"here/{rank}")],
                 ["raised TypeError"],
             ),
-            (lambda store, size: size - store.num_keys(), ["raised TypeError"]),
+            (lambda store, size: size - store.num_keys(), ["the check met TypeError"]),
         ],
     },
 }

@@ -109,7 +109,7 @@ ANSWERS = {
     "6.3.a": {
         "accepted": [in_a_loop, sorted_by_time],
         "wrong": [
-            (lambda deaths: deaths[0], ["raised TypeError"]),
+            (lambda deaths: deaths[0], ["the check met TypeError"]),
             (taken_out_meanwhile, ["a victim's clock was behind"]),
         ],
     },

@@ -113,7 +113,7 @@ ANSWERS = {
     "6.4.a": {
         "accepted": [in_a_loop, from_a_list],
         "wrong": [
-            (lambda frames: in_a_loop(frames)["line"], ["raised TypeError"]),
+            (lambda frames: in_a_loop(frames)["line"], ["the check met TypeError"]),
             (of_no_torch, ["torch_jobs is no library"]),
             (of_the_libraries, ["the innermost of the libraries' frames"]),
             (of_the_first_turn, ["where the innermost frame is a library's nothing comes back"]),

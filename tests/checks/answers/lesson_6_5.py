@@ -78,7 +78,7 @@ ANSWERS = {
     "6.5.a": {
         "accepted": [leaves_nobody, as_a_list, another_condition, a_comment, only_the_return],
         "wrong": [
-            (lambda: 2, ["raised TypeError"]),
+            (lambda: 2, ["returned an int: the check met TypeError"]),
             (lambda: (2, {35: "    hits = (guesses == y).sum()"}), ["stands as it was"]),
             (lambda: (3, {33: "", 34: ""}), ['incident 16 has "not 3" as rank']),
             (lambda: (2, {33: ""}), ["line 34 of train.py: unexpected indent", *BLOCK]),
