@@ -47,6 +47,7 @@ class Left:
     reason: what the learner's code raised, in full. place: on which line of theirs.
     film: its frames, of a tensor that was `filmed`.
     silent: the function returned nothing whenever it was called in this process.
+    late: rows of which the function had returned when something was raised.
     """
 
     rows: dict[str, list[Any]]
@@ -55,11 +56,13 @@ class Left:
     place: str = ""
     film: Sequence[Frame] = ()
     silent: bool = False
+    late: set[str] = field(default_factory=set)
 
     def same(self, other: Left) -> bool:
         """Tell whether both left the same, up to rounding, or failed in the same way."""
         kinds = [{row: re.split(r"[:,]| of ", fate)[0] for row, fate in it.fate.items()} for it in (self, other)]
-        return self.rows.keys() == other.rows.keys() and kinds[0] == kinds[1] and self.first_off(other) is None
+        failed = kinds[0] == kinds[1] and self.late == other.late
+        return self.rows.keys() == other.rows.keys() and failed and self.first_off(other) is None
 
     def first_off(self, wanted: Left) -> tuple[str, int] | None:
         """Return the row and the place of the first thing that is not as wanted; None where all is."""
@@ -203,7 +206,10 @@ def turn(
     def tried(fn: Callable[..., Any], size: int) -> Left:
         said: list[str] = []
         heard = fn if size or inspect.isclass(fn) else noting(fn, said)
-        left = what_is_left(functools.partial(call, heard) if call else heard, given, size, look, device, said)
+        if call:
+            heard = functools.partial(call, heard)
+            heard.of_ours = True
+        left = what_is_left(heard, given, size, look, device, said)
         left.silent = {*said} - {""} == {NOTHING}
         return left
 
@@ -330,7 +336,7 @@ def what_is_left(
     """
     if size:
         return _left_by_ranks(fn, given, size, look, device, PATIENCE)
-    rows, fate, reason, place = {}, {}, "", ""
+    rows, fate, reason, place, late = {}, {}, "", "", set()
     for case, arguments in given.items():
         torch.manual_seed(0)
         before = len(said)
@@ -342,10 +348,11 @@ def what_is_left(
                 raise NotFilledIn from error
             rows[case], reason, place = [], str(error), place_in(str(error)) or place_of(error)
             fate[case] = _raised(type(error).__name__, reason)
-            # It has returned something, and is not where this was raised. Text of theirs that is no Python is theirs.
-            if said[before:] and said[-1] not in ("", NOTHING) and not place and not isinstance(error, SyntaxError):
+            # It has returned, and is not where this was raised. Text of theirs that is no Python is theirs.
+            if said[before:] and said[-1] and not place and not isinstance(error, SyntaxError):
+                late.add(case)
                 fate[case] = _of_no_use(said[-1], type(error).__name__, reason)
-    return Left(rows, fate, reason, place)
+    return Left(rows, fate, reason, place, late=late)
 
 
 def _left_by_ranks(
@@ -379,12 +386,13 @@ def _left_by_ranks(
         said = re.sub(r"^rank \d+ ", "", first_line(str(error)))  # the row says which
         if raised := error.type_name and (error.type_name, error.reason):
             back = re.search(rf"^{BACK}(.*)$", str(error.traceback), re.MULTILINE)
-            only_seen = back and not place_in(str(error.traceback))
-            said = _of_no_use(back[1], *raised) if only_seen else _raised(*raised)
+            back = None if place_in(str(error.traceback)) else back
+            said = _of_no_use(back[1], *raised) if back else _raised(*raised)
         failed = names if error.rank is None else [f"rank {error.rank}"]
         stopped = {name: "was stopped" for name in names if not rows[name] and name not in failed}
         fate = dict.fromkeys(failed, said) | stopped
-        return Left(rows, fate, error.reason or str(error), place_in(str(error.traceback)))
+        late = {*failed} if error.type_name and back else set()
+        return Left(rows, fate, error.reason or str(error), place_in(str(error.traceback)), late=late)
 
 
 def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: Callable[..., Any]) -> tuple:
@@ -399,7 +407,7 @@ def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: C
     try:
         return cells(look(returned, *arguments)), told, end
     except Exception as error:
-        if returned is not None and not isinstance(fn, functools.partial):  # as what a `call` of ours returned is
+        if not getattr(fn, "of_ours", False):  # then it was not the learner's that returned this
             error.add_note(BACK + kind_of(returned))
         raise
 
@@ -473,7 +481,9 @@ def _raised(kind: str, reason: str) -> str:
 
 
 def _of_no_use(returned: str, kind: str, reason: str) -> str:
-    """Return what is said where the check stumbles over what came back."""
+    """Return what is said where the check stumbles over what came back; over nothing, as if it had been raised."""
+    if returned == NOTHING:
+        return _raised(kind, reason)
     return _raised(kind, reason).replace("raised", f"returned {returned}: the check met", 1)
 
 
