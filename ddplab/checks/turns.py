@@ -35,6 +35,7 @@ from ddplab.tables import HTML, brief, html_table, marked
 
 WRONG, WAITS = "✗", "…"
 NOTHING, BACK = "nothing", "what came back is "
+MET = re.compile("^returned .*?: the check met")
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
 
@@ -60,7 +61,8 @@ class Left:
 
     def same(self, other: Left) -> bool:
         """Tell whether both left the same, up to rounding, or failed in the same way."""
-        kinds = [{row: re.split(r"[:,]| of ", fate)[0] for row, fate in it.fate.items()} for it in (self, other)]
+        fates = [{row: MET.sub("met", fate) for row, fate in it.fate.items()} for it in (self, other)]
+        kinds = [{row: re.split(r"[:,]", fate)[0] for row, fate in it.items()} for it in fates]
         failed = kinds[0] == kinds[1] and self.late == other.late
         return self.rows.keys() == other.rows.keys() and failed and self.first_off(other) is None
 
