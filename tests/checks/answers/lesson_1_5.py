@@ -53,10 +53,6 @@ def seeds_inside(n, batch):
     return torch.randperm(n)[:batch]
 
 
-def drops_what_came_twice(n, batch):
-    return {random.randrange(n) for _ in range(batch)}
-
-
 ANSWERS = {
     "1.5.1": {
         "correct": plan,
