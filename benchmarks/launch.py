@@ -1,14 +1,12 @@
 """How long until a function has run on two ranks and its results are back? ddplab beside its peers, in one run.
 
     make bench                          # installs the peers, then runs this
-    python benchmarks/launch.py --turns 7
+    python benchmarks/launch.py --calls 21
 
 Two works (see works.py): (a) one all_reduce; (b) wrap a small model in DDP, five training steps. Each launcher has a
 process of its own that has imported torch, like a notebook's kernel, and one call behind it. The launchers take
-turns, so that a busy moment of the machine meets all of them; in a turn each makes three calls of each work, as one
-runs cell after cell. The figure is a median of seconds from the call until the results are in the caller. The first
-calls of turns, half a minute after the last, are told apart as well: some systems take the memory of the idle away.
-Exit status 0 when all required ratios hold.
+turns, call by call, so that a busy moment of the machine meets all of them. The figure is a median of seconds from
+the call until the results are in the caller. Exit status 0 when all required ratios hold.
 """
 
 import argparse
@@ -33,7 +31,6 @@ from pathlib import Path
 # two ranks with a thread for each core get in each other's way.
 SETTINGS = {"RES_OPTIONS": "timeout:1 attempts:1", "OMP_NUM_THREADS": "1"}
 WORKS = {"all_reduce": "(a) one all_reduce", "ddp": "(b) DDP, five steps"}
-IN_A_TURN = 3  # calls of each work
 PATIENCE = 120  # seconds after which a call counts as hanging
 ATTEMPTS = 3  # failed calls after which a launcher is given up
 
@@ -271,16 +268,16 @@ class Launcher:
             self.process.wait()
         self.process = None
 
-    def median(self, work: str, every: int = 1) -> float | None:
-        return statistics.median(self.seconds[work][::every]) if self.seconds[work] else None
+    def median(self, work: str) -> float | None:
+        return statistics.median(self.seconds[work]) if self.seconds[work] else None
 
 
 # ------------------------------------------------------------------ the table
 
 
-def ratio(launchers: dict[str, Launcher], work: str, peer: str, every: int = 1) -> float | None:
-    """How many times our seconds a peer takes, or in every so many-th call; what we make it settle is left out."""
-    ours, theirs = launchers["ddplab launch"].median(work, every), launchers[peer].median(work, every)
+def ratio(launchers: dict[str, Launcher], work: str, peer: str) -> float | None:
+    """How many times our seconds a peer takes; the seconds that we make it settle left out."""
+    ours, theirs = launchers["ddplab launch"].median(work), launchers[peer].median(work)
     if ours is None or theirs is None:
         return None
     from works import SETTLE
@@ -325,20 +322,9 @@ def verdicts(launchers: dict[str, Launcher]) -> tuple[str, bool]:
     return "\n".join(lines), all_hold
 
 
-def after_idleness(launchers: dict[str, Launcher]) -> str:
-    """How the launchers that live on between calls fare in the first calls of turns, a line."""
-    told = []
-    for name in ("ddplab launch", "ipyparallel, engines running"):
-        medians = (launchers[name].median(work, every=IN_A_TURN) for work in WORKS)
-        told.append(f"{name} " + ", ".join("-" if it is None else f"{it:.3f}" for it in medians))
-    times = [ratio(launchers, work, "ipyparallel, engines running", every=IN_A_TURN) for work in WORKS]
-    shares = ", ".join("-" if it is None else f"{1 / it:.2f} x" for it in times)
-    return f"First calls of turns alone: {'; '.join(told)}; ours {shares} of ipyparallel's"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=3, help="of each launcher, with three calls of each work")
+    parser.add_argument("--calls", type=int, default=9, help="calls of each work that a median is taken of")
     parser.add_argument("--serve", choices=LAUNCHERS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve:
@@ -347,23 +333,24 @@ def main() -> int:
     launchers = {name: Launcher(name) for name in LAUNCHERS}
     before = os.getloadavg()[0]
     try:
-        for number in range(asked.turns):
+        for number in range(asked.calls):
             if sys.stderr.isatty():
-                print(f"\rturn {number + 1} of {asked.turns}", end="", file=sys.stderr, flush=True)
+                print(f"\rround {number + 1} of {asked.calls}", end="", file=sys.stderr, flush=True)
             for launcher in launchers.values():
-                for work in [*WORKS] * IN_A_TURN:
+                for work in WORKS:
                     launcher.measure(work)
     finally:
         for launcher in launchers.values():
             launcher.stop()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    calls, python = IN_A_TURN * asked.turns, sys.version.split()[0]
-    print(f"2 ranks over gloo on {cores} CPU cores, medians of {calls} calls, Python {python}; ", end="")
+    print(
+        f"2 ranks over gloo on {cores} CPU cores, medians of {asked.calls} calls, Python {sys.version.split()[0]}; ",
+        end="",
+    )
     print(f"load {before:.1f} before, {os.getloadavg()[0]:.1f} after\n")
     print(table(launchers))
     print("\nIn (b) the peers wait 0.05 s before they end, lest gloo hang; the ratios leave it out (see works.py).")
     print("The first call comes 4 s after `import ddplab`; the others have one call behind them.")
-    print(after_idleness(launchers))
     lines, all_hold = verdicts(launchers)
     print(f"\nRequired of ddplab launch:\n{lines}")
     return 0 if all_hold else 1
