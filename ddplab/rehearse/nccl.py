@@ -461,6 +461,7 @@ def patches() -> list[tuple[object, str, object]]:
         (dist.GradBucket, "gradients", lambda self: [labelled(g, gpu_of(self)) for g in gradients(self)]),
         (dist.Work, "get_future", future),
         (c10d, "_new_process_group_helper", helper),
+        (c10d, "_get_split_source", lambda pg: None),  # gloo cannot split a group, which who is outside would have to
         (c10d, "_NCCL_AVAILABLE", True),
         (c10d, "default_pg_nccl_timeout", timedelta(minutes=10)),
         (c10d, "ProcessGroupNCCL", ProcessGroupNCCL),

@@ -58,6 +58,20 @@ def every_collective():
     dist.barrier()
 
 
+@works("torch/distributed/distributed_c10d.py: _get_split_source")
+def a_group_that_not_all_are_in_where_ranks_are_bound_to_their_gpus():
+    world = dist.group.WORLD
+    bound, world.bound_device_id = world.bound_device_id, dev  # as init_process_group(device_id=…) does
+    group = dist.new_group([1])
+    world.bound_device_id = bound
+    if rank == 1:
+        x = ones(1)
+        dist.all_reduce(x, group=group)
+        assert x.item() == 1
+    else:
+        assert group is dist.GroupMember.NON_GROUP_MEMBER
+
+
 @works("torch/distributed/distributed_c10d.py")
 def objects_and_groups():
     seen = [None] * n
