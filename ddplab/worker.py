@@ -96,7 +96,7 @@ def cleanup() -> None:
     if not dist.is_initialized():
         return
     here = device()
-    if torch.cuda.is_initialized():
+    if here.type == "cuda" and torch.cuda.is_initialized():  # a rank on the CPU may have looked at a GPU
         torch.cuda.synchronize(here)
     dist.barrier(device_ids=[here.index] if dist.get_backend() == "nccl" else None)  # else NCCL's warns of a guess
     time.sleep(0.1)

@@ -179,3 +179,13 @@ def test_a_function_that_destroys_its_group_as_textbooks_do_ends_well(times):
     for _ in times:
         assert launch(textbook, device="cpu", quiet=True, timeout=20).results == ["done"] * 2
         assert launch(all_by_itself, init=False, device="cpu", quiet=True, timeout=20).results == ["done"] * 2
+
+
+def looks_at_a_gpu_from_the_cpu():
+    torch.cuda.is_initialized = lambda: True  # as where there are more ranks than GPUs, and one asks for a random state
+    ddplab.cleanup()
+    return dist.is_initialized()
+
+
+def test_cleanup_waits_for_no_gpu_on_the_cpu():
+    assert launch(looks_at_a_gpu_from_the_cpu, device="cpu", quiet=True).results == [False, False]
