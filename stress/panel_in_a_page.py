@@ -46,6 +46,7 @@ WATCH = """cell => {
         window.watched.redraws.push(performance.now() / 1000);
     }).observe(node, {childList: true, subtree: true, characterData: true});
     const frame = () => {
+        if (window.watched.ended) return;
         const {redraws, heights} = window.watched, height = node.getBoundingClientRect().height;
         if (redraws.length && height !== heights.at(-1)) heights.push(height);
         requestAnimationFrame(frame);
@@ -107,7 +108,7 @@ def watch(notebook: Notebook, kernel: psutil.Process, seconds: float) -> Watched
     enough.unlink()
     rate = (len(moments) - 1) / (moments[-1] - moments[0])
     time.sleep(1)
-    seen = notebook.page.evaluate("() => window.watched")
+    seen = notebook.page.evaluate("() => ({...window.watched, ended: (window.watched.ended = true)})")
     return Watched(rate, seen["heights"], early, late, seen["alone"])
 
 

@@ -80,7 +80,7 @@ theatre(scene, rank=1, deed="dies before", call=2)"""
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # it would go on taking time from the tests after these
 def lab(tmp_path_factory):
     """JupyterLab in a page, the folder it shows, the server's process, and the kernel that small notebooks share."""
     if CHROMIUM is None:
@@ -328,8 +328,7 @@ cleanup()"""
     assert "site-packages" not in it.text(2)
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
-def test_everything_is_legible(notebook, lab, picture, theme):
+def test_everything_is_legible(notebook, lab, picture):
     made = "claim('folklore about `DDP`', verdict={!r}, because='of `this`.', measured='3 bytes', holds=True, row=7)"
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
@@ -337,17 +336,22 @@ def test_everything_is_legible(notebook, lab, picture, theme):
     widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER]
     shown = ["run = launch(train, 60, wait=False)", question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
-    it.command("apputils:change-theme", theme=f"JupyterLab {theme}")
+    is_there = (
+        """name => document.body.dataset.jpThemeName === name && !document.querySelector('.jp-mod-theme-loading')"""
+    )
     try:
-        for cell in range(len(shown)):
-            it.run(cell)
-        it.output(0).locator("polyline").nth(3).wait_for()
-        lab.page.wait_for_function("() => !document.querySelector('.jp-mod-theme-loading')")
-        picture(it.output(0).page.locator(".jp-NotebookPanel:visible"), f"_{theme}")
-        for cell in range(len(shown)):
-            for text, ratio in it.contrasts(cell):  # WCAG 2.2, success criterion 1.4.3
-                least = 3 if text in SHAPES else 4.5  # a shape is a picture, not text: 1.4.11
-                assert ratio >= least, f"{text!r} in cell {cell} has a contrast of {ratio:.1f}"
+        for theme in ("JupyterLab Dark", "JupyterLab Light"):  # drawn in the dark, and changed under what is drawn
+            it.command("apputils:change-theme", theme=theme)
+            lab.page.wait_for_function(is_there, arg=theme)
+            if theme == "JupyterLab Dark":
+                for cell in range(len(shown)):
+                    it.run(cell)
+                it.output(0).locator("polyline").nth(3).wait_for()
+            picture(it.output(0).page.locator(".jp-NotebookPanel:visible"), f"_{theme.split()[1]}")
+            for cell in range(len(shown)):
+                for text, ratio in it.contrasts(cell):  # WCAG 2.2, success criterion 1.4.3
+                    least = 3 if text in SHAPES else 4.5  # a shape is a picture, not text: 1.4.11
+                    assert ratio >= least, f"{text!r} in cell {cell} has a contrast of {ratio:.1f}, {theme}"
     finally:
         it.run(len(shown))
         it.command("apputils:change-theme", theme="JupyterLab Light")
