@@ -202,7 +202,8 @@ def sbatch(
             (tools / name).chmod(0o755)
         job = job or next(n for n in range(os.getpid(), 10**7) if _is_free(10000 + n % 20000))
         slurm = {"JOB_ID": job, "JOB_NODELIST": f"node[1-{nodes}]", "NNODES": nodes, "JOB_NUM_NODES": nodes}
-        slurm |= {"GPUS_ON_NODE": gpus, "CPUS_PER_TASK": 1, "SUBMIT_DIR": disk, "TOOLS": tools, "DRY": "yes" * dry}
+        slurm |= {"GPUS_ON_NODE": gpus} if gpus else {}  # Slurm leaves it out where nobody has asked for one
+        slurm |= {"CPUS_PER_TASK": 1, "SUBMIT_DIR": disk, "TOOLS": tools, "DRY": "yes" * dry}
         env = environment() | {f"SLURM_{name}": str(value) for name, value in slurm.items()}
         env["PATH"] = os.pathsep.join([str(tools), env["PATH"]])
         command = ["bash", os.path.basename(script)]

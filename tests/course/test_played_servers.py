@@ -106,5 +106,11 @@ def test_a_node_that_fails_fails_the_batch(tmp_path):
     assert sbatch(str(file)).status == 1
 
 
+def test_without_gpus_their_number_is_not_set_as_under_slurm(tmp_path):
+    file = tmp_path / "job.sbatch"
+    file.write_text("#!/bin/bash\necho ${SLURM_GPUS_ON_NODE:-none}\n")
+    assert [sbatch(str(file), gpus=gpus, dry=True).output for gpus in (4, 0)] == ["4\n", "none\n"]
+
+
 def test_a_free_port_is_free():
     assert 1024 <= free_port() <= 65535
