@@ -106,7 +106,7 @@ def _run(source: str, path: str, epochs: int) -> tuple[str, str, Tensor | None]:
 
 def _play(source: str, path: str, epochs: int) -> None:
     """In a rank: run the script, and keep what it has saved half-way, and where it says that it begins."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    torch.cuda.is_available = lambda: False  # in this process: the script takes a GPU where there is one
     torch.set_num_threads(1)
     sys.argv = ["train.py", "--epochs", str(epochs), "--checkpoint", path]
     folder, replace, saved = Path(path).parent, os.replace, []
