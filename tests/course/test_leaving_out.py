@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplab.course.taken_out import taken_out
+from ddplab.course.leaving_out import taken_out
 
 SCRIPT = str(Path(__file__).parents[2] / "lessons" / "5_torchrun" / "train.py")
 
