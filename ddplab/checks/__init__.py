@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddplab.checks.hints import COMMON, first_line, hint_for
+from ddplab.checks.slips import slip
 from ddplab.screen import in_kernel
 from ddplab.sharing import share_verdict
 from ddplab.tables import marked
@@ -164,6 +165,9 @@ def judge(id: str, /, *answers: Any, **named: Any) -> Verdict:
     except Exception as error:
         state, message, hint = _explain(error, found)
         picture = getattr(error, "picture", None)
+        if state == NOT_YET:
+            seen = next(filter(None, (slip(it, f"{message} {hint}") for it in answers)), "")
+            hint = f"{hint} {seen}".strip()
         if state == BLANK and found.blank:
             with _random_state_kept(), _output_hidden():
                 picture = found.blank()

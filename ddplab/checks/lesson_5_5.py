@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 import os
+import random
 import re
 import shlex
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ddplab.checks.common import kind
 from ddplab.checks.turns import turn
 
 SWITCH = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
@@ -27,7 +29,9 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
     from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
     line = command(restarts)
-    line = line.strip().removeprefix("!").replace("\\\n", " ") if isinstance(line, str) else ""
+    if not isinstance(line, str):
+        return ["nothing" if line is None else kind(line)]
+    line = line.strip().removeprefix("!").replace("\\\n", " ")
     commands = [shlex.split(it) for it in re.split(r"[;&\n]+", line) if it.strip()]
     exported = [word for it in commands if it[0] == "export" for word in it]  # what is not exported stays in bash
     words = next((it for it in commands if it[0] != "export" and STARTS.intersection(it)), None)
@@ -44,18 +48,21 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
             read = run.get_args_parser().parse_args(words[at + 1 :])
             run.run(read)
         os.environ[SWITCH] = "1" if switched else "0"
-        kind = seen[0].rdzv_backend
-        endpoint = "localhost:0" if kind == "c10d" else "localhost:29500"
-        lends = get_rendezvous_handler(RendezvousParameters(kind, endpoint, "job", 1, 1, rank=0)).use_agent_store
+        meeting = seen[0].rdzv_backend
+        endpoint = "localhost:0" if meeting == "c10d" else "localhost:29500"
+        lends = get_rendezvous_handler(RendezvousParameters(meeting, endpoint, "job", 1, 1, rank=0)).use_agent_store
     except SystemExit:
-        return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+        return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:90]]
     finally:
         run.elastic_launch = real
         logging.disable(told)
         os.environ.clear()
         os.environ.update(others)  # torchrun sets OMP_NUM_THREADS
-    given = f"{seen[0].nproc_per_node}", f"{seen[0].max_restarts}", read.training_script
-    return [*given, f"{kind}, lent" if lends else f"{kind}, not lent"]
+    options = run.get_args_parser()._option_string_actions
+    behind = [word for word in read.training_script_args if word.partition("=")[0] in options]
+    script = " ".join([read.training_script, *behind])  # what torchrun would know, and the script is told
+    given = f"{seen[0].nproc_per_node}", f"{seen[0].max_restarts}", script
+    return [*given, f"{meeting}, lent" if lends else f"{meeting}, not lent"]
 
 
 def _command(restarts: int, switch: str = f"{SWITCH}=1 ", more: str = "") -> str:
@@ -74,9 +81,30 @@ turn(
          "The switch is a variable: `NAME=1`, a gap, and then `torchrun`, in one command."),
         (partial(_command, more="--master-port 29500 "), "a named port makes a static meeting, which lends its store",
          "Leave the port out: the system picks one."),
-        (lambda restarts: f"torchrun --nproc-per-node 2 train.py --max-restarts {restarts}",
-         "torchrun allows no restart, and the script is told how many you wanted",
-         "What stands behind the script's name is the script's."),
+        *((it, "torchrun allows no restart, and the script is told how many you wanted",
+           "What stands behind the script's name is the script's: the options come before it.")
+          for it in (lambda restarts: f"torchrun --nproc-per-node 2 train.py --max-restarts {restarts}",
+                     lambda restarts: f"{SWITCH}=1 torchrun --nproc-per-node 2 train.py --max-restarts {restarts}",
+                     lambda restarts: f"{SWITCH}=1 torchrun --nproc-per-node 2 train.py --max-restarts={restarts}")),
+        (lambda restarts: f"{SWITCH}=1 torchrun train.py --nproc-per-node 2 --max-restarts {restarts}",
+         "torchrun is told nothing, and the script everything",
+         "What stands behind the script's name is the script's: the options come before it."),
+        (lambda restarts: None, "nothing came back", "`return` the line, as text."),
+        (lambda restarts: _command(restarts).split(), "a line is text, and that is a list",
+         "One text, with the gaps in it."),
+        (lambda restarts: "python train.py", "the line starts no torchrun",
+         "The switch and its 1, a gap, `torchrun` and its options, and then the script."),
+        (lambda restarts: _command(restarts).removesuffix("train.py"), "no script is named",
+         "`train.py` stands behind the options."),
+        (lambda restarts: f"{SWITCH}=1 torchrun --nnodes 2 --max-restarts {restarts} train.py",
+         "those are two nodes, with one process on each", "`--nproc-per-node`"),
+        (lambda restarts: _command("{restarts}"), "the braces stand in the line, to the letter",
+         "A text in which Python fills values in begins with `f`."),
+        (lambda restarts: _command("restarts"), "the name stands in the line, and not its number",
+         "`f\"… {name} …\"` puts a value into a text."),
+        *((it, "torchrun takes the switch for the script", "The switch comes before `torchrun`.")
+          for it in (lambda restarts: _command(restarts, "", f"{SWITCH}=1 "),
+                     lambda restarts: f"torchrun {SWITCH}=1 --nproc-per-node 2 --max-restarts {restarts} train.py")),
         (lambda restarts: f"{SWITCH}=1 torchrun --nproc-per-node 2 train.py", "by default nobody is started again",
          "`--max-restarts`"),
         (lambda restarts: _command(1), "that is right for one restart only", "The number is given."),
@@ -121,6 +149,12 @@ def _apart(path: str, start: int) -> None:
         Path(path).write_text("\n".join(kept))
 
 
+def _by_the_first_letter(path: str, start: int) -> None:
+    if os.path.exists(path):
+        lines = Path(path).read_text().splitlines(keepends=True)
+        Path(path).write_text("".join(line for line in lines if int(line[0]) < start))
+
+
 def _without_last_end(path: str) -> None:
     if os.path.exists(path):
         Path(path).write_text(Path(path).read_text().removesuffix("\n"))
@@ -145,6 +179,11 @@ turn(
          "Keep the lines of the steps before `start`. To open a file for writing empties it: read it first."),
         (partial(_go_on, upto=None), "the lines from `start` on are kept, and those before it are lost",
          "The other way round: what was saved stays."),
+        (_by_the_first_letter, "of 30 only the 3 is looked at",
+         "The step is the whole first word of its line: `line.split()[0]`."),
+        (lambda path, start: os.path.exists(path) and Path(path).write_text(
+            "".join(Path(path).read_text().splitlines(keepends=True)[:-1])),
+         "one line is taken out, however many are too many", "All lines from `start` on."),
         (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
         (partial(_go_on, upto=-1), "one line too few is kept", "All steps before `start` were saved."),
         (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
@@ -161,7 +200,8 @@ turn(
             line + "\n" for line in Path(path).read_text().splitlines() if int(line.split()[0]) < start)),
          "lines are added, and none is taken out", "`\"w\"` writes a file anew; with `\"a\"` it grows."),
     ],
-    hints={"invalid literal": "The step is the first word of its line: `line.split()[0]`."},
+    hints={"must be str, not list": "`write` takes one text, `writelines` a list of lines.",
+           "invalid literal": "The step is the first word of its line: `line.split()[0]`."},
     otherwise="The step is the whole first word of its line. In the file stay those below `start`.",
 )  # fmt: skip
 
@@ -178,11 +218,11 @@ def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
     twice = any(len(it) > len(set(it)) for it in steps)  # in one step ranks that draw for themselves may be lucky
     same = set(every) == set(numbers_of(5, 0, 1))
     other = set(every) != set(steps[1])
-    late = max(number for rank in range(size) for number in numbers_of(99, rank, size))
+    late = [number for rank in range(size) for number in numbers_of(99, rank, size)]
     return [
         *(len(every), "some" if twice else 0),
         *("yes" if same else "no", "others" if other else "the same"),
-        "yes" if late < 1000 else "no",
+        "no images" if not late else "yes" if max(late) < 1000 else "no",
     ]
 
 
@@ -214,6 +254,10 @@ turn(
          "64 of all ranks together."),
         (lambda step, n, rank, size: [*range(64 * step + rank, 64 * step + 64, size)],
          "a late step's numbers are past the last image", "Begin again at image 0 when you are through: `% n`."),
+        (lambda step, n, rank, size: torch.arange(n)[64 * step : 64 * step + 64][rank::size],
+         "a late step gets no images", "Begin again at image 0 when you are through: `% n`."),
+        (lambda step, n, rank, size: random.sample(range(n), 64)[rank::size],
+         "who asks again for a step gets others", "A seed for the draw: `step`."),
         (partial(_my_images, rest=False), "of 64 among three, one is left out", "`images[rank::size]` leaves none."),
         (lambda step, n, rank, size: _my_images(step, n, 0, size), "all ranks take rank 0's share", "From `rank` on."),
         (lambda step, n, rank, size: torch.randint(n, (64,), generator=torch.Generator().manual_seed(step))[rank::size],

@@ -63,6 +63,12 @@ def _asked(
     return asked.epochs, divide(asked.batch, size) if divide else asked.batch // size
 
 
+def _refusing(words: list[str], size: int, error: type[Exception], all_: bool = False) -> Any:
+    if all_ or "100" not in words:
+        raise error
+    return _asked(words, size, whole=False)
+
+
 turn(
     "5.6.a",
     "What the command line asks for",
@@ -103,6 +109,12 @@ turn(
          "Each option has a number for it: `default=`."),
         (lambda words, size: sys.exit(), "every line is refused",
          "Does each option begin with two dashes: `\"--batch\"`?"),
+        *((partial(_refusing, error=it), "what can be shared out is refused, and what cannot is not",
+           "An error where `%` leaves a rest: where it is not 0.")
+          for it in (ValueError, RuntimeError, AssertionError)),
+        *((partial(_refusing, error=it, all_=True), "every line is refused",
+           "Which condition raises it? `batch % size` is the rest.")
+          for it in (ValueError, RuntimeError, AssertionError)),
         (partial(_asked, epochs=1), "without a word on it there are 10 epochs", "`default=`"),
         (lambda words, size: _asked(sys.argv[1:], size), "that reads the command line of this notebook",
          "The words are given: `parser.parse_args(words)`."),
@@ -111,6 +123,8 @@ turn(
            "is not in list": "What is not typed has a default.",
            "unsupported operand": "`add_argument` has an argument `type`.",
            "not all arguments converted": "`add_argument` has an argument `type`.",
+           "no attribute 'split'": "`words` is a list of them already.",
+           "object is not subscriptable": "What was read has its numbers as attributes: `asked.batch`.",
            "'NoneType'": "Return two numbers."},
     otherwise="The epochs first, then the images of one rank; and an error where `%` leaves a rest.",
 )  # fmt: skip
@@ -255,7 +269,7 @@ turn(
         (partial(_agreed, choose=min), "all begin anew, and nobody hears of it",
          "Somebody wants to know that the disks are not shared: raise an error."),
         (partial(_agreed, who=lambda *_: dist.get_rank() == 0), "one rank refuses, and the others go on without it",
-         "All ranks have the same list: each can raise by itself."),
+         "By `all_gather_object` all ranks have the same list: each can raise by itself."),
         (partial(_agreed, who=lambda everyone, found: found != everyone[0]),
          "only the rank that differs refuses, and the others go on without it",
          "Is there any difference in the whole list?"),

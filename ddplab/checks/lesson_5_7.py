@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -90,7 +91,10 @@ turn(
         (partial(_resume, check=False), "on the first evening there is no file yet", "`os.path.exists(path)`"),
         (lambda path, net, optimizer: _resume(path, net, optimizer) or None,
          "on the first evening nothing came back", "Which step is the first?"),
+        (lambda path, net, optimizer: 0 if os.path.exists(path) else _resume(path, net, optimizer, check=False),
+         "the file is read where there is none", "The first evening is the one on which the path does *not* exist."),
     ],
+    hints={"loading state_dict": "The file holds three things by name. The state of `net` is one: `saved[\"net\"]`."},
     otherwise="The file holds `net`, `optimizer` and `done`. Where there is none, the first step is 0.",
 )  # fmt: skip
 
@@ -142,6 +146,8 @@ turn(
         (partial(_picked, seed=lambda epoch, batch: 100 * epoch + batch),
          "each step shuffles anew: some images come twice, others never", "One order for an epoch."),
         (partial(_picked, every=0), "every step of an epoch gets the same images", "Which 64 of the order are its?"),
+        (lambda step, n: torch.randperm(n, generator=torch.Generator().manual_seed(step // 12))[step % 12 :: 64],
+         "every 64th image of the order makes 12 a step", "A block of 64, or every `n // 64`-th image."),
         (partial(_picked, every=1), "the batches of an epoch overlap", "A batch begins where the one before it ends."),
         (lambda step, n: torch.randperm(n, generator=torch.Generator().manual_seed(step))[:64],
          "each step shuffles anew: some images come twice, others never", "One order for an epoch."),
@@ -219,9 +225,9 @@ turn(
         (partial(_save, beside="", catch=()), "a full disk leaves half a file where a whole one was, and ends the rank",
          "That is the script as it was. Write beside it first, under another name."),
         (partial(_save, beside=""), "the rank goes on, and half a file lies where a whole one was",
-         "Write beside it first, under another name; and only a file that is whole gets the name of the old one."),
+         "Write beside it first, under another name; and give it the old one's only if no error came: in the `try`."),
         (partial(_save, catch=()), "the old file is safe, and the rank dies of the full disk",
-         "A night without a new checkpoint is better than none: `try`, and pass the error that the table names."),
+         "`try`, and pass the error that the table names: `torch.save` raises a `RuntimeError` here, no `OSError`."),
         (partial(_save, how="remove"), "the old file is gone before the new one is there",
          "`os.replace` takes its place in one move."),
         (partial(_save, how="swap"), "nothing lies at the path, also where there is room",
@@ -245,7 +251,8 @@ def _waits(meet: Callable[..., Any], seconds: float) -> list[str]:
     ones = torch.ones(1)
     dist.all_reduce(ones)
     waits = dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()
-    return [f"of {int(ones)} ranks", f"{waits:g} s"]
+    others = [group for group in c10d._world.pg_map if group is not dist.group.WORLD]
+    return [f"of {int(ones)} ranks", f"{waits:g} s{', but not another group' * bool(others)}"]
 
 
 def _meet(patience: timedelta, backend: str = "gloo", times: float = 1, own: timedelta | None = None) -> None:
@@ -262,6 +269,9 @@ turn(
     mistakes=[
         (lambda patience: dist.init_process_group("gloo"), "who hears nothing waits for half an hour, the default",
          "`init_process_group` has an argument for that."),
+        (lambda patience: dist.init_process_group("gloo") or (dist.new_group(timeout=patience) and None),
+         "a group of its own has the limit, and all other calls wait for half an hour",
+         "`init_process_group` has an argument for that."),
         (partial(_meet, own=timedelta(seconds=3)), "that is right for 3 seconds only", "It is given: `patience`."),
         (partial(_meet, own=timedelta(seconds=30)), "that is right for half a minute only", "It is given: `patience`."),
         (partial(_meet, times=2), "that is twice as long", "`patience` is the limit, as it is."),
@@ -270,6 +280,8 @@ turn(
         (lambda patience: None, "no group is made", "`dist.init_process_group`"),
     ],
     hints={"must be a string": "The argument for that has a name: `timeout=`.",
+           "has not been initialized": "There is no group yet: `dist.init_process_group` makes it.",
+           "unexpected keyword": "The argument for that is called `timeout=`.",
            "datetime.timedelta": "`patience` is a timedelta already.",
            "NCCL": "Over gloo: there is no GPU tonight."},
     otherwise="`dist.init_process_group` over gloo, with `patience` as its limit.",
@@ -284,8 +296,10 @@ def _batch(rank: int, size: int) -> tuple[Any, ...]:
 
 def _seen(learn: Callable[..., Any], model: Any, *given: Any) -> list[str]:
     """How many images go forward at once; beside what one process makes of two shares: how near, and to the bit."""
-    passes = []
-    hook = model.module.register_forward_pre_hook(lambda _, inputs: passes.append(len(inputs[0])))
+    passes, first = [], []
+    hook = model.module.register_forward_pre_hook(
+        lambda _, inputs: passes.append(len(inputs[0])) or first.append(inputs)
+    )
     learn(model, *given)
     hook.remove()
     net, (images, labels, _, size) = network(), given
@@ -305,7 +319,9 @@ def _seen(learn: Callable[..., Any], model: Any, *given: Any) -> list[str]:
     for part, name in zip(parts, ("the first share's", "the second share's"), strict=True):
         near = name if multiple(flat(mine), part, within=1e-4) else near
     same = all(torch.equal(*pair) for pair in zip(mine, wanted, strict=True))
-    return [" + ".join(map(str, passes)), near, "the same" if same else "others"]
+    taken = any(torch.equal(first[0][0], images[share::2]) for share in range(2))
+    other = ", no share" * (not same and near == "the batch's" and passes[0] == 32 and not taken)
+    return [" + ".join(map(str, passes)) + other, near, "the same" if same else "others"]
 
 
 def _learn(
@@ -334,6 +350,12 @@ def _all_at_once(model: Any, images: Any, labels: Any, rank: int, size: int) -> 
         (loss * size).backward()
 
 
+def _halves(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
+    for share in range(rank, 2, size):
+        half = slice(32 * share, 32 * share + 32)
+        (cross_entropy(model(images[half]), labels[half], reduction="sum") / 64 * size).backward()
+
+
 def _no_backward(model: Any, images: Any, labels: Any, rank: int, size: int) -> None:
     for share in range(rank, 2, size):
         model(images[share::2])
@@ -355,6 +377,8 @@ turn(
     mistakes=[
         (_as_it_was, "alone it is one sum of 64, and together two of 32: the last digits differ",
          "Always two shares, whoever is there: who is alone takes one after the other."),
+        (_halves, "the shares are not images 0, 2, 4, … and 1, 3, 5, …",
+         "Every other image, and no half: `[share::2]`."),
         (partial(_learn, scale=lambda size: 1), "on two ranks DDP divides by 2", "What has to be left when it has?"),
         (partial(_learn, scale=lambda size: 64), "a mean over 64 is taken twice, or not at all",
          "The sum over both shares, divided by 64."),

@@ -60,6 +60,10 @@ turn(
         (partial(_never_came, words="distributed"), "a file of somebody's own has that word in its name, too",
          "In which file do torch's collectives stand?"),
         (partial(_never_came, words="distributed_c10d.py", of=1), "one of several is left out", "All who never came."),
+        (lambda stacks: [rank for rank, stack in stacks.items() if not any(
+            word in stack for word in ("all_reduce", "barrier", "broadcast", "all_gather"))],
+         "a function of somebody's own has such a name, too", "In which file do torch's collectives stand?"),
+        (lambda stacks: [stacks[rank] for rank in _never_came(stacks)], "those are stacks", "The ranks' numbers."),
         (lambda stacks: [max(stacks)], "that is the last rank, always", "What do the texts say?"),
         (partial(_never_came, words="idle"), "nobody is named, in no job at all",
          "`idle` stands in every stack here, and `sleep` in none. In which file does one that waits stand?"),
@@ -80,12 +84,12 @@ def _told_kinds(answer: Callable[..., Any], *given: Any) -> tuple[Any, bool]:
     @functools.wraps(send)
     def broadcast(tensor: Any, src: Any = None, *args: Any, **kwargs: Any) -> Any:
         sent.append(tensor)
-        store.set(mine := f"kind of {len(sent)} on {rank}", str(tensor.dtype))
+        store.set(mine := f"kind of {len(sent)} on {rank}", str(getattr(tensor, "dtype", "")))
         store.get(mine)  # `set` waits for no answer: now it is there for the others, before anything is sent
         made = send(tensor, src, *args, **kwargs)
         its = f"kind of {len(sent)} on {src}"
         if src is not None and store.check([its]):
-            other.append(store.get(its).decode() != str(tensor.dtype))
+            other.append(store.get(its).decode() != str(getattr(tensor, "dtype", "")))
         return made
 
     with mock.patch.object(dist, "broadcast", broadcast):
@@ -198,6 +202,8 @@ turn(
         (_mean_on_rank_0, "only rank 0 has the mean", "Which call leaves the sum on every rank?"),
         (_only_rank_0, "rank 0 waits for ranks that never come", "A collective does not stand under an `if`."),
     ],
+    hints={words: "Rank 0 alone has a target, elsewhere it is `None`: it compares, and tells the others."
+           for words in ("not supported between", "dtype of NoneType", "number, not 'NoneType'")},
     otherwise="Both calls stand where every rank passes; the comparison is for rank 0 alone.",
 )  # fmt: skip
 
@@ -266,7 +272,8 @@ turn(
          "First the two sums over all ranks, then the division."),
         (partial(_of_ratios, divide=False), "that is a sum of the ranks' means",
          "First the two sums over all ranks, then the division."),
-        (partial(_loss_per_image, whole=False), "each rank divides its own sums", "Add up over the ranks first."),
+        (partial(_loss_per_image, whole=False), "each rank divides its own sums",
+         "Add up over the ranks first, and divide what `all_reduce` has filled."),
         (partial(_loss_per_image, names=("images", "loss")), "those are images per loss", "Loss divided by images."),
         (lambda sums: _loss_per_image(sums) and None, "nothing came back", "Is there a `return`, for every rank?"),
         (lambda sums: _loss_per_image(sums) if not dist.get_rank() else _loss_per_image(sums) and None,

@@ -105,12 +105,13 @@ turn(
     look=_there,
     heads=("has called prepare()", "it was done when the rank went on"),
     mistakes=[
-        (partial(_wait_for_rank_0, waits=()), "rank 1 goes on before the data are there", "What does rank 1 wait in?"),
+        (partial(_wait_for_rank_0, waits=()), "rank 1 goes on before the data are there",
+         "What does rank 1 wait in, and is it of that group?"),
         (partial(_wait_for_rank_0, who=(0, 1)), "every rank prepares", "Rank 0 alone: `dist.get_rank()`."),
         (partial(_wait_for_rank_0, who=(1,)), "rank 1 prepares, and not rank 0", "0 counts as False in an `if`."),
         (partial(_wait_for_rank_0, who=()), "nobody prepares", "Rank 0 calls `prepare()`."),
         (_impatient, "the limit of rank 1's wait is over before rank 0 is done",
-         "Make a group with `seconds` for a limit of its own, and pass it to the barrier: `group=`."),
+         "A group has its limit for calls that are given it: make one with `seconds`, and pass it on: `group=`."),
         (partial(_wait_for_rank_0, waits=(0,)), "rank 1 does not come to the barrier",
          "A barrier is for all ranks: it stands outside of the `if`."),
         (partial(_wait_for_rank_0, waits=(1,)), "rank 0 does not come to the barrier",
@@ -129,7 +130,9 @@ turn(
          "Who sleeps does not hear of it: wait in a call of both."),
         (_asleep, "rank 1 goes on long after it was done", "Who sleeps does not hear of it: wait in a call of both."),
     ],
-    hints={"type datetime.timedelta": "`datetime.timedelta(seconds=seconds)`", "wait timeout after": GROUPS},
+    hints={"type datetime.timedelta": "`datetime.timedelta(seconds=seconds)`", "wait timeout after": GROUPS,
+           "keyword argument 'timeout'": f"This torch's `barrier` takes no limit, and a group has one. {GROUPS}",
+           "Timed out": f"Somebody waits in a call that the other never made, or made in another group. {GROUPS}"},
     otherwise="A group with a limit of its own; rank 0 prepares; then all ranks meet in that group's barrier.",
 )  # fmt: skip
 
@@ -157,12 +160,12 @@ def _straggler(rows: Any, value: Any = lambda row: row["waited"], of: Any = medi
     return pick(ranks, key=lambda rank: of([value(row) for row in rows if row["rank"] == rank]))
 
 
-def _last(rows: Any) -> list[tuple[int, int]]:
-    """Who is the last in how many steps, the most of them first."""
+def _last(rows: Any, by: str = "computed") -> list[tuple[int, int]]:
+    """Who is the last, or (by what it waited) the first, in how many steps, the most of them first."""
     steps: dict[int, list[Any]] = {}
     for row in rows:
         steps.setdefault(row["step"], []).append(row)
-    late = (max(step, key=lambda row: row["computed"])["rank"] for step in steps.values())
+    late = (max(step, key=lambda row: row[by])["rank"] for step in steps.values())
     return Counter(late).most_common()
 
 
@@ -175,6 +178,8 @@ turn(
     heads=("rank",),
     mistakes=[
         (partial(_straggler, pick=max), "who waits longest waits for somebody else", "How long does the latest wait?"),
+        *((it, "who waits longest waits for somebody else", "How long does the latest wait?")
+          for it in (partial(_straggler, of=max, pick=max), lambda rows: _last(rows, "waited")[0][0])),
         (partial(_straggler, value=lambda row: row["waited"] + row["computed"], pick=max),
          "whole steps take equally long on all ranks", "Look at one part of the step."),
         (partial(_straggler, of=sum), "a single long step decides", "In most steps: count steps, or take a median."),
@@ -239,12 +244,13 @@ turn(
         (lambda store, size: _not_here(store, size + 1, first=1), "you count the ranks from 1", "The first is rank 0."),
         (lambda store, size: _not_here(store, 1), "of those that are missing only rank 0 is named",
          "Does a `return` end the loop in its first turn?"),
-        (lambda store, size: [store.check([f"here/{n}"]) for n in range(size)], "a yes or no for each rank comes back",
-         "The numbers of those for which `check` says no."),
+        *((it, "a yes or no for each rank comes back", "The numbers of those for which `check` says no.")
+          for it in (lambda store, size: [store.check([f"here/{n}"]) for n in range(size)],
+                     lambda store, size: [not store.check([f"here/{n}"]) for n in range(size)])),
         (lambda store, size: list(range(store.num_keys(), size)), "you count the keys, and do not ask whose they are",
          "Ask for each rank's key."),
     ],
-    hints={"incompatible function arguments": "`store.check` takes a list of keys.",
+    hints={"incompatible function arguments": "`store.check` takes a list of keys, and keys are text.",
            "Store' is not iterable": "`store.check([key])` says whether a key is there.",
            "Wait timeout": "That call waits for a key. Which one only looks?",
            "'int' object is not iterable": "Return a list: several may be missing, or nobody.",

@@ -52,10 +52,18 @@ ANSWERS = {
                 lambda n: f"{ALONE} torchrun --master-port 29500 --nproc-per-node 2 --max-restarts {n} train.py",
                 ["a named port makes a static meeting"],
             ),
-            (lambda n: print(n), ["starts no torchrun"]),
+            (lambda n: print(n), ["nothing came back"]),
             (
                 lambda n: f"export {ALONE} torchrun --nproc-per-node 2 --max-restarts {n} train.py",
                 ["starts no torchrun"],
+            ),
+            (
+                lambda n: f"{ALONE} torchrun --standalone --nproc-per-node=2 train.py --max-restarts {n}",
+                ["the script is told how many"],
+            ),
+            (
+                lambda restarts: ALONE + " torchrun --nproc-per-node 2 --max-restarts {restarts} train.py",
+                ["the braces stand in the line"],
             ),
             (lambda n: f"{ALONE}; torchrun --nproc-per-node 2 --max-restarts {n} train.py", ["of the one before"]),
         ],

@@ -110,6 +110,26 @@ def replaced_all_the_same(state, path):
     os.replace(path + ".tmp", path)
 
 
+def only_what_the_system_raises(state, path):
+    try:
+        torch.save(state, path + ".tmp")
+        os.replace(path + ".tmp", path)
+    except OSError as error:
+        print(error)
+
+
+def met_beside(patience):
+    dist.init_process_group("gloo")
+    patient = dist.new_group([0, 1], timeout=patience)
+    dist.barrier(patient)
+
+
+def learned_in_halves(model, images, labels, rank, size):
+    halves = list(zip(images.chunk(2), labels.chunk(2), strict=True))
+    for some, their in halves[rank::size]:
+        (cross_entropy(model(some), their) * size / 2).backward()
+
+
 def learned_with_zeros(model, images, labels, rank, size):
     for share in range(rank, 2, size):
         model.zero_grad()
@@ -127,13 +147,20 @@ ANSWERS = {
     },
     "5.7.c": {
         "accepted": [saved_by_hand, saved_beside],
-        "wrong": [(replaced_all_the_same, ["half a file lies where a whole one was"])],
+        "wrong": [
+            (replaced_all_the_same, ["half a file lies where a whole one was"]),
+            (only_what_the_system_raises, ["dies of the full disk"]),
+        ],
     },
-    "5.7.d": {"accepted": [met_without_a_name, met_by_environment]},
+    "5.7.d": {
+        "accepted": [met_without_a_name, met_by_environment],
+        "wrong": [(met_beside, ["a group of its own has the limit"])],
+    },
     "5.7.e": {
         "accepted": [learned_by_mean, learned_without_waiting],
         "wrong": [
             (learned_apart, ["do not exchange"]),
+            (learned_in_halves, ["the shares are not images 0, 2, 4"]),
             (learned_by_two_means, ["on 1 rank, alone"]),
             (learned_with_zeros, ["on 1 rank, alone, only the second share's gradient is left"]),
         ],

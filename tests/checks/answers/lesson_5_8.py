@@ -23,6 +23,13 @@ def on_the_current_gpu(noted, here):
     return seen.item()
 
 
+def sent_nowhere(noted, here):
+    seen = torch.tensor(noted)
+    seen.to(here)
+    dist.all_reduce(seen)
+    return seen.item()
+
+
 def total_of_a_list(noted, here):
     seen = torch.tensor([float(noted)]).to(here)
     dist.all_reduce(seen, op=dist.ReduceOp.SUM)
@@ -67,6 +74,7 @@ ANSWERS = {
         "wrong": [
             (lambda noted, here: dist.all_reduce(torch.tensor(noted, device=here)), ["rank 0 has None"]),
             (on_the_current_gpu, ["raised DistBackendError"]),
+            (sent_nowhere, ["what lies on the CPU"]),
             (lambda noted, here: total_of_a_list(round(noted), here), ["the halves are lost"]),
         ],
     },

@@ -60,6 +60,14 @@ def as_one_tensor(loss, target):
     return torch.tensor([mean, stop])
 
 
+def asked_by_all(loss, target):
+    dist.all_reduce(loss)
+    mean = loss.item() / dist.get_world_size()
+    told = [mean <= target]
+    dist.broadcast_object_list(told, src=0)
+    return mean, told[0]
+
+
 def the_average(loss, target):
     dist.all_reduce(loss, op=dist.ReduceOp.AVG)
     stop = torch.tensor(target is not None and loss.item() <= target)
@@ -120,6 +128,7 @@ ANSWERS = {
     "6.1.b": {
         "accepted": [told_as_an_object, the_target_first, as_one_tensor, the_average],
         "wrong": [
+            (asked_by_all, ["'<=' not supported"]),
             (told_truth, ["rank 0 sends one kind of number"]),
             (told_by_each, ["every rank waits in `broadcast`"]),
             (only_rank_0_returns, ["only rank 0 returns something"]),

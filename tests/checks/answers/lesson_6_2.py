@@ -29,6 +29,15 @@ def a_group_that_nobody_uses(prepare, seconds):
     dist.barrier()
 
 
+def a_group_for_who_waits(prepare, seconds):
+    group = None
+    if dist.get_rank() == 0:
+        prepare()
+    else:
+        group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
+    dist.barrier(group)
+
+
 def a_group_with_torchs_own_limit(prepare, seconds):
     group = dist.new_group()
     if dist.get_rank() == 0:
@@ -101,6 +110,7 @@ ANSWERS = {
         "accepted": [a_monitored_barrier, a_group_after_the_work, a_roll_call_of_another_group],
         "wrong": [
             (a_group_that_nobody_uses, ["is over before rank 0 is done"]),
+            (a_group_for_who_waits, ["Timed out waiting"]),
             (a_group_with_torchs_own_limit, ["many times `seconds`"]),
             (a_roll_call_with_torchs_own_limit, ["many times `seconds`"]),
             (a_roll_call_of_a_second, ["less than `seconds`"]),
