@@ -9,19 +9,7 @@ from typing import Any
 
 # What makes something new and changes nothing. `.to` and its kind change a module in place, and a tensor not.
 MAKES = {"detach", "clone", "mean", "sum", "div", "mul", "flatten", "reshape", "view", "tolist", "cat", "stack"}
-MAKES |= {
-    "tensor",
-    "as_tensor",
-    "sorted",
-    "len",
-    "int",
-    "divmod",
-    "unsqueeze",
-    "squeeze",
-    "split",
-    "strip",
-    "new_group",
-}
+MAKES |= {"tensor", "as_tensor", "unsqueeze", "squeeze", "split", "strip", "new_group"}
 OF_A_TENSOR = {"to", "cpu", "cuda", "float", "double", "half"}
 MODULES = {"model", "net", "module", "network", "replica"}
 SILENT = {"all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "barrier", "send"}
@@ -87,7 +75,7 @@ def _not_kept(written: ast.AST) -> Iterator[str]:
             yield f"What comes out of {_code(made)} is kept nowhere."
         elif isinstance(made, ast.Attribute):
             yield f"{_code(made)} alone does nothing: a call has `()`."
-        elif isinstance(made, ast.Call) and _name(made.func) in MAKES:
+        elif isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in MAKES:
             yield f"What {_code(made)} makes is kept nowhere."
         elif isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in OF_A_TENSOR:
             if _name(made.func.value) not in MODULES:

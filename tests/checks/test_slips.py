@@ -55,6 +55,14 @@ def step_not_called(optimizer):
     optimizer.step  # noqa: B018
 
 
+def mean(x):
+    x /= 2
+
+
+def calls_its_own(x):
+    mean(x)
+
+
 def either(stack):
     if "all_reduce" or "barrier" in stack:
         return 1
@@ -139,7 +147,15 @@ TOLD = {
     renames_what_was_given: "`x = x / 2` makes something new, and what `x` was stays as it is.",
 }
 NOTHING = [with_f, with_format, of_another_name, a_module, in_place, rank_passed_on, takes_the_work, moves_first]
-NOTHING += [a_default, begins_anew_in_each_turn, is_read_within, torch.ones, 3, lambda x: dist.get_rank == x]
+NOTHING += [
+    a_default,
+    calls_its_own,
+    begins_anew_in_each_turn,
+    is_read_within,
+    torch.ones,
+    3,
+    lambda x: dist.get_rank == x,
+]
 
 
 @pytest.mark.parametrize("answer, told", TOLD.items(), ids=[it.__name__ for it in TOLD])
