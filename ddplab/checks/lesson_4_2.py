@@ -4,7 +4,7 @@ import itertools
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import flat, needs_function, off, on_ranks
+from ddplab.checks.common import flat, kind, needs_function, off, on_ranks
 from ddplab.checks.turns import turn
 from ddplab.course.messages import noted_sums
 from ddplab.hardware import device
@@ -198,7 +198,30 @@ def _divided_first(state, bucket):
 
 
 def _ten_numbers(rank: int, size: int) -> tuple[Any, list]:
-    return DDP(nn.Linear(9, 1).to(device())), []  # two parameters in one bucket
+    model = DDP(nn.Linear(9, 1).to(device()))  # two parameters in one bucket
+    register = model.register_comm_hook
+
+    def registered(*given: Any, **named: Any) -> Any:
+        hooks = [it for it in (*given[1:2], named.get("hook")) if callable(it)]
+        if hooks:
+            named["hook"] = _promising(hooks[0])
+        return register(*given[:1] if hooks else given, **named)
+
+    model.register_comm_hook = registered
+    return model, []
+
+
+def _promising(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the hook; where it returns no promise that is said, and not met by DDP, which may die of it."""
+
+    @wraps(hook)  # DDP looks at the arguments' names
+    def leave(state: Any, bucket: Any) -> Any:
+        promise = hook(state, bucket)
+        if not hasattr(promise, "then"):
+            raise TypeError(f"the hook returned {kind(promise)}, not a Future")
+        return promise
+
+    return leave
 
 
 def _noted_and_gradient(_: Any, model: Any, notes: list) -> list[Any]:
@@ -253,8 +276,11 @@ turn(
         (partial(_listen, on=lambda rank: rank == 0), "only rank 0 listens", "Every rank registers its own hook."),
     ],
     hints={
+        "returned a Tensor": "The promise itself: without `.wait()` and `.value()`.",
+        "returned a Work": "`.get_future()` makes a promise of it; and it is to be one of the mean.",
         "KeyError": CALLED, "'bucket'": CALLED, "takes 1 positional": CALLED, "Future": RETURN, "SIGSEGV": RETURN,
-        "SIGABRT": RETURN, "'builtin_function": "It is a method: `bucket.buffer()`.",
+        "SIGABRT": RETURN, "'list' object has no attribute 'size'": "What `allreduce_hook` takes first is a process "
+        "group: give it `None`.", "'builtin_function": "It is a method: `bucket.buffer()`.",
         "has no attribute 'buffer'": "Give DDP the function, without calling it. DDP calls it with each bucket.",
         "must be callable": FIRST_STATE, "positional argument: 'hook'": FIRST_STATE,
         "attribute 'register_comm_hook'": "It is a method of DDP, which `model` is, and not of the network inside.",
@@ -282,7 +308,14 @@ def _accumulate(
 def _four_portions(rank: int, size: int) -> tuple[Any, list[Any], Callable[..., Any]]:
     model, sent = DDP(nn.Linear(1, 1, bias=False).to(device())), []
     _listen(model, sent)
-    model.sent = sent
+    model.sent, model.held, model.entered, no_sync = sent, [], 0, model.no_sync
+
+    def noted() -> Any:
+        model.entered += 1
+        return no_sync()
+
+    model.no_sync = noted
+    model.register_forward_pre_hook(lambda it, _: it.held.append(not it.require_backward_grad_sync))
     given = (1, 2, 3, 10) if size == 2 else (1, 2, 3, 10, 9)
     numbers = [torch.full((1, 1), 10.0 * rank + number, device=device()) for number in given]
     return model, numbers, lambda model, portion: model(portion).mean()
@@ -290,7 +323,10 @@ def _four_portions(rank: int, size: int) -> tuple[Any, list[Any], Callable[..., 
 
 def _gradient_and_sent(_: Any, model: Any, *rest: Any) -> list[Any]:
     grad = model.module.weight.grad
-    return ["none" if grad is None else grad.item(), len(model.sent)]
+    sent: Any = len(model.sent)
+    if model.entered and not any(model.held):  # a `no_sync`, and no forward pass in it
+        sent = f"{sent}, `no_sync` in vain"
+    return ["none" if grad is None else grad.item(), sent]
 
 
 def _by_hand(model: Any, portions: list[Any], loss_of: Any, divide: bool = True) -> None:
@@ -324,7 +360,9 @@ turn(
     heads=("gradient", "buckets sent"),
     mistakes=[
         (partial(_accumulate, held=lambda *_: False), EACH_TIME, AROUND),
-        (partial(_accumulate, forward=False), EACH_TIME, AROUND),
+        (partial(_accumulate, forward=False), EACH_TIME + ": no forward pass stands in `no_sync()`", AROUND),
+        (partial(_accumulate, forward=False, held=lambda *_: True),
+         EACH_TIME + ": no forward pass stands in `no_sync()`", AROUND),
         (partial(_accumulate, held=lambda *_: True), "nothing is ever exchanged", ALONE),
         (partial(_accumulate, held=lambda at, n: at > 0), "the first portion is exchanged, the later ones are not",
          "What is added after the exchange stays on its rank. Exchange with the last."),
@@ -433,6 +471,10 @@ turn(
         (partial(_culprits, guilty=lambda p: False), "nobody is accused", "Whose `.grad` is `None`?"),
         (lambda net, loss: sorted({name.split(".")[0] for name in _culprits(net, loss)}), "those are names of modules",
          "Each parameter has a name of its own, as `dogs.bias`."),
+        (lambda net, loss: sorted({it.split(".")[0] for it in _culprits(net, loss, guilty=lambda p: p.grad is None)}),
+         "those are names of modules, and frozen ones are among them", "Go through `net.named_parameters()`."),
+        (lambda net, loss: next(iter(_culprits(net, loss)), None), "one text comes back, or nothing",
+         "A list of all the names: `return` it behind the loop."),
         (partial(_culprits, guilty=lambda p: not p.requires_grad), "those are frozen, and keep nobody waiting",
          "Look for those that want a gradient, and have got none."),
     ],

@@ -178,6 +178,10 @@ turn(
          "Ten on two come out even. How many are missing there?"),
         (partial(_share, pad=lambda order, n: order[:1] * n), "padded with the first sample only",
          "The pack begins again: its first sample, its second, and so on."),
+        (partial(_share, pad=lambda order, n: order[-n:]), "padded with the end of the order, and where nothing is "
+         "missing with all of it", "The pack begins again, from its first sample. (`order[-0:]` is the whole order.)"),
+        (partial(_share, pad=lambda order, n: [0] * n), "padded with zeros", "The pack begins again: with the first "
+         "of `order`, whatever it is, then its second."),
         (partial(_share, start=1), "one place too far", "Rank 0 begins with the first."),
         (lambda order, rank, ranks: _share(order, 0, ranks), "every rank gets rank 0's", "From place `rank` on."),
         (lambda order, rank, ranks: _share(sorted(order), rank, ranks), "the order it was given is lost",
@@ -225,8 +229,9 @@ def _steps(rank: int, size: int) -> tuple[Any, int, Any]:
 
     def step(x: Any) -> None:
         seen.append(torch.as_tensor(x).flatten().tolist())
+        step.bare |= torch.as_tensor(x).dim() == 0
 
-    step.seen = seen
+    step.seen, step.bare = seen, False
     return range(8), 2, step
 
 
@@ -241,7 +246,8 @@ def _what_was_seen(_: Any, data: Any, epochs: int, step: Any) -> list[Any]:
     same = len(everyone) > 1 and all(part == everyone[0] for part in everyone)
     stored = all(part == sorted(part) for half in halves for part in half)
     order = "stored" if stored else "the same" if halves[0] == halves[1] else "new"
-    return [len(step.seen), "the same on all ranks" if same else amiss or "once", order]
+    steps = f"{len(step.seen)}, with no batch" if step.bare else len(step.seen)
+    return [steps, "the same on all ranks" if same else amiss or "once", order]
 
 
 def _first_batches(data: Any, epochs: int, step: Any) -> None:
@@ -272,8 +278,10 @@ turn(
         (_shuffled_by_each, "every rank reads all samples", INTO),
         (partial(_epochs, num_replicas=2, rank=0), "all ranks read rank 0's share",
          "Left out, `rank` is asked of the process group."),
-        (lambda data, epochs, step: _epochs(data, epochs, lambda x: step(x[1:])), "of each batch one sample is used",
+        (lambda data, epochs, step: _epochs(data, epochs, lambda x: step(x[1])), "of each batch one sample is used",
          "A batch is one thing: `for x in loader`."),
+        (lambda data, epochs, step: _epochs(data, epochs, lambda x: [step(it) for it in x]),
+         "each step gets one sample of a batch", "A step is made on a whole batch: `for x in loader: step(x)`."),
         (partial(_epochs, by=lambda epoch: epoch + dist.get_rank()), "the ranks deal from different packs",
          "The epoch is the same number on all ranks, and so is the seed."),
         (partial(_epochs, batch=1), "the batches hold one sample", "`batch_size=2` is the batch of one rank."),
@@ -387,6 +395,10 @@ turn(
         (lambda n, is_right: _count(n, is_right)[::-1], "the other way round", "First how many are right."),
         (partial(_count, reduce=lambda counts: dist.all_reduce(counts[:1])), "the samples read are the rank's own",
          "Both numbers are sums over the ranks."),
+        (lambda n, is_right: [_count(n, is_right)[0], n * dist.get_world_size()], "`n` is added up on every rank",
+         "What a rank adds is how many samples *it* has read."),
+        (lambda n, is_right: [it / dist.get_world_size() for it in _count(n, is_right)],
+         "the sums are divided by the ranks", "How many are right, and how many were read, are sums."),
         (lambda n, is_right: [_count(n, is_right)[0], -(-n // dist.get_world_size()) * dist.get_world_size()],
          TWELVE, EVERY),
     ],

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.hardware import device
 
 
@@ -97,7 +97,13 @@ TOGETHER_HINTS = {
 def _three_and_two(rank: int, size: int) -> tuple[Any, Any, list[Any]]:
     model = DDP(torch.nn.Linear(1, 1, bias=False).to(device()))
     model.module.weight.data.zero_()
-    model.seen = []
+    model.seen, model.joins, hook = [], 0, model.join_hook
+
+    def joined(*given: Any, **named: Any) -> Any:
+        model.joins += 1
+        return hook(*given, **named)
+
+    model.join_hook = joined  # `Join` asks for it, once
     model.module.register_forward_pre_hook(lambda net, _: model.seen.append(f"{net.weight.item():g}"))
     batches = [torch.full((2, 1), 0.5, device=device()) for _ in range(3 - rank)]  # a mean of two is not their sum
     return model, torch.optim.SGD(model.parameters(), lr=1.0), batches
@@ -105,7 +111,8 @@ def _three_and_two(rank: int, size: int) -> tuple[Any, Any, list[Any]]:
 
 def _weights(_: Any, model: Any, *rest: Any) -> list[str]:
     last = model.module.weight.item()
-    return [" ".join(model.seen) or "none", "-2.5 or -3" if last in (-2.5, -3) else f"{last:g}"]
+    said = f"{last:g}" + f", {model.joins} times `Join`" * (model.joins > 1)
+    return [" ".join(model.seen) or "none", "-2.5 or -3" if last in (-2.5, -3) else said]
 
 
 def _train_all(model: Any, optimizer: Any, batches: Any, join: bool = True, zero: bool = True, step: bool = True,
@@ -142,6 +149,11 @@ def _one_step(model: Any, optimizer: Any, batches: Any, joined: bool = True) -> 
         optimizer.step()
 
 
+def _join_each(model: Any, optimizer: Any, batches: Any) -> None:
+    for batch in batches:
+        _train_all(model, optimizer, [batch])
+
+
 IN_DDP = "Call `model`, not what is inside of it, and without `no_sync()`."
 ONE_STEP = "there is one step, after all batches"
 LIKE_DDP = (
@@ -173,8 +185,10 @@ turn(
         (partial(_as_many_steps, weight=0), TOO_MANY, SHADOW),
         (_one_step, ONE_STEP, "`optimizer.step()` for each batch."),
         (partial(_one_step, joined=False), ONE_STEP, "`optimizer.step()` for each batch, inside of `Join`."),
-        (partial(_train_all, join=False), "rank 0 waits in its third backward: rank 1 is through, and shadows nobody",
-         "The loop stands inside of `with Join([model]):`."),
+        (waiting(partial(_train_all, join=False)), "rank 0 waits in its third backward: rank 1 is through, and shadows "
+         "nobody", "The loop stands inside of `with Join([model]):`."),
+        (waiting(_join_each), "`Join` begins and ends with each batch: rank 1 is through after its second, and shadows "
+         "nobody", "Once, around the whole loop: first `with Join([model]):`, in it the `for`."),
     ],
     hints={
         "'NoneType' object is not iterable": "`Join` gives nothing to go through: the loop is over `batches`.",
@@ -277,6 +291,8 @@ turn(
          "right on two ranks only", "Each rank before yours has `worker.num_workers` workers."),
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks + workers)),
          "right on two ranks only", "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (rank + ranks * worker, ranks)),
+         "the steps are too short", "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, workers)),
          "the steps are too short", "How many workers are there, on all ranks?"),
         (_Padded, "some samples are served again, so that the shares come out even",
@@ -286,6 +302,7 @@ turn(
     ],
     otherwise=COUNT,
     hints={
+        "'WorkerInfo' object": "A worker's number is its `.id`; how many its rank has, `.num_workers` says.",
         "non-iterator": "`return` an iterator, as `islice(…)` or `iter(…)` is one, or `yield` samples.",
         "NoneType": "`return` an iterator, or `yield` samples.",
     },
@@ -339,9 +356,15 @@ def _noise_seen(loader: Any, _: Any) -> list[Any]:
     dist.all_gather_object(everyone, epochs)
     others = [it for rank, theirs in enumerate(everyone) if rank != dist.get_rank() for epoch in theirs for it in epoch]
     elsewhere = sum(it in others for epoch in epochs for it in epoch)
+    if elsewhere and (loader.generator or loader.worker_init_fn):
+        elsewhere = f"{elsewhere}, {'by a generator' if loader.generator else 'by a worker_init_fn'}"
     return [loader.num_workers, elsewhere, len(set(epochs[0]) & set(epochs[1])), seed]
 
 
+ALIKE, BY_RANK = (
+    "the loaders' own generators are alike",
+    "`.manual_seed(…)` takes a number that differs from rank to rank.",
+)
 OWN = "The base seed is drawn from the loader's generator: `DataLoader(…, generator=…)`. Seed one by the rank."
 
 turn(
@@ -354,8 +377,8 @@ turn(
     heads=("workers", "on other ranks", "in both epochs", "seed"),
     mistakes=[
         (_plain, "the ranks draw the same numbers", OWN),
-        (partial(_loader_of, by=lambda rank: 0), "the ranks draw the same numbers", OWN),
-        (partial(_loader_of, by=lambda rank: rank // 2), "the ranks draw the same numbers", OWN),
+        (partial(_loader_of, by=lambda rank: 0), ALIKE, BY_RANK),
+        (partial(_loader_of, by=lambda rank: rank // 2), ALIKE, BY_RANK),
         (partial(_plain, init=np.random.seed), "the ranks draw the same numbers, and draw them again in each epoch",
          "A worker's number seeds nothing: torch has seeded the worker. " + OWN),
         (partial(_plain, init=_by_number), "each epoch repeats the first",
@@ -367,6 +390,8 @@ turn(
         (partial(_plain, init=_by_rank_and_worker), "each epoch repeats the first, and two workers each other",
          "0 + 1 is 1 + 0, and a number is the same in each epoch. " + OWN),
         (_seeds_the_rank, "the rank itself is seeded anew, and with it its model", OWN),
+        (partial(_plain, init=lambda worker: torch.manual_seed(dist.get_rank())),
+         "with this `worker_init_fn`, too, the ranks draw the same numbers", "The noise is numpy's. " + OWN),
         (lambda dataset: DataLoader(dataset, num_workers=1, generator=torch.Generator().manual_seed(dist.get_rank())),
          "that is one worker", "`num_workers=2`"),
         (lambda dataset: DataLoader(dataset, generator=torch.Generator().manual_seed(dist.get_rank())),
@@ -374,6 +399,7 @@ turn(
     ],
     hints={
         "not a DataLoader": "`return` the loader.",
+        "between 0 and 2**32": "A numpy seed is shorter than torch's: `% 2**32`. A generator does without it.",
         "Cannot access accelerator": "A generator is made first, and then seeded: `torch.Generator().manual_seed(…)`.",
         "Generator' object is not callable": "The loader takes the generator as `generator=…`.",
         "random_()": "The loader takes a `torch.Generator`, here one that is seeded by the rank.",

@@ -115,6 +115,45 @@ def at_once(model, notes):
     model.register_comm_hook(None, allreduce_hook)
 
 
+def with_the_hook(hook, state=None):
+    """Another hook is registered: `hook(notes, state, bucket)`."""
+    return lambda model, notes: model.register_comm_hook(
+        notes if state == "notes" else state, lambda state, bucket: hook(notes, state, bucket)
+    )
+
+
+def adds_to_the_notes(model, notes):
+    def hook(state, bucket):
+        notes += bucket.buffer().nbytes  # noqa: F823, F841
+        return allreduce_hook(state, bucket)
+
+    model.register_comm_hook(None, hook)
+
+
+def the_mean_itself(notes, state, bucket):
+    notes.append(bucket.buffer().nbytes)
+    return allreduce_hook(state, bucket).wait()
+
+
+def what_it_began(notes, state, bucket):
+    notes.append(bucket.buffer().nbytes)
+    return dist.all_reduce(bucket.buffer(), async_op=True)
+
+
+def held_too_late(model, portions, loss_of):
+    for number, portion in enumerate(portions, 1):
+        loss = loss_of(model, portion) / len(portions)
+        with nullcontext() if number == len(portions) else model.no_sync():
+            loss.backward()
+
+
+def divided_afterwards(model, portions, loss_of):
+    of_all = lambda model, portion: loss_of(model, portion) * len(portions)  # noqa: E731
+    in_a_loop(model, portions, of_all)
+    for p in model.parameters():
+        p.grad /= len(portions)
+
+
 def of_four(model, portions, loss_of):
     with model.no_sync():
         for portion in portions[:3]:
@@ -199,14 +238,19 @@ ANSWERS = {
             (at_the_first_door, ["each parameter's bytes"]),
             (at_once, ["written before: 40"]),
             (lambda model, notes: model.register_comm_hook(None, lambda state, it: None), ["raised KeyError"]),
-            (lambda model, notes: model.register_comm_hook(None, lambda state, bucket: None), ["was killed by SIG"]),
+            (with_the_hook(lambda notes, state, bucket: None), ["the hook returned nothing, not a Future"]),
+            (with_the_hook(the_mean_itself), ["the hook returned a Tensor, not a Future"]),
+            (with_the_hook(what_it_began), ["the hook returned a Work, not a Future"]),
+            (with_the_hook(the_mean_itself, state="notes"), ["'list' object has no attribute 'size'"]),
+            (adds_to_the_notes, ["raised UnboundLocalError"]),
         ],
     },
     "4.2.b": {
-        "accepted": [in_a_loop, the_network_inside],
+        "accepted": [in_a_loop, the_network_inside, divided_afterwards],
         "wrong": [
             (all_forward_first, ["the first portion is exchanged, the later ones are not"]),
             (lambda model, portions, loss_of: [loss_of(model, it) for it in portions], ["has none as gradient"]),
+            (held_too_late, ["every portion is exchanged: no forward pass stands in `no_sync()`"]),
             (only_the_last_backward, ["only the last portion is left"]),
             (of_four, ["on 3 ranks", "right for four portions only"]),
         ],
@@ -216,6 +260,8 @@ ANSWERS = {
         "wrong": [
             (lambda net, loss: print(without_backward(net, loss)), ["raised TypeError"]),
             (of_the_dogs, ["only dogs"]),
+            (lambda net, loss: next((it for it in without_backward(net, loss)), None), ["one text comes back, or not"]),
+            (lambda net, loss: [name for name, _ in net.named_parameters], ["'method' object is not iterable"]),
         ],
     },
 }

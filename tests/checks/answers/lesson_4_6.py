@@ -150,6 +150,20 @@ def forgets_the_sampler(data, epochs, step):
             step(x)
 
 
+def one_sample_a_step(data, epochs, step):
+    a_sampler_for_each_epoch(data, epochs, lambda batch: [step(x) for x in batch])
+
+
+def with_the_end_of_it(order, rank, ranks):
+    return (order + order[-(-len(order) % ranks) :])[rank::ranks]
+
+
+def with_zeros(order, rank, ranks):
+    while len(order) % ranks:
+        order = [*order, 0]
+    return order[rank::ranks]
+
+
 def by_append(order, rank, ranks):
     padded = order.append(order[: -len(order) % ranks])
     return padded[rank::ranks]
@@ -209,6 +223,9 @@ ANSWERS = {
         "wrong": [
             (lambda order, rank, ranks: order[rank], ["and 4 is wanted"]),
             (by_append, ["raised TypeError"]),
+            (with_the_end_of_it, ["where nothing is missing with all of it"]),
+            (with_zeros, ["padded with zeros"]),
+            (lambda order, rank, ranks: (order + order[0])[rank::ranks], ["can only concatenate list"]),
         ],
     },
     "4.6.b": {
@@ -217,6 +234,7 @@ ANSWERS = {
             (shuffles_twice, ["raised ValueError"]),
             (begins_where_rank_0_does, ["all ranks read rank 0's share"]),
             (takes_batches_apart, ["of each batch one sample is used"]),
+            (one_sample_a_step, ["each step gets one sample of a batch"]),
             (forgets_the_sampler, ["every rank reads all samples"]),
         ],
     },
@@ -224,6 +242,8 @@ ANSWERS = {
         "accepted": [in_blocks, one_after_the_other],
         "wrong": [
             (lambda n, is_right: dist.barrier(), ["raised TypeError"]),
+            (lambda n, is_right: (in_blocks(n, is_right)[0], n * dist.get_world_size()), ["`n` is added up on every"]),
+            (lambda n, is_right: in_blocks(n, is_right) / dist.get_world_size(), ["the sums are divided by the ranks"]),
             (of_accuracies, ["the mean of the ranks' accuracies"]),
         ],
     },

@@ -152,6 +152,25 @@ def with_the_mean(model, optimizer, batches):
             optimizer.step()
 
 
+def joins_for_each_batch(model, optimizer, batches):
+    for batch in batches:
+        with Join([model]):
+            loop(model, optimizer, [batch])
+
+
+def joins_for_the_step(model, optimizer, batches):
+    for batch in batches:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        with model.join():
+            optimizer.step()
+
+
+def joins_without_parentheses(model, optimizer, batches):
+    with model.join:
+        loop(model, optimizer, batches)
+
+
 def without_a_list(model, optimizer, batches):
     with Join(model):
         loop(model, optimizer, batches)
@@ -219,6 +238,16 @@ class OnlyWholeBlocks(ByYield):
         yield from range(first, first + each)
 
 
+class RanksFirst(ByYield):
+    def __iter__(self):
+        return iter(range(self.rank + self.ranks * get_worker_info().id, self.size, self.ranks))
+
+
+class OfTheWorkersRank(ByYield):
+    def __iter__(self):
+        return iter(range(get_worker_info().rank, self.size))
+
+
 class Unwritten(ByYield):
     def __iter__(self):
         info = get_worker_info()  # noqa: F841
@@ -258,6 +287,9 @@ ANSWERS = {
             (never_meets, ["nothing is averaged"]),
             (with_the_mean, ["each step is half as long"]),
             (joins_the_network, ["raised AttributeError"]),
+            (joins_for_each_batch, ["`Join` begins and ends with each batch"]),
+            (joins_for_the_step, ["`Join` begins and ends with each batch"]),
+            (joins_without_parentheses, ["'method' object does not support the context manager"]),
         ],
     },
     "4.7.b": {
@@ -267,6 +299,8 @@ ANSWERS = {
             (ReturnsAList, ["returned a ReturnsAList: the check met TypeError"]),
             (OnlyWholeBlocks, ["what does not come out even is served to nobody"]),
             (PastTheEnd, ["the check met IndexError", "has no sample 11"]),
+            (RanksFirst, ["the steps are too short"]),
+            (OfTheWorkersRank, ["'WorkerInfo' object has no attribute 'rank'"]),
             (StepsOf, ["right on two ranks only"]),
         ],
     },
@@ -274,6 +308,15 @@ ANSWERS = {
         "accepted": [partial(make_loader, seed=5), on_top_of_torchs_seed],
         "wrong": [
             (lambda dataset: None, ["raised TypeError"]),
+            (lambda dataset: plain(dataset, 0, generator=torch.Generator()), ["the loaders' own generators are alike"]),
+            (
+                lambda dataset: plain(dataset, 0, worker_init_fn=lambda worker: torch.manual_seed(worker)),
+                ["with this `worker_init_fn`, too,"],
+            ),
+            (
+                lambda dataset: plain(dataset, 0, worker_init_fn=lambda worker: np.random.seed(torch.initial_seed())),
+                ["Seed must be between"],
+            ),
             (too_near, ["numbers come up on another rank"]),
         ],
     },
