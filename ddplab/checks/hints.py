@@ -21,6 +21,7 @@ COMMON = {
     "Boolean value of Tensor": "A tensor of several numbers stands where one number, or a truth, is needed.",
     "'method' object": "A method is called with parentheses behind its name: without them it is the method itself.",
     "cannot access local variable": "What a function assigns to, by `+=` too, is its own. A list takes `.append(…)`.",
+    "is not defined": "Python knows nothing of that name: is it imported, and spelt as it was?",
     "can only concatenate list": "`+` joins two lists. `[…]` makes a list of one thing.",
     "result type Float can't be cast": "A tensor of whole numbers cannot hold a fraction: make it of floats.",
 }

@@ -204,19 +204,26 @@ def _met(tell: Callable[..., None], size: int) -> list[str]:
     def begin(meet: bool = True) -> str:
         number = int(os.environ["RANK"])
         _forget_who_i_am()
-        tell(number, size, port)
-        if (astray := _astray(size, port)) or not meet:
-            return f"waits as rank {os.environ['RANK']}" if not astray else astray
+        back = tell(number, size, port)
+        if isinstance(back, Mapping) and "RANK" not in os.environ:
+            return "comes back as a dict"
+        told = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+        if told and not meet:
+            return _astray(size, port) or f"waits as rank {os.environ['RANK']}"
         dist.init_process_group("gloo")
         everybody = torch.ones(1)
         dist.all_reduce(everybody)
         return f"rank {dist.get_rank()} of {int(everybody)}"
 
     how = {"nproc_per_node": size, "device": "cpu", "init": False, "quiet": True, "timeout": PATIENCE}
+    said = ["waits for ever"]
     try:
+        said = launch(begin, meet=False, **how).results
+        if any(not it.startswith("waits") for it in said) or "waits as rank 0" not in said:
+            return said  # nobody need wait for those who go astray, or for a host that is not there
         return launch(begin, **how).results
     except RankTimeoutError:
-        return launch(begin, meet=False, **how).results
+        return said
     except RankError as error:
         why = error.reason.partition("rendezvous: ")[2] or f"{error.type_name}: {error.reason}"
         if "EADDRINUSE" in why:
@@ -234,7 +241,7 @@ def _astray(size: int, port: int) -> str:
         try:
             socket.getaddrinfo(address, port)
         except OSError:
-            return f"finds no machine {address}"
+            return f"finds no machine {address.replace(f':{port}', ':PORT')}"
     return ""
 
 
@@ -266,6 +273,14 @@ turn(
         (partial(_tell, WORLD_SIZE=2), "the number of processes is right for two only", "It is given: `size`."),
         (lambda rank, size, port: _tell(rank, size - 1, port), "that is the highest number, not how many there are",
          "It is given: `size`."),
+        (lambda rank, size, port: _tell(rank, size + 1, port), "that is one more than there are",
+         "It is given: `size`."),
+        (lambda rank, size, port: _tell(size, rank, port), "the number and how many there are have changed places",
+         "`RANK` is the number, `WORLD_SIZE` how many there are."),
+        (lambda rank, size, port: {"RANK": str(rank), "WORLD_SIZE": str(size)}, "a dict comes back, and nothing is set",
+         "`os.environ[\"RANK\"] = …`, and so on: a process reads there, and not what `tell` returns."),
+        (lambda rank, size, port: _tell(rank, size, port, MASTER_ADDR=f"127.0.0.1:{port}"),
+         "the address has the port in it", "A machine and no more: the port is a variable of its own."),
         (partial(_tell, MASTER_PORT=29500), "the port is one of your choice, and may be taken",
          "One that is free is given: `port`."),
         (lambda rank, size, port: _tell(rank + 1, size, port), "the numbers begin at 1, so nobody opens the store",
@@ -318,6 +333,8 @@ turn(
         (partial(_my_device, by="GROUP_RANK"), "that is the number of the node", "Which number differs within a node?"),
         (partial(_my_device, by="LOCAL_WORLD_SIZE"), "both ask for GPU 2, and the two are GPU 0 and GPU 1",
          "How many there are is the same for both. Which number differs within a node?"),
+        (lambda env, gpus: f"cuda:{int(env['LOCAL_RANK']) + 1}" if gpus else "cpu", "the GPUs are counted from 1",
+         "They begin at 0, as `LOCAL_RANK` does."),
         (lambda env, gpus: "cuda:0" if gpus else "cpu", "all processes take GPU 0",
          "Which variable differs from process to process of a node?"),
         (lambda env, gpus: "cuda:1" if gpus else "cpu", "all processes take GPU 1",
@@ -332,7 +349,9 @@ turn(
          "Variables of the environment are texts: `int(…)`."),
     ],
     hints={"not all arguments converted": "Variables of the environment are texts: `int(…)`.",
+           "must be int, not str": "Variables of the environment are texts: `int(…)`.",
            "'LOCAL_RANK'": "The variables of the process are in `env`.",
+           "cuda:-": "GPUs are counted from 0, as `LOCAL_RANK` is.",
            "Invalid device string": "`cuda:1`, with a colon.",
            "by zero": "On a node without GPUs `gpus` is 0, and nothing can be divided by it."},
     otherwise="Where there are GPUs `cuda:` and a number, where there are none `cpu`.",
@@ -349,14 +368,20 @@ def _read(command: Callable[..., str], processes: int, epochs: int) -> list[str]
     words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
     if words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "torch.distributed.run"]:
         words = ["torchrun", *words[3:]]
+    if words[1:3] == ["-m", "torch.distributed.launch"]:
+        return ["starts the old launcher"]
     if words[:1] != ["torchrun"]:
         return [f"starts {words[0]}" if words else "starts nothing"]
+    if not any(os.path.basename(word) in ("train.py", "train") for word in words):
+        return ["starts no train.py"]
     refusal = io.StringIO()
     try:
         with contextlib.redirect_stderr(refusal):
             read = get_args_parser().parse_args(words[1:])
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+    if read.nnodes.partition(":")[0] != "1":
+        return ["waits for other nodes"]
     return [
         str(read.nproc_per_node),
         os.path.normpath(read.training_script),
@@ -383,6 +408,16 @@ turn(
         (lambda processes, epochs: f"torchrun train.py --nproc-per-node {processes} --epochs {epochs}",
          "torchrun starts one process, and the script is told how many you wanted",
          "What stands behind the script's name is the script's."),
+        (lambda processes, epochs: f"torchrun --nnodes {processes} train.py --epochs {epochs}",
+         "`--nnodes` counts machines, and torchrun waits for as many", "`--nproc-per-node` counts processes."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {processes}", "no word of it is `train.py`",
+         "The script's name, with a space on either side."),
+        (lambda processes, epochs: f"torchrun -n {processes} train.py --epochs {epochs}",
+         "that is how others start processes: torchrun has no `-n`", "`--nproc-per-node`"),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py {epochs}",
+         "the script is told a number, and not of what", "`--epochs`, and then the number."),
+        (lambda processes, epochs: f"python -m torch.distributed.launch --nproc-per-node {processes} train.py",
+         "that is torchrun's forerunner", "The program is called `torchrun`."),
         (lambda processes, epochs: f"torchrun --nproc-per-node {processes} python train.py --epochs {epochs}",
          "torchrun takes `python` for the script", "It starts Python itself: name the script alone."),
         (lambda processes, epochs: f"torchrun --nproc-per-node 2 train.py --epochs {epochs}",

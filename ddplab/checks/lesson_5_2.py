@@ -19,6 +19,8 @@ def _read(meeting: Callable[..., str], server: str, host: str, port: int) -> lis
     from torch.distributed.run import get_args_parser
 
     refusal, options = io.StringIO(), meeting(server, host, port)
+    if isinstance(options, list | tuple):
+        return ["several texts"]
     if not isinstance(options, str):
         return [f"returns a {type(options).__name__}"]
     words = shlex.split(options)
@@ -31,6 +33,10 @@ def _read(meeting: Callable[..., str], server: str, host: str, port: int) -> lis
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
     if read.standalone:
         return ["this server alone"]
+    if read.training_script != "job.py":
+        return ["a word too many"]
+    if read.rdzv_backend == "static" and not read.rdzv_endpoint:
+        return ["no c10d meeting"]
     if read.nproc_per_node != "1":
         return [f"{read.nproc_per_node} ranks on each"]
     least, _, most = read.nnodes.partition(":")
@@ -78,7 +84,15 @@ turn(
          "All type the same: it recognises itself in the name."),
         (lambda server, host, port: _meeting(server, "localhost" if server == host else host, port),
          "the server with the store is told another name than the other server", "All type the same line."),
-        (lambda *it: _meeting(*it).split(), "that is a list, and one text is typed", '`" ".join(…)` makes one of it.'),
+        (lambda server, host, port: f"--rdzv-backend c10d --rdzv-id 7 --nnodes 2 --rdzv-endpoint {host} {port}",
+         "a word that belongs to no option is taken for the script", "`host:port` is one word."),
+        (lambda server, host, port: _meeting(server, "gpu01", port), "the host is right by luck",
+         "It is given: `host`."),
+        (lambda server, host, port: _meeting("", "{host}", "{port}"), "the names stand there, to the letter",
+         "A text in which Python fills values in begins with `f`."),
+        (lambda server, host, port: f"--nnodes 2, --rdzv-backend c10d, --rdzv-endpoint {host}:{port}, --rdzv-id 7",
+         "a comma belongs to the value before it", "In a terminal spaces stand between options, and nothing else."),
+        (lambda *it: _meeting(*it).split(), "those are several texts, and one is typed", '`" ".join(…)` makes one.'),
         (lambda server, host, port: f"torchrun {_meeting(server, host, port)}",
          "`torchrun` would be typed twice", "The options alone: what stands before and behind them is typed already."),
         (lambda server, host, port: f"{_meeting(server, host, port)} job.py",
@@ -112,6 +126,10 @@ turn(
         (lambda rank, each: (rank % each, rank // each), "node and folder are exchanged", "First the node."),
         (lambda rank, each: (rank // each + 1, rank % each), "the nodes are counted from 1", "From 0."),
         (lambda rank, each: (rank // each, rank % each + 1), "the folders are counted from 1", "From 0."),
+        (lambda rank, each: (rank // each, rank // each), "the folder is called after the node",
+         "Which rank of its node?"),
+        (lambda rank, each: (rank // each, rank - rank // each), "of all ranks before it one a node is counted off",
+         "The nodes before it have `nproc_per_node` ranks each."),
         (lambda rank, each: (rank // each, rank - each), "only one node is counted off", "Which rank of *its* node?"),
         (lambda rank, each: (rank // 2, rank % 2), "two ranks a node are right in the first case only",
          "How many there are is given."),
@@ -136,7 +154,7 @@ NIGHTS = {  # each node's folder, the local rank, the second of its death, its l
         ("night_a1", 0, 1_795_000_303, "RuntimeError: Broken pipe"),
         ("night_c3", 0, 1_795_000_301, "ValueError: image 17 is empty"),
         ("night_c3", 3, 1_795_000_304, "SystemExit: 1"),
-        ("night_d4", 0, 1_795_000_304, "RuntimeError: the communicator was aborted"),
+        ("night_d4", 0, 1_795_000_303, "RuntimeError: the communicator was aborted"),
     ],
 }
 
@@ -155,6 +173,9 @@ def _told(culprit: Callable[..., Any], night: str) -> str:
             file.write_text(json.dumps({"message": {"message": words, "extraInfo": extra}}))
             os.utime(file, (second - 10 * age, 1_796_000_000 - 10 * age))
         words = culprit(Path(folder))
+        if isinstance(words, str) and words.startswith("{"):
+            with contextlib.suppress(ValueError):
+                words = json.loads(words)
         return "a path" if isinstance(words, Path) else str(words)
 
 
@@ -172,6 +193,12 @@ def _culprit(logs: Path, where: str = "**/error.json", choose: Any = min, by: st
     ]
 
 
+def _whole_file(logs: Path, inner: bool = False) -> Any:
+    errors = [json.loads(path.read_text()) for path in logs.rglob("error.json")]
+    first = min(errors, key=lambda it: it["message"]["extraInfo"]["timestamp"])
+    return first["message"] if inner else first
+
+
 def _not_of_a_connection(logs: Path) -> str:
     errors = [json.loads(path.read_text())["message"]["message"] for path in sorted(logs.rglob("error.json"))]
     return next(it for it in errors if "onnection" not in it)
@@ -187,7 +214,7 @@ turn(
     mistakes=[
         (partial(_culprit, by="place"), "that is the first file of the list", "The files know when: `timestamp`."),
         (partial(_culprit, by="end"), "that is the last file of the list", "The files know when: `timestamp`."),
-        (partial(_culprit, choose=max), "that one died last", "The culprit is the earliest."),
+        (partial(_culprit, choose=max), "that one died last", "The culprit is the earliest, by its `timestamp`."),
         (partial(_culprit, by="file"), "that is the time of the file, which copying has changed",
          "The time of death stands in the file: `timestamp`."),
         (partial(_culprit, where="*/attempt_0/0/error.json"), "only the first rank of each node was asked",
@@ -195,13 +222,19 @@ turn(
         (partial(_culprit, by="message"), "that is the first in the alphabet", "The culprit is the earliest."),
         (_not_of_a_connection, "one that does not complain of a connection, and not the first to die",
          "Others may have had something else to say. The times decide."),
+        (_whole_file, "that is all of the file", 'The words alone: `["message"]["message"]`.'),
+        (partial(_whole_file, inner=True), "the time is still there beside the words",
+         'The words alone: `["message"]["message"]`.'),
         (lambda logs: min((json.loads(path.read_text())["message"]["extraInfo"]["timestamp"], path)
                           for path in logs.rglob("error.json"))[0], "that is when, and not what", "Its `message`."),
         (lambda logs: min(logs.rglob("error.json")), "that is a file, and its words are asked for",
          "`json.loads(path.read_text())` holds them."),
     ],
     otherwise='The words stand in a file under `["message"]["message"]`, its time beside them under `"extraInfo"`.',
-    hints={"empty": "Files lie some folders below `logs`: `logs.rglob(…)` finds them.",
+    hints={"has no attribute 'read'": "`json.load` reads an open file, `json.loads` a text: `path.read_text()`.",
+           "string indices": "A file's text is no dict yet: `json.loads` makes one of it.",
+           "out of range": "Files lie some folders below `logs`: `logs.rglob(…)` finds them.",
+           "empty": "Files lie some folders below `logs`: `logs.rglob(…)` finds them.",
            "Expecting value": "`json.loads` reads a text: `path.read_text()`.",
            "JSON object must be": "`json.loads` reads a text: `path.read_text()`.",
            "'str' and 'PosixPath'": "`logs` is a `Path`: `logs.rglob(…)`.",

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import tempfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -113,17 +114,32 @@ def _submit(script: str, number: int) -> Namespace:
 # ------------------------------------------------------------------ your turn
 
 
+LONG = ("nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node", "gpus-per-task", "gres")  # what is read here
+NEAR = ("nodelist", "nodefile", "ntasks-per-core", "ntasks-per-socket", "ntasks-per-gpu", "tasks-per-node",
+        "gpus-per-socket", "gpu-bind", "gpu-freq", "gres-flags")  # Slurm's too, and much like those  # fmt: skip
+
+
+def _not_slurms(words: Sequence[str]) -> str:
+    """Return the first option that Slurm does not know, and that is much like one that it does; "" where none is."""
+    names = [word.partition("=")[0] for word in words if word.startswith("--")]
+    return next((it for it in names if it[2:] not in LONG + NEAR and get_close_matches(it[2:], LONG, 1, 0.85)), "")
+
+
 def _asked(ask: Callable[..., str], nodes: int, gpus: int) -> list[float | str]:
     """What Slurm reads in a script's head: nodes, agents on each, GPUs on each."""
     options = []
     for line in ask(nodes, gpus).splitlines():
         if line.startswith("#SBATCH"):
+            if line.count("#SBATCH") > 1:
+                raise ValueError("sbatch reads a line up to a second #SBATCH in it")
             words = shlex.split(line.removeprefix("#SBATCH"), comments=True)
             if words and not words[0].startswith("-"):
                 raise ValueError(f"Invalid directive found in batch script: {words[0]}")  # as sbatch says it
             options += words
         elif line.strip() and not line.startswith("#"):
             break  # at the first command Slurm stops reading
+    if unknown := _not_slurms(options):
+        raise ValueError(f"sbatch: unrecognized option '{unknown}'")
     reader = ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     for name in ("ntasks-per-node", "gpus-per-node", "gpus-per-task", "gres"):
         reader.add_argument(f"--{name}")
@@ -168,11 +184,16 @@ turn(
         (lambda nodes, gpus: _ask(nodes, gpus * nodes, of="gpus"),
          "`--gpus` counts those of all nodes, and Slurm need not deal them evenly", "`--gpus-per-node`"),
         (partial(_ask, of="gpus"), "`--gpus` counts those of all nodes", "`--gpus-per-node`"),
+        (lambda nodes, gpus: _ask(gpus, nodes), "nodes and GPUs have changed places", "First `nodes`, then `gpus`."),
+        (lambda nodes, gpus: _ask(nodes, gpus, f"--ntasks-per-node={nodes}"),
+         "on each node there are as many agents as there are nodes", "How many does one node need?"),
         (lambda nodes, gpus: _ask(2, 4), "that is right for the first case only", "Both numbers are given."),
         (lambda nodes, gpus: f"#SBATCH --nodes={nodes}", "as Slurm reads it, nobody asks for a GPU",
          "`--gpus-per-node`, as an option of its own."),
     ],
     hints={"'NoneType'": "Return the lines, as one text.", "'splitlines'": "Return the lines as one text.",
+           "second #SBATCH": "A line for each, or all options behind one `#SBATCH`.",
+           "unrecognized option": "Slurm knows `--nodes`, `--ntasks-per-node` and `--gpus-per-node`, with hyphens.",
            "Invalid directive": "Each option begins with `--`.",
            "could not convert": "Slurm wants numbers. In an f-string Python fills in the names between braces."},
     otherwise="`--nodes` for the job; `--ntasks-per-node` and `--gpus-per-node` for each of them.",
@@ -194,16 +215,22 @@ def _started(start: Callable[[], str], nodes: int, gpus: int, job: int) -> list[
     with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
         Path(folder, "job.sbatch").write_text(TOP + start() + "\n")
         ran = sbatch(f"{folder}/job.sbatch", nodes=nodes, gpus=gpus, job=job, dry=True)
-    if lost := re.search(r"(--[\w-]+): command not found", ran.output):
-        return [f"bash takes {lost[1]} for a command"]
+    if re.search(r"--[\w-]+: command not found", ran.output):
+        return ["bash takes an option for a command"]
     if unset := re.search(r"(\w+): unbound variable", ran.output):
         return [f"nobody has set {unset[1]}"]
+    if (unknown := re.search(r"(\S+): command not found", ran.output)) and not ran.asked:
+        return [f"bash knows no {unknown[1]}"]
     if not ran.asked:
         return ["on one node" if ran.status == 0 and "torchrun" in start() else "nowhere"]
     words = ran.asked[0]
+    if any("$" in word for word in words):
+        return ["on every node, with `$` to the letter"]
     torchrun = next((n for n, it in enumerate(words) if Path(it).name in ("torchrun", "torch.distributed.run")), None)
     if torchrun is None:
         return ["it is no torchrun"]
+    if unknown := _not_slurms(words[:torchrun]):
+        return [f"srun knows no {unknown}"]
     srun = ArgumentParser(add_help=False, exit_on_error=False)
     for short, long in ("-N", "--nodes"), ("-n", "--ntasks"):
         srun.add_argument(short, long, default=str(nodes))
@@ -218,6 +245,8 @@ def _started(start: Callable[[], str], nodes: int, gpus: int, job: int) -> list[
             read = get_args_parser().parse_args(words[torchrun + 1 :])
     except SystemExit:
         return ["torchrun refuses: " + refusal.getvalue().strip().rpartition("error: ")[2][:60]]
+    if not read.no_python and os.path.basename(read.training_script) not in ("train.py", "train"):
+        return [f"torchrun takes {read.training_script} for the script"]
     host = re.sub(rf"^({re.escape(socket.gethostname())}):", "gpu03:", read.rdzv_endpoint)  # the script runs there
     ranks = str(gpus) if ("nproc_per_node", read.nproc_per_node) in ALL_GPUS else read.nproc_per_node
     return ["on every node", read.nnodes, ranks, f"{read.rdzv_backend} {host}".strip()]
@@ -259,14 +288,32 @@ turn(
          "`--rdzv-endpoint`"),
         (lambda: "srun torchrun train.py", "torchrun has read no option of its own",
          "They come before `train.py`: what comes after it is for `train.py`."),
-        (partial(_start, at="'$first:$port'"), "between single quotes bash fills nothing in", "Double quotes."),
+        (partial(_start, at="'$first:$port'"), "bash leaves a `$` as it is",
+         "It does so between single quotes, and behind a backslash. Between double quotes it fills in."),
+        (partial(_start, at='"$SLURM_JOB_NODELIST:$port"'), "that is the list of all nodes, as Slurm writes it",
+         "The first of them is `$first`."),
+        (partial(_start, at='"$first"'), "the meeting has a machine and no port", "`$first:$port`"),
+        (partial(_start, at='"{first}:{port}"'), "the names stand there, to the letter", "Bash's begin with `$`."),
+        (partial(_start, at='"first:$port"'), "the machine is called first, to the letter", "`$first`"),
+        (partial(_start, nodes="$gpus", gpus="$SLURM_NNODES"), "nodes and ranks have changed places",
+         "`--nnodes` counts nodes, `--nproc-per-node` the ranks of each."),
+        (partial(_start, nodes="$SLURM_NODEID"), "that is the number of one node, and not how many there are",
+         "`$SLURM_NNODES`"),
+        (partial(_start, gpus="1"), "each node starts one rank, whatever it has", "`$gpus`"),
+        (lambda: _start().replace("train.py", "python train.py"), "torchrun takes `python` for the script",
+         "It starts Python itself: name the script alone."),
+        (lambda: _start().replace(" train.py", ""), "no script is named", "`train.py` comes last."),
+        (partial(_start, srun="sbatch "), "`sbatch` hands over a script, and this line stands in it",
+         "Which command of Slurm's starts another one on every node?"),
+        (partial(_start, at='"$first:29400"'), "two jobs on one node meet at one port", "`$port`"),
         (partial(_start, at='"localhost:$port"'), "localhost is another machine on each node", "`$first`"),
         (partial(_start, at='"$first:29500"'), "two jobs on one node meet at one port", "`$port`"),
         (partial(_start, at="first:port"), "bash fills in what begins with `$`", "`$first` is the variable's value."),
         (partial(_start, cut="\n"), "the line ends too early",
          "A line goes on in the next one when its very last character is a backslash, `\\\\` between Python's quotes."),
     ],
-    hints={"expected str": "Return the command, as a text.", "concatenate str": "Return the command, as a text."},
+    hints={"is not defined": "Braces are Python's, where a text begins with `f`. Bash's variables begin with `$`.",
+           "expected str": "Return the command, as a text.", "concatenate str": "Return the command, as a text."},
     otherwise="`srun torchrun`, its options, then `train.py`. Bash's variables begin with `$`, in double quotes.",
 )  # fmt: skip
 
@@ -283,15 +330,20 @@ def _named(names: Callable[[], str], run: str) -> list[str]:
     seen: dict[str, list[str]] = {}
     for it in RUNS:
         env = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")} | RUNS[it]
-        bash = ["bash", "-euc", f"printf '%s\\n' {names()}"]
+        # Time goes on between two runs of a job, more than between two of these.
+        bash = ["bash", "-euc", f"date() {{ echo {list(RUNS).index(it)}; }}; printf '%s\\n' {names()}"]
         said = subprocess.run(bash, env=env, capture_output=True, text=True, timeout=10)
         if unset := re.search(r"(\w+): unbound variable", said.stderr):
             return [f"nobody has set {unset[1]}"] * 2
+        if "command not found" in said.stderr:
+            return ["a command that bash does not know"]
         if said.returncode:
             raise RuntimeError(said.stderr.strip().rpartition("line 1: ")[2] or "bash cannot read it")
         words = [part for word in said.stdout.splitlines() for part in word.split("=", 1)]
         words = ["--rdzv-id" if word == "--rdzv_id" else word for word in words]  # torchrun takes both
         seen[it] = [words[words.index(option) + 1] for option in ("--rdzv-id", "--checkpoint")]
+        if "$" in "".join(seen[it]):
+            return ["`$` to the letter"]
     before = list(RUNS)[: list(RUNS).index(run)]
     return [next((f"that of {it}" for it in before if seen[it][n] == seen[run][n]), "its own") for n in (0, 1)]
 
@@ -318,13 +370,20 @@ turn(
          "What differs from job to job?"),
         (partial(_names, checkpoint="train.pt"), "another job goes on from this one's checkpoint",
          "What differs from job to job?"),
-        (partial(_names, id="'$SLURM_JOB_ID.$SLURM_RESTART_COUNT'"),
-         "all runs have one name", "What differs from run to run? (Between single quotes bash fills nothing in.)"),
+        (partial(_names, id="7"), "all runs have one name", "What differs from run to run?"),
+        (partial(_names, id="'$SLURM_JOB_ID.$SLURM_RESTART_COUNT'"), "bash leaves a `$` as it is",
+         "It does so between single quotes, and behind a backslash. Between double quotes it fills in."),
+        (partial(_names, id='"$SLURM_JOB_ID"', checkpoint='"$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.pt"'),
+         "it is the other way round: the checkpoint has another name in each run, and the meeting has not",
+         "What is to stay the same from run to run?"),
+        (partial(_names, id='"$SLURM_JOB_ID.$(SLURM_RESTART_COUNT:-0)"'),
+         "`$(…)` runs a command, and bash knows none of that name", "A variable's value: `${NAME:-0}`, with braces."),
         (partial(_names, checkpoint='"${SLURM_RESTART_COUNT:-0}.pt"'), "jobs share a checkpoint, and runs do not",
          "The number of restarts is the one thing that changes from run to run."),
         (partial(_names, id='"${SLURM_RESTART_COUNT:-0}"'), "two jobs share the name of a meeting",
          "What differs from job to job?"),
     ],
     otherwise="Each run has an id of its own, each job a checkpoint. Braces say where a name ends: `${NAME}`.",
-    hints={"is not in list": "Two options: `--rdzv-id`, and `--checkpoint`."},
+    hints={"is not defined": "Braces are Python's, where a text begins with `f`. Leave the `f` out: these are bash's.",
+           "is not in list": "Two options: `--rdzv-id`, and `--checkpoint`."},
 )  # fmt: skip

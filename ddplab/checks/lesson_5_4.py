@@ -46,18 +46,22 @@ def _taken(snapshot: Callable[[dict[str, Any]], Any], job: dict[str, Any]) -> tu
 def _end(taken: tuple[Any, Any], job: dict[str, Any]) -> list[str]:
     """How far a job that is made anew from the snapshot ends from one that was left in peace."""
     drawn, snapshot = taken
-    if not isinstance(snapshot, Mapping):
+    usable: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(usable, isinstance(snapshot, Mapping))
+    if not usable[dist.get_rank()]:
         return [f"none ({kind(snapshot)} came back)"]
+    if not all(usable):  # to train takes all ranks
+        return ["another rank has none"]
     for name, it in snapshot.items():
         if name == RANDOM and (not isinstance(it, torch.Tensor) or it.dtype != torch.uint8):
             return [f"none ({kind(it)} as `{RANDOM}`)"]
-        if name != RANDOM and name not in job:
+        if name != RANDOM and name not in job and not snapshot.keys() >= {*job, RANDOM}:
             under = RANDOM not in snapshot and snapshot.keys() >= job.keys()
             return ["the random state elsewhere" if under else f"none (`{name}` is no part of `job`)"]
         if name in job and not isinstance(it, Mapping):
             what = "a part itself" if it is job[name] else "a method" if callable(it) else kind(it)
             return [f"none ({what} as `{name}`)"]
-    saved = copy.deepcopy(dict(snapshot))
+    saved = {name: copy.deepcopy(it) for name, it in snapshot.items() if name in job or name == RANDOM}
     _random().set_rng_state(drawn)
     calm = train(job, range(2, 4))
     _random().set_rng_state(drawn)
@@ -70,6 +74,8 @@ def _end(taken: tuple[Any, Any], job: dict[str, Any]) -> list[str]:
         else:
             job[name].load_state_dict(it)
     far = off(train(job, range(2, 4)), calm)
+    if far >= 1e-4 and RANDOM in saved and not torch.equal(saved[RANDOM], drawn):
+        return ["another random state"]
     return ["as left in peace" if far < 1e-4 else f"{far:.1%} off"]
 
 
@@ -124,10 +130,16 @@ turn(
         (lambda job: _snapshot(job) | {RANDOM: torch.initial_seed()},
          "a seed says where the random numbers began, not how far they have come",
          "`torch.get_rng_state()`, on a GPU `torch.cuda.get_rng_state()`."),
+        (lambda job: _snapshot(job) if dist.get_rank() == 0 else None, "rank 1 returns nothing",
+         "Each rank calls it, and each has a random state of its own."),
+        (lambda job: (torch.manual_seed(0), _snapshot(job))[1], "the random state kept is another than the job had "
+         "when `snapshot` was called", "A seed begins anew. As the state is, so it is kept."),
         (_all_like_rank_0, "rank 1 goes on with rank 0's random state", "Each rank has one of its own."),
     ],
     otherwise="On each rank, for each part its `state_dict()`, under its name in `job`, and torch's random state.",
     hints={"KeyError": "Each state has the name that its part has in `job`.",
+           "'dict' object has no attribute": "`job` is a dict: each of its parts has a `state_dict()`.",
+           "values to unpack": "`job.items()` gives names and parts.",
            "RNG state": "On a GPU it is `torch.cuda.get_rng_state()`."},
 )  # fmt: skip
 
@@ -149,11 +161,15 @@ def _killed(when: str, nth: int) -> Iterator[list[str]]:
     def save(state: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         real[torch, "save"](state, f, *args, **kwargs)
         if when == "writes":
-            if hasattr(f, "flush"):
+            if hasattr(f, "truncate"):
+                f.truncate(f.tell() // 2)
                 f.flush()
-            _halve(f if isinstance(f, str | os.PathLike) else getattr(f, "name", None))
+                raise Killed
+            _halve(f)
 
-    def then(key: tuple[Any, str], src: Any, dst: Any, **kwargs: Any) -> Any:
+    def then(key: tuple[Any, str], src: Any = None, dst: Any = None, **kwargs: Any) -> Any:
+        if src is None or dst is None or not os.path.exists(src):  # it cannot be carried out, and says so itself
+            return real[key](*[it for it in (src, dst) if it is not None], **kwargs)
         moved.append(os.fspath(dst))
         if key[0] is os and os.path.dirname(os.path.abspath(src)) != os.path.dirname(os.path.abspath(dst)):
             raise OSError(18, "Invalid cross-device link")
@@ -175,9 +191,7 @@ def _killed(when: str, nth: int) -> Iterator[list[str]]:
 
 
 def _halve(name: Any) -> None:
-    if name is not None:
-        whole = Path(name).read_bytes()
-        Path(name).write_bytes(whole[: len(whole) // 2])
+    os.truncate(name, os.path.getsize(name) // 2)
     raise Killed
 
 
@@ -298,6 +312,8 @@ turn(
         (_backup, "the old one is safe, under a name where nobody looks", "Let `path` be good at every moment."),
         (_elsewhere, "from another disk no file can be renamed",
          "Put the new one into the same folder: `path` and an ending."),
+        (lambda state, path: (os.replace(f"{path}.new", path), torch.save(state, f"{path}.new")),
+         "a file is asked for that is not there", "First written, then renamed: both by the same name."),
         (lambda state, path: (torch.save(state, f"{path}.new"), os.replace(path, f"{path}.new")),
          "renamed the wrong way round", "`os.replace(from, to)`"),
     ],
@@ -317,10 +333,13 @@ def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
                 _on_a_slow_disk, save_then_load, f"{folder}/last.pt", nproc_per_node=size, quiet=True, timeout=4
             ).results
         except RankTimeoutError:
-            return ["ranks wait for ever"]
+            there = [rank for rank in range(size) if os.path.exists(f"{folder}/last.pt.met{rank}")]
+            return [f"rank {there[0]} waits at a barrier alone" if len(there) == 1 else "ranks wait for ever"]
         except RankError as error:
+            met = [os.path.exists(f"{folder}/last.pt.met{rank}") for rank in range(size)]
             if "PytorchStreamReader" in error.reason or error.type_name in ("EOFError", "FileNotFoundError"):
-                return [f"rank {error.rank} comes too early"]
+                late = ", behind a barrier" if met[error.rank] else ", past a barrier" if any(met) else ""
+                return [f"rank {error.rank} comes too early{late}"]
             raise
     writers = " and ".join(f"rank {rank}" for rank, it in enumerate(ranks) if it["wrote"])
     loaded = ["nothing" if it["returned"] is None else f"rank {it['returned']}'s" for it in ranks]
@@ -371,12 +390,22 @@ def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dic
         finally:
             seen["waited"] |= time.monotonic() - began > 0.1
 
-    torch.save, torch.load, dist.Work.wait = slow_save, watched_load, timed_wait  # this process ends with the check
     dist.barrier()
+    real_barrier, rank = dist.ProcessGroup.barrier, dist.get_rank()
+
+    def noted_barrier(*args: Any, **kwargs: Any) -> Any:
+        Path(f"{path}.met{rank}").touch()
+        return real_barrier(*args, **kwargs)
+
+    torch.save, torch.load, dist.Work.wait = slow_save, watched_load, timed_wait  # this process ends with the check
+    dist.ProcessGroup.barrier = noted_barrier
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
         found = save_then_load({"rank": torch.tensor(dist.get_rank())}, path)
+    except (FileNotFoundError, EOFError, RuntimeError):
+        time.sleep(0 if seen["wrote"] else 1)  # the others may yet come to a barrier, which is to be told
+        raise
     finally:
         done.set()
         watcher.join()
@@ -401,6 +430,21 @@ def _meet(
 def _alone(state: Any, path: str) -> Any:
     loaded = _meet(state, path)
     return loaded if dist.get_rank() == 0 else None
+
+
+def _rank_0_meets(state: Any, path: str) -> Any:
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+        dist.barrier()
+    return torch.load(path, map_location="cpu")
+
+
+def _rank_1_meets(state: Any, path: str) -> Any:
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    else:
+        dist.barrier()
+    return torch.load(path, map_location="cpu")
 
 
 def _sleeps(state: Any, path: str) -> Any:
@@ -429,7 +473,15 @@ turn(
         (partial(_meet, meet=False),
          "a rank loads what is not written yet",
          "Which line does no rank cross before all have reached it? It comes between the two, on every rank."),
+        (lambda state, path: (dist.barrier(), _meet(state, path, meet=False))[1],
+         "the barrier stands before the writing, and rank 1 loads what is not written yet", "Between the two."),
+        (_rank_0_meets, "rank 0 comes to a barrier, and rank 1 loads before it comes to one: nothing is written yet",
+         "It stands on every rank's path, between the two: behind the `if`, and not in it."),
+        (partial(_meet, map_location=None), "tensors go to the GPU on which rank 0 had them",
+         "`torch.load` has an argument that says where they go."),
         (partial(_meet, writer=-1), "both ranks write", "Only the one whose `dist.get_rank()` is 0."),
+        (_rank_1_meets, "rank 1 waits at a barrier to which rank 0 never comes",
+         "It stands on every rank's path: behind the `if`, and not in it."),
         (partial(_meet, writer=1), "rank 1 writes", "Rank 0 holds the state that counts."),
         (_alone, "rank 1 returns nothing", "Every rank loads."),
         (lambda state, path: (_meet(state, path), state)[1], "rank 1 returns its own state, and not the file's",
@@ -444,8 +496,6 @@ turn(
         (partial(_meet, readers=[0]), "rank 1 does not load", "Every rank loads."),
         (lambda state, path: (_meet(state, path), None)[1], "the file is loaded, and nothing is returned",
          "Is there a `return`?"),
-        (partial(_meet, map_location=None), "tensors go to the GPU on which rank 0 had them",
-         "`torch.load` has an argument that says where they go."),
         (partial(_meet, map_location={"cuda:0": "cpu"}), "the map leaves where they were the tensors of each GPU that "
          "it does not name", "Which place is there on every machine?"),
         (lambda state, path: dist.barrier(), "nobody writes", "Rank 0: `torch.save(state, path)`."),

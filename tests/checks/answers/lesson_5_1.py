@@ -109,6 +109,14 @@ def port_of_my_own(rank, size, port):
     by_update(rank, size, 29500)
 
 
+def rank_and_size_exchanged(rank, size, port):
+    by_update(size, rank, port)
+
+
+def as_a_dict(rank, size, port):
+    return environment(0, rank, 1, size, port)
+
+
 def by_remainder(env, gpus):
     return f"cuda:{int(env['RANK']) % gpus}" if gpus else "cpu"
 
@@ -118,7 +126,11 @@ ANSWERS = {
         "accepted": [by_update, all_seven],
         "wrong": [
             (of_this_process_alone, ["no process knows its number"]),
-            (address_with_port, ["finds no machine 127.0.0.1:"]),
+            (address_with_port, ["the address has the port in it"]),
+            (rank_and_size_exchanged, ["have changed places"]),
+            (as_a_dict, ["a dict comes back, and nothing is set"]),
+            (lambda rank, size, port: by_update(rank, size + 1, port), ["one more than there are"]),
+            (lambda rank, size, port: by_update(rank + 1, size, port), ["the numbers begin at 1"]),
             (size_from_0, ["the highest number"]),
             (port_of_my_own, ["may be taken"]),
         ],
@@ -133,6 +145,9 @@ ANSWERS = {
             (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number is to be"]),
             (lambda env, gpus: f"cuda:{env['LOCAL_WORLD_SIZE']}" if gpus else "cpu", ["both ask for GPU 2"]),
             (lambda env, gpus: env["local_rank"], ["KeyError"]),
+            (lambda env, gpus: f"cuda:{int(env['LOCAL_RANK']) + 1}" if gpus else "cpu", ["counted from 1"]),
+            (lambda env, gpus: f"cuda:{int(env['LOCAL_RANK']) - 1}" if gpus else "cpu", ["Invalid device string"]),
+            (lambda env, gpus: torch.device("cuda", env["LOCAL_RANK"]) if gpus else "cpu", ["must be int, not str"]),
             (lambda env, gpus: f"cuda:{os.environ['LOCAL_RANK']}", ["KeyError"]),
             (lambda env, gpus: f"cuda{env['LOCAL_RANK']}" if gpus else "cpu", ["Invalid device string"]),
         ],
@@ -147,6 +162,16 @@ ANSWERS = {
         "wrong": [
             (lambda n, epochs: "torchrun --nproc-per-node 2 train.py --epochs 5", ["both numbers are right for the"]),
             (lambda n, epochs: print(n), ["starts nothing"]),
+            (lambda n, epochs: f"torchrun --nnodes {n} --nproc-per-node {n} train.py --epochs 5", ["counts machines"]),
+            (lambda n, epochs: f"torchrun --nproc-per-node={n}train.py --epochs {epochs}", ["no word of it is `train"]),
+            (lambda n, epochs: f"torchrun -n {n} train.py --epochs {epochs}", ["torchrun has no `-n`"]),
+            (lambda n, epochs: f"torchrun --nproc-per-node {n} train.py {epochs}", ["a number, and not of what"]),
+            (
+                lambda n, epochs: (
+                    f"python3 -m torch.distributed.launch --nproc-per-node {n} train.py --epochs {epochs}"
+                ),
+                ["torchrun's forerunner"],
+            ),
             (lambda n, epochs: ["torchrun", "--nproc-per-node", str(n), "train.py"], ["a list of words"]),
         ],
     },

@@ -22,6 +22,11 @@ def not_below(logs):
     return min(json.loads(path.read_text())["message"]["message"] for path in logs.glob("error.json"))
 
 
+def latest(logs):
+    told = [json.loads(path.read_text())["message"] for path in logs.rglob("error.json")]
+    return sorted(told, key=lambda it: it["extraInfo"]["timestamp"])[-1]["message"]
+
+
 def without_the_words(logs):
     told = [json.loads(path.read_text()) for path in logs.rglob("error.json")]
     return min(told, key=lambda it: int(it["message"]["extraInfo"]["timestamp"]))["message"]
@@ -51,6 +56,22 @@ ANSWERS = {
                 ["typed twice"],
             ),
             (lambda server, host, port: f"--nodes 2 --rdzv-endpoint {host}:{port}", ["torchrun refuses"]),
+            (
+                lambda server, host, port: f"--rdzv-id 7 --nnodes 2 --node-rank 1 --master-addr {host}",
+                ["the old kind of meeting", "no endpoint"],
+            ),
+            (
+                lambda server, host, port: f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host} {port} --rdzv-id 7",
+                ["belongs to no option"],
+            ),
+            (
+                lambda server, host, port: "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host}:{port} --rdzv-id 7",
+                ["to the letter"],
+            ),
+            (
+                lambda server, host, port: ("--nnodes 2", "--rdzv-backend c10d", f"--rdzv-endpoint {host}:{port}"),
+                ["several texts"],
+            ),
         ],
     },
     "5.2.b": {
@@ -58,7 +79,11 @@ ANSWERS = {
             lambda rank, each: (rank // each, rank % each),
             lambda rank, each: [rank // each, f"{rank - rank // each * each}"],
         ],
-        "wrong": [(lambda rank, each: rank % each, ["TypeError"])],
+        "wrong": [
+            (lambda rank, each: rank % each, ["TypeError"]),
+            (lambda rank, each: (rank // each, rank // each), ["called after the node"]),
+            (lambda rank, each: (rank // each, rank - rank // each), ["one a node is counted off"]),
+        ],
     },
     "5.2.c": {
         "accepted": [by_sorting, in_a_loop],
@@ -66,7 +91,11 @@ ANSWERS = {
             (lambda logs: None, ["None as culprit"]),
             (not_below, ["raised ValueError"]),
             (lambda logs: next(json.loads(path) for path in logs.rglob("error.json")), ["raised TypeError"]),
-            (without_the_words, ["as culprit"]),
+            (without_the_words, ["the time is still there"]),
+            (lambda logs: latest(logs), ["that one died last"]),
+            (lambda logs: [json.load(path) for path in logs.rglob("error.json")], ["has no attribute 'read'"]),
+            (lambda logs: sorted(logs.glob("*/error.json"))[0], ["list index out of range"]),
+            (lambda logs: [path.read_text()["message"] for path in logs.rglob("error.json")], ["string indices"]),
             (lambda logs: by_sorting(logs).split(":")[0], ["OSError as culprit"]),
         ],
     },

@@ -31,6 +31,14 @@ wait
 """
 
 
+def agents(
+    srun="srun torchrun", nodes="$SLURM_NNODES", gpus="$gpus", at="$first:$port", script="train.py", end=""
+):  # fmt: skip
+    return (
+        f"{srun} --nnodes {nodes} {end}--nproc-per-node {gpus} --rdzv-backend c10d {end}--rdzv-endpoint {at} {script}"
+    )
+
+
 ANSWERS = {
     "5.3.a": {
         "accepted": [
@@ -41,12 +49,23 @@ ANSWERS = {
             (lambda nodes, gpus: None, ["AttributeError"]),
             (
                 lambda nodes, gpus: f"#SBATCH --nnodes={nodes}\n#SBATCH --ntasks-per-node=1 --gpus-per-node={gpus}",
-                ["as Slurm reads it, one node is asked for"],
+                ["unrecognized option '--nnodes'"],
             ),
             (lambda nodes, gpus: "#SBATCH --nodes={nodes} --gpus-per-node={gpus}", ["the check met ValueError"]),
             (
                 lambda nodes, gpus: f"#SBATCH -N{nodes} -n {nodes} --gpus {nodes * gpus}\nset -eu",
                 ["`--gpus` counts those of all nodes", "need not deal them evenly"],
+            ),
+            (
+                lambda nodes, gpus: f"#SBATCH --nodes={nodes} --ntasks_per_node=1 --gpus_per_node={gpus}",
+                ["unrecognized option '--ntasks_per_node'"],
+            ),
+            (lambda nodes, gpus: f"#SBATCH --nodes={nodes} --gpu-per-node={gpus}", ["option '--gpu-per-node'"]),
+            (lambda nodes, gpus: f"#SBATCH -N {nodes} #SBATCH --gpus-per-node={gpus}", ["a second #SBATCH"]),
+            (lambda nodes, gpus: f"#SBATCH -N {gpus} --gpus-per-node={nodes}", ["have changed places"]),
+            (
+                lambda nodes, gpus: f"#SBATCH -N {nodes} --ntasks-per-node={nodes} --gpus-per-node={gpus}",
+                ["as many agents as there are nodes"],
             ),
             (lambda nodes, gpus: f"#SBATCH nodes={nodes}\n#SBATCH gpus-per-node={gpus}", ["Invalid directive"]),
         ],
@@ -89,12 +108,29 @@ ANSWERS = {
             ),
             (lambda: "srun python train.py", ["it is no torchrun"]),
             (lambda: from_the_host().replace("srun", "srun --nodes=1 --ntasks=1"), ["one agent for all nodes"]),
-            (lambda: "torchrnu train.py", ["nowhere"]),
+            (lambda: "torchrnu train.py", ["bash knows no torchrnu"]),
+            (lambda: "if true; then train.py; fi", ["bash knows no train.py"]),
+            (lambda: agents(srun="sbatch torchrun"), ["hands over a script"]),
+            (lambda: agents(srun="srun --nnodes $SLURM_NNODES torchrun"), ["srun knows no --nnodes"]),
+            (lambda: agents(at="'$first:$port'", nodes="'$SLURM_NNODES'"), ["bash leaves a `$` as it is"]),
+            (lambda: agents(at="\\$first:$port"), ["bash leaves a `$` as it is"]),
+            (lambda: agents(at="$SLURM_JOB_NODELIST:$port"), ["the list of all nodes"]),
+            (lambda: agents(at="$first"), ["a machine and no port"]),
+            (lambda: agents(at="{first}:{port}"), ["to the letter"]),
+            (lambda: agents(at="first:$port"), ["the machine is called first"]),
+            (lambda: agents(at=f"{first}:$port"), ["raised NameError"]),  # noqa: F821
+            (lambda: agents(nodes="$gpus", gpus="$SLURM_NNODES"), ["have changed places"]),
+            (lambda: agents(nodes="$SLURM_NODEID"), ["the number of one node"]),
+            (lambda: agents(gpus="1"), ["one rank, whatever it has"]),
+            (lambda: agents(script="python train.py"), ["takes `python` for the script"]),
+            (lambda: agents(script=""), ["no script is named"]),
+            (lambda: agents(end="\n"), ["the line ends too early"]),
         ],
     },
     "5.3.c": {
         "accepted": [
             lambda: "--checkpoint=/shared/$SLURM_JOB_ID/last.pt --rdzv-id=$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-first}",
+            lambda: "--rdzv-id $(date +%s) --checkpoint $SLURM_JOB_ID.pt",
             lambda: "--rdzv_id $SLURM_JOBID.${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOBID.pt",
             lambda: (
                 '--rdzv-id "$SLURM_JOB_ID${SLURM_RESTART_COUNT:+.again$SLURM_RESTART_COUNT}" '
@@ -107,6 +143,16 @@ ANSWERS = {
                 lambda: "--rdzv-id $SLURM_JOB_ID_${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOB_ID.pt",
                 ["nobody has set SLURM_JOB_ID_"],
             ),
+            (lambda: "--rdzv-id '$SLURM_JOB_ID' --checkpoint '$SLURM_JOB_ID.pt'", ["bash leaves a `$` as it is"]),
+            (
+                lambda: "--rdzv-id $SLURM_JOB_ID --checkpoint $SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.pt",
+                ["the other way round"],
+            ),
+            (
+                lambda: '--rdzv-id "$SLURM_JOB_ID.$(SLURM_RESTART_COUNT:-0)" --checkpoint "$SLURM_JOB_ID.pt"',
+                ["runs a command"],
+            ),
+            (lambda: f"--rdzv-id {SLURM_JOB_ID}", ["raised NameError"]),  # noqa: F821
             (lambda: '--rdzv-id "$HOME" --checkpoint "$SLURM_JOB_ID.pt"', ["all runs have one name"]),
         ],
     },

@@ -3,6 +3,7 @@
 import copy
 import os
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
@@ -58,6 +59,28 @@ def by_pathlib(state, path):
 def backup_left(state, path):
     shutil.copy(path, f"{path}.old")
     through_a_file(state, path)
+
+
+def of_a_name_not_taken(state, path):
+    number, name = tempfile.mkstemp(dir=os.path.dirname(path))
+    with os.fdopen(number, "wb") as file:
+        torch.save(state, file)
+    os.replace(name, path)
+
+
+def renamed_too_early(state, path):
+    os.replace(f"{path}.part", path)
+    torch.save(state, f"{path}.part")
+
+
+def renamed_to_nothing(state, path):
+    torch.save(state, f"{path}.part")
+    os.replace(f"{path}.part")
+
+
+def by_another_name(state, path):
+    torch.save(state, f"{path}.part")
+    os.replace("{path}.part", path)
 
 
 def by_a_copy(state, path):
@@ -129,6 +152,29 @@ def others_first(state, path):
     return torch.load(path, "cpu")
 
 
+def rank_0_meets(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+        dist.barrier()
+    return torch.load(path, map_location="cpu")
+
+
+def met_after(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    found = torch.load(path, map_location="cpu")
+    dist.barrier()
+    return found
+
+
+def others_meet(state, path):
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+        return torch.load(path, map_location="cpu")
+    dist.barrier()
+    return torch.load(path, map_location="cpu")
+
+
 def met_before(state, path):
     dist.barrier()
     if dist.get_rank() == 0:
@@ -155,11 +201,14 @@ def polls(state, path):
 
 ANSWERS = {
     "5.4.a": {
-        "accepted": [one_by_one, copied],
+        "accepted": [one_by_one, copied, lambda job: one_by_one(job) | {"epoch": 2}],
         "wrong": [
             (lambda job: None, ["nothing came back"]),
             (by_the_model_inside, ["begin with `module.`"]),
-            (seeded_anew, ['off" as weights at the end']),
+            (seeded_anew, ["another than the job had"]),
+            (lambda job: one_by_one(job) if dist.get_rank() == 0 else None, ["rank 1 returns nothing"]),
+            (lambda job: job.state_dict(), ["'dict' object has no attribute"]),
+            (lambda job: {name: part.state_dict() for name, part in job}, ["values to unpack"]),
             (otherwise_named, ["another name than the cells below look for"]),
             (lambda job: one_by_one(job) | {"random state": torch.seed()}, ["a seed says where"]),
             (
@@ -167,24 +216,30 @@ ANSWERS = {
                 ["a Generator as `random state`"],
             ),
             (lambda job: one_by_one(job) | {"model": list(job["model"].parameters())}, ["a list as `model`"]),
-            (lambda job: one_by_one(job) | {"rng": 1}, ["`rng` is no part of `job`"]),
+            (lambda job: {"model": job["model"].state_dict(), "rng": 1}, ["`rng` is no part of `job`"]),
             (lambda job: {**job, "random state": torch.get_rng_state()}, ["that is the job itself"]),
         ],
     },
     "5.4.c": {
-        "accepted": [through_a_file, by_pathlib, moved],
+        "accepted": [through_a_file, by_pathlib, moved, of_a_name_not_taken],
         "wrong": [
             (backup_left, ['"another file" as beside it']),
             (backup_removed, ["the old checkpoint is emptied"]),
             (by_a_copy, ["to copy is to write"]),
             (bytes_by_hand, ["written over the old ones"]),
+            (renamed_too_early, ["a file is asked for that is not there"]),
+            (renamed_to_nothing, ["replace() missing"]),
+            (by_another_name, ["'{path}.part'"]),
             (old_one_kept, ["the old one is taken away first"]),
         ],
     },
     "5.4.b": {
         "accepted": [by_a_message, others_first, by_an_object, begun_and_waited_for, mapped(torch.device("cpu"))],
         "wrong": [
-            (met_before, ["a rank loads what is not written yet"]),
+            (met_before, ["the barrier stands before the writing"]),
+            (rank_0_meets, ["rank 1 loads before it comes to one"]),
+            (met_after, ["rank 1 loads before it comes to one"]),
+            (others_meet, ["a barrier to which rank 0 never comes"]),
             (polls, ["rank 1 waits, but not for rank 0 itself"]),
             (sent_to_all, ["nobody reads the file"]),
             (mapped({"cuda:0": "cpu"}), ["each GPU that it does not name"]),
