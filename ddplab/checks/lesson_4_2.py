@@ -276,6 +276,7 @@ turn(
         (partial(_listen, on=lambda rank: rank == 0), "only rank 0 listens", "Every rank registers its own hook."),
     ],
     hints={
+        "cannot access local variable 'notes'": "`+=` makes `notes` a name of the hook's own: `notes.append(…)`.",
         "returned a Tensor": "The promise itself: without `.wait()` and `.value()`.",
         "returned a Work": "`.get_future()` makes a promise of it; and it is to be one of the mean.",
         "KeyError": CALLED, "'bucket'": CALLED, "takes 1 positional": CALLED, "Future": RETURN, "SIGSEGV": RETURN,
