@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 Rows = Mapping[str, Sequence[Any]]  # a rank's name, or a case's, and its numbers and words
+Given = Mapping[str, Mapping[str, Any]]  # a case's name, and its arguments, by their names
+
+MULTIPLES = (*range(3, 17), 100, 1000, 1024, 1000**2, 1024**2, 1000**3, 1024**3)
+BY = {  # what a number can be, of that which is wanted and of an argument
+    "`{}` itself": lambda wanted, it: it,
+    "`{}` times what is wanted": lambda wanted, it: it * wanted,
+    "what is wanted, divided by `{}`": lambda wanted, it: wanted / it if it else math.nan,
+    "larger by `{}` than what is wanted": lambda wanted, it: wanted + it,
+    "smaller by `{}` than what is wanted": lambda wanted, it: wanted - it,
+}
 
 
 def close(a: Any, b: Any) -> bool:
@@ -21,8 +32,14 @@ def close(a: Any, b: Any) -> bool:
     return a == b
 
 
-def relation(mine: Rows, wanted: Rows) -> str:
-    """Return a clause on how the two relate; nothing where they are not of one shape, or nothing simple is seen."""
+def relation(
+    mine: Rows, wanted: Rows, given: Given = MappingProxyType({}), right: Callable[[Given], Rows] = lambda given: {}
+) -> str:
+    """Return a clause on how the two relate; nothing where they are not of one shape, or nothing simple is seen.
+
+    given: the arguments by which each row came, by their names, where all of them are numbers, truths and words.
+    right: what is right with other arguments.
+    """
     if [*map(len, mine.values())] != [*map(len, wanted.values())] or mine.keys() != wanted.keys():
         return ""
     pairs = [pair for row in wanted for pair in zip(mine[row], wanted[row], strict=True)]
@@ -33,7 +50,8 @@ def relation(mine: Rows, wanted: Rows) -> str:
         held, asked = ({row: [cells[place] for place in off] for row, cells in it.items()} for it in (mine, wanted))
     numbers = all(isinstance(cell, int | float) for row in asked for cell in (*held[row], *asked[row]))
     among = (_whose(held, asked) or _order(held, asked)) if numbers else ""  # words tell of a relation themselves
-    return _factor(pairs, len(wanted)) or _rows(held, asked) or among
+    by_size = _factor(pairs, len(wanted)) or _distance(pairs) or _by_an_argument(mine, wanted, given)
+    return by_size or _as_if(mine, wanted, given, right) or _rows(held, asked) or among
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -43,7 +61,7 @@ def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
 def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
     """Say by which simple number all that is off is too large or too small."""
     off = [(a, b) for a, b in pairs if not close(a, b)]
-    if any(isinstance(it, bool) or not isinstance(it, int | float) or not math.isfinite(it) for ab in off for it in ab):
+    if not all(_is_number(it) for ab in off for it in ab):
         return ""
     which = "every number is" if len(off) == len(pairs) else "each wrong number is"
     if len(off) > 1 and all(a == 0 for a, _ in off):
@@ -51,17 +69,69 @@ def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
     if not all(b for _, b in off):
         return ""
     factors = [a / b for a, b in off]
-    times = Fraction(factors[0]).limit_denominator(16)
+    small = 0 < abs(factors[0]) < 1 / 16
+    times = Fraction(1, round(1 / factors[0])) if small else Fraction(factors[0]).limit_denominator(16)
     if not all(close(factor, float(times)) for factor in factors):
         return ""
     # One number alone is a multiple of another by chance, too.
     if len(off) == 1 and abs(times) not in (rows, Fraction(1, rows)):
         return ""
     named = {1: "", 2: "twice", Fraction(1, 2): "half of"}
-    named |= {n: f"{n} times" for n in range(3, 17)} | {Fraction(1, n): f"1/{n} of" for n in range(3, 17)}
+    named |= {n: f"{n:,} times" for n in MULTIPLES} | {Fraction(1, n): f"1/{n:,} of" for n in MULTIPLES}
     if abs(times) not in named:
         return ""
     return " ".join([which, *["minus"] * (times < 0), *[named[abs(times)]] * (abs(times) != 1), "what is wanted"])
+
+
+def _distance(pairs: Sequence[tuple[Any, Any]]) -> str:
+    """Say how much all that is off is too large or too small, where that is one small whole number, several times."""
+    off = [(a, b) for a, b in pairs if not close(a, b)]
+    if len({*off}) < 2 or not all(_is_number(it) for ab in off for it in ab):
+        return ""
+    far = off[0][0] - off[0][1]
+    if abs(far) > 16 or not close(far, round(far)) or not all(close(a - b, far) for a, b in off):
+        return ""
+    which = "every number is" if len(off) == len(pairs) else "each wrong number is"
+    return f"{which} {abs(round(far))} too {'large' if far > 0 else 'small'}"
+
+
+def _by_an_argument(mine: Rows, wanted: Rows, given: Given) -> str:
+    """Say by which of the arguments all that is off is multiplied or divided, or how it lies off by it."""
+    off = [(a, b, given[row]) for row in given for a, b in zip(mine[row], wanted[row], strict=True) if not close(a, b)]
+    if len(off) < 2 or not all(_is_number(it) for a, b, _ in off for it in (a, b)):
+        return ""
+    for name in off[0][2]:
+        if not all(_is_number(it[name]) for *_, it in off) or len({it[name] for *_, it in off}) < 2:
+            continue  # of an argument that is always the same nothing is to be seen
+        for clause, by in BY.items():
+            if all(close(a, by(b, it[name])) for a, b, it in off):
+                return f"each wrong number is {clause.format(name)}"
+    return "each wrong number is 1, divided by what is wanted" if all(b and close(a, 1 / b) for a, b, _ in off) else ""
+
+
+def _as_if(mine: Rows, wanted: Rows, given: Given, right: Callable[[Given], Rows]) -> str:
+    """Say with which other arguments it would be right; nothing where there are none, or where one row alone is off."""
+    if not given or sum(not _alike(mine[row], wanted[row]) for row in wanted) < 2:
+        return ""
+
+    def comes_of(change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> bool:
+        there = right({row: {**arguments, **change(arguments)} for row, arguments in given.items()})
+        return all(_alike(mine[row], there[row]) for row in wanted)
+
+    names = [*next(iter(given.values()))]
+    numbers = [name for name in names if all(_is_number(it[name]) for it in given.values())]
+    for name in names:
+        for value in dict.fromkeys([*[1] * (name in numbers), *(it[name] for it in given.values())]):
+            if comes_of(lambda _, name=name, value=value: {name: value}):
+                return f"it is what is right for `{name}` = {value!r}, everywhere"
+    for a, b in itertools.combinations(numbers, 2):
+        if comes_of(lambda it, a=a, b=b: {a: it[b], b: it[a]}):
+            return f"it is what is right with `{a}` and `{b}` swapped"
+    return ""
+
+
+def _is_number(it: Any) -> bool:
+    return isinstance(it, int | float) and not isinstance(it, bool) and math.isfinite(it)
 
 
 def _whose(held: Rows, asked: Rows) -> str:

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from ddplab.checks import CannotCheck, NotFilledIn, NotYet, exercise, place_in, place_of
 from ddplab.checks.common import PATIENCE, WAITING, may_be_slow, needs_function
 from ddplab.checks.hints import COMMON, first_line, hint_for
-from ddplab.checks.relations import close, relation
+from ddplab.checks.relations import Given, Rows, close, relation
 from ddplab.course.films import Frame, frames, name_of, strip
 from ddplab.launcher import launch
 from ddplab.run import RankError, RankTimeoutError
@@ -209,7 +209,7 @@ def turn(
         said: list[str] = []
         heard = fn if size or inspect.isclass(fn) else noting(fn, said)
         if call:
-            heard = functools.partial(call, heard)
+            heard = functools.partial(_called_by, call, heard) if size else functools.partial(call, heard)
             heard.of_ours = True
         left = what_is_left(heard, given, size, look, device, said)
         left.silent = {*said} - {""} == {NOTHING}
@@ -262,9 +262,14 @@ def turn(
         mine, asked = ([*map(_quoted, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
         if mine == asked:  # alike to four digits, as the table shows them
             mine, asked = (repr(it.rows[row][place]) for it in (left, wanted))
-        column = "".join(heads[place : place + 1]) or f"number {place + 1}"
-        clause = relation(left.rows, wanted.rows)
-        return f"{row} has {mine} as {column}, and {asked} is wanted{': ' * bool(clause)}{clause}{before}", hint
+        clause = relation(left.rows, wanted.rows, {} if size or call else _by_name(right, given), right_with)
+        further = _further(left.rows[row], wanted.rows[row], place, heads)
+        told = f"{row} has {mine} as {_column(heads, place)}, and {asked} is wanted{further}"
+        return f"{told}{'; ' if further else ': '}{clause}".rstrip(";: ") + before, hint
+
+    def right_with(given: Given) -> Rows:
+        cases = {row: functools.partial(tuple, it.values()) for row, it in given.items()}
+        return what_is_left(right, cases, 0, look).rows
 
     TURNS[id] = Turn(right, mistakes, known, judged)
     judge.__module__ = f"ddplab.checks.lesson_{'_'.join(id.split('.')[:2])}"
@@ -273,6 +278,31 @@ def turn(
 
 def _nothing(*arguments: Any) -> None:
     """Do what an answer does that changes nothing."""
+
+
+def _column(heads: Sequence[str], place: int) -> str:
+    """Return what a cell is called: the head of its column, or "number 2 of weights" where several have one head."""
+    named = [n for n, head in enumerate(heads) if head and n <= place]
+    if not named or place >= len(heads):
+        return f"number {place + 1}"
+    several = "" in heads[named[-1] + 1 : named[-1] + 2]
+    return f"number {place - named[-1] + 1} of {heads[named[-1]]}" if several else heads[place]
+
+
+def _further(mine: Sequence[Any], wanted: Sequence[Any], place: int, heads: Sequence[str]) -> str:
+    """Say what words stand wrong beyond the first place that is wrong: they may tell more than that one."""
+    cells = [*zip(heads, mine, wanted, strict=False)][place + 1 :]
+    words = [(head, a) for head, a, b in cells if head and isinstance(a, str) and isinstance(b, str) and a != b]
+    return "".join(f"; {head}: {_quoted(cell)}" for head, cell in words)
+
+
+def _by_name(fn: Callable[..., Any], given: Mapping[str, Callable[[], tuple]]) -> Given:
+    """Return the arguments of each case by their names; none where one is no number, truth or word."""
+    cases = {case: arguments() for case, arguments in given.items()}
+    if not all(isinstance(it, int | float | str) for arguments in cases.values() for it in arguments):
+        return {}
+    names = [*inspect.signature(fn).parameters]
+    return {case: dict(zip(names, arguments, strict=False)) for case, arguments in cases.items()}
 
 
 def _quoted(cell: Any) -> str:
@@ -291,6 +321,17 @@ def noting(fn: Callable[..., Any], said: list[str]) -> Callable[..., Any]:
         return returned
 
     return heard
+
+
+def _called_by(call: Callable[..., Any], fn: Callable[..., Any], *arguments: Any) -> Any:
+    """Have `call` try a function, in a rank. An error that it meets after that tells what came back."""
+    said: list[str] = []
+    try:
+        return call(fn if inspect.isclass(fn) else noting(fn, said), *arguments)
+    except Exception as error:
+        if said and said[-1]:
+            error.add_note(BACK + said[-1])
+        raise
 
 
 def kind_of(returned: Any) -> str:

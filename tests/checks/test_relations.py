@@ -46,6 +46,10 @@ SAID = {
     "most of the rows": (
         {"a": [1], "b": [7], "c": [3], "d": [4], "e": [8], "f": [6], "g": [0]},
         {"a": [1], "b": [2], "c": [3], "d": [4], "e": [5], "f": [6], "g": [9]}, "only b, e and g are wrong"),
+    "thousandths": (changed(RANKS, lambda it: it / 1000), RANKS, "every number is 1/1,000 of what is wanted"),
+    "one too many": (changed(RANKS, lambda it: it + 1), RANKS, "every number is 1 too large"),
+    "one too few": (
+        {"a": [3], "b": [4], "c": [9]}, {"a": [3], "b": [5], "c": [10]}, "each wrong number is 1 too small"),
     "one row": (
         {"two": [1, 2], "three": [7, 3]}, {"two": [1, 2], "three": [5, 5]}, "only two is right"),
 }  # fmt: skip
@@ -54,6 +58,7 @@ NOTHING_SAID = {
     "the same on all ranks, two of which are to hold the same": (
         {"rank 0": [1], "rank 1": [1], "rank 2": [1]}, {"rank 0": [7], "rank 1": [4], "rank 2": [4]}),
     "one number that happens to be twice another": ({"one": [4, 5]}, {"one": [2, 5]}),
+    "one number, one too large, several times": ({"one": [8, 8]}, {"one": [7, 7]}),
     "no simple number of times": ({"one": [8.0, 16.0]}, {"one": [7.0, 14.0]}),
     "another number of cells": ({"one": [1, 2]}, {"one": [1]}),
     "another row": ({"one": [1]}, {"two": [1]}),
@@ -71,6 +76,47 @@ NOTHING_SAID = {
 @pytest.mark.parametrize("mine, wanted, said", SAID.values(), ids=SAID)
 def test_a_simple_relation_is_said(mine, wanted, said):
     assert relation(mine, wanted) == said
+
+
+GIVEN = {  # the arguments of each case
+    "a": {"ms": 80, "ranks": 4, "weak": True},
+    "b": {"ms": 30, "ranks": 2, "weak": False},
+    "c": {"ms": 9, "ranks": 3, "weak": True},
+    "d": {"ms": 70, "ranks": 5, "weak": True},
+}
+BY_ARGUMENTS = {
+    "times an argument": (lambda ms, ranks, weak: ms if weak else ms * ranks, "`ranks` times what is wanted"),
+    "divided once more": (
+        lambda ms, ranks, weak: ms / ranks / (ranks if weak else 1), "what is wanted, divided by `ranks`"),
+    "an argument added": (
+        lambda ms, ranks, weak: ms / ranks + ms if weak else ms, "larger by `ms` than what is wanted"),
+    "an argument itself": (lambda ms, ranks, weak: ranks, "`ranks` itself"),
+    "upside down": (lambda ms, ranks, weak: ranks / ms if weak else 1 / ms, "1, divided by what is wanted"),
+}  # fmt: skip
+AS_IF = {
+    "one number": (lambda ms, ranks, weak: right(ms, 3, weak), "it is what is right for `ranks` = 3, everywhere"),
+    "a truth": (lambda ms, ranks, weak: right(ms, ranks, True), "only b is wrong"),
+    "swapped": (lambda ms, ranks, weak: right(ranks, ms, weak), "it is what is right with `ms` and `ranks` swapped"),
+    "something else": (lambda ms, ranks, weak: ms - 7 * ranks - weak, ""),
+}
+
+
+def right(ms, ranks, weak):
+    return ms / ranks if weak else ms
+
+
+def rows(fn, given=GIVEN):
+    return {case: [fn(**arguments)] for case, arguments in given.items()}
+
+
+@pytest.mark.parametrize("wrong, said", BY_ARGUMENTS.values(), ids=BY_ARGUMENTS)
+def test_it_is_said_by_which_argument_numbers_are_off(wrong, said):
+    assert relation(rows(wrong), rows(right), GIVEN).endswith(f"number is {said}")
+
+
+@pytest.mark.parametrize("wrong, said", AS_IF.values(), ids=AS_IF)
+def test_it_is_said_with_which_arguments_it_would_be_right(wrong, said):
+    assert relation(rows(wrong), rows(right), GIVEN, lambda given: rows(right, given)) == said
 
 
 @pytest.mark.parametrize("mine, wanted", NOTHING_SAID.values(), ids=NOTHING_SAID)
