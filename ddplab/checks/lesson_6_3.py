@@ -1,5 +1,6 @@
 """Checks of lesson 6.3, When a rank dies."""
 
+import contextlib
 import io
 from collections.abc import Callable
 from functools import partial
@@ -16,13 +17,13 @@ PEER = "RuntimeError: Connection closed by peer [10.0.0.7]:33698"
 RESET = "RuntimeError: Connection reset by peer [10.0.0.7]:33698"
 WRECKS = {  # rank, at, exit, said
     "a bad row": [(2, 8.2, 1, PEER), (1, 8.1, 1, "ValueError: could not convert string"), (0, 8.3, 1, RESET)],
-    "a clock behind": [(2, 8.5, 1, PEER), (3, 7.9, 1, RESET), (0, 8.4, 1, "KeyError: 'label'")],
+    "a clock behind": [(3, 7.9, 1, RESET), (2, 7.8, 1, PEER), (0, 8.4, 1, "KeyError: 'label'")],
     "without a word": [(0, 5.1, 1, PEER), (2, 5.0, -9, ""), (1, 5.2, 1, PEER)],
     "torchrun ends the rest": [(0, 5.9, -15, ""), (3, 6.0, 1, "RuntimeError: no memory"), (1, 6.2, 1, PEER)],
     "four of their own": [
         (1, 6.0, 1, "KeyError: 'label'"),
         (2, 3.1, 1, PEER),
-        (3, 3.0, -11, ""),
+        (3, 3.0, -11, "Fatal Python error: Segmentation fault"),
         (0, 5.2, 1, "OSError"),
         (4, 9.1, 1, "OSError"),
     ],
@@ -30,10 +31,20 @@ WRECKS = {  # rank, at, exit, said
 
 
 def _first_cause(
-    deaths: Any, peers: bool = False, ended: bool = False, silent: bool = True, by: Any = lambda it: it["at"]
+    deaths: Any,
+    peers: bool = False,
+    ended: bool = False,
+    own: Callable[[Any], Any] = bool,
+    by: Any = lambda it: it["at"],
+    says: str = "by peer",
 ) -> int:
-    own = [it for it in deaths if (peers or "by peer" not in it["said"]) and (ended or it["exit"] != -15)]
-    return min([it for it in own if silent or it["said"]], key=by)["rank"]
+    left = [it for it in deaths if (peers or says not in it["said"]) and (ended or it["exit"] != -15)]
+    return min(filter(own, left), key=by)["rank"]
+
+
+def _in_a_loop(deaths: Any, own: Callable[[Any], Any]) -> int | None:
+    with contextlib.suppress(ValueError):
+        return _first_cause(deaths, own=own)
 
 
 def _deaths(wreck: list[tuple[Any, ...]]) -> tuple[list[dict[str, Any]]]:
@@ -50,11 +61,15 @@ turn(
     mistakes=[
         (partial(_first_cause, peers=True), "a victim's clock was behind, and it seems to have died first",
          "What do victims say? Is every one of them left out?"),
+        (partial(_first_cause, says="closed by peer"), "rank 3 said `reset by peer`, and is a victim too",
+         "Which words do both kinds of victims say?"),
         (partial(_first_cause, ended=True), "torchrun has ended that one: it died of nothing of its own",
          "With which exit code do those end that torchrun has ended?"),
         (partial(_first_cause, peers=True, ended=True), "the earliest death may be a victim's", "What do victims say?"),
-        (partial(_first_cause, silent=False), "without a word raised ValueError: min() arg is an empty sequence",
-         "A rank that was killed says nothing, and is to blame all the same."),
+        *((partial(way, own=lambda it: it["said"]), "a rank that died without a word is left out",
+           "A rank that was killed says nothing, and is to blame all the same.") for way in (_first_cause, _in_a_loop)),
+        *((partial(way, own=lambda it: it["exit"] > 0), "every rank that a signal has ended is left out",
+           "Of the negative exit codes only -15 is torchrun's doing.") for way in (_first_cause, _in_a_loop)),
         (partial(_first_cause, by=lambda it: 0), "the log is not in the order of the deaths", "`at` says when."),
         (partial(_first_cause, by=lambda it: -it["at"]), "that is the last one to die of its own", "The first."),
         (partial(_first_cause, by=lambda it: it["rank"]), "that is the lowest number of those who died of their own",
@@ -65,9 +80,25 @@ turn(
         (lambda deaths: next(it["at"] for it in deaths if it["rank"] == _first_cause(deaths)),
          "that is when it died", "Who was it? Its `[\"rank\"]`."),
     ],
-    hints={"must be a string, a bytes-like object or a real number": "Return the rank's number."},
+    hints={"must be a string, a bytes-like object or a real number": "Return the rank's number.",
+           "between instances of 'dict'": "Of two entries neither is less: `min(…, key=lambda it: it[\"at\"])`.",
+           "empty sequence": "Nobody is left there, and a rank has died of its own: a killed one says nothing."},
     otherwise="Leave out who was taken along: `by peer`, and exit code -15. Of the rest, the earliest.",
 )  # fmt: skip
+
+
+class _Number(int):
+    """A number that notices whether it is taken for a truth."""
+
+    taken: Any = None
+
+    def __bool__(self) -> bool:
+        _Number.taken = int(self)
+        return self != 0
+
+
+def _calls_so_far() -> int:
+    return dist.group.WORLD._get_sequence_number_for_group()
 
 
 def _work(rank: int, size: int) -> tuple[Callable[[], int]]:
@@ -77,10 +108,18 @@ def _work(rank: int, size: int) -> tuple[Callable[[], int]]:
             raise ValueError("a bad row")
         if size == 4 and rank == 2:
             raise KeyError("label")
-        return 10 * rank
+        return _Number(10 * rank)
 
-    work.calls = 0
+    work.calls, work.before, _Number.taken = 0, _calls_so_far(), None
     return (work,)
+
+
+def _told(returned: Any, work: Any) -> list[Any]:
+    """What came back, and how it may have come to that, where it is not as wanted."""
+    why = ", and 0 was taken for false" * (returned is None and dist.get_world_size() == 2 and _Number.taken == 0)
+    numbers = isinstance(returned, int) and dist.get_world_size() > 2
+    why += ", and it has asked" * (numbers and _calls_so_far() > work.before)
+    return [f"{returned}{why}", work.calls]
 
 
 def _everybody(
@@ -99,6 +138,12 @@ def _of_one_kind(work: Any) -> Any:
     except ValueError:
         pass
     return _everybody(lambda: value)
+
+
+def _one_is_enough(work: Any) -> Any:
+    value = _for_itself(work)
+    dist.all_reduce(torch.ones(1))
+    return value
 
 
 def _for_itself(work: Any) -> Any:
@@ -129,6 +174,12 @@ def _raised_again(work: Any) -> Any:
     return value
 
 
+def _all_of_them(work: Any) -> Any:
+    numbers: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(numbers, _for_itself(work))
+    return None if None in numbers else numbers
+
+
 def _told_rank_0(work: Any) -> Any:
     value = _for_itself(work)
     dist.reduce(failed := torch.tensor(0 if value is not None else 1), dst=0)
@@ -142,18 +193,23 @@ turn(
     _work,
     ranks=(3, 2, 4),
     device="cpu",
-    look=lambda returned, work: [str(returned), work.calls],
+    look=_told,
     heads=("returns", "calls of work"),
     mistakes=[
         (partial(_everybody, bad=(1,)), "two ranks failed, and the others return their numbers",
          "How many failures are too many?"),
         (_for_itself, "who did well returns its number, though another failed",
-         "How does a rank learn whether it failed anywhere? Who has asked: does the answer decide, of all ranks?"),
+         "How does a rank learn whether it failed anywhere?"),
+        (_one_is_enough, "the ranks have met, and who did well returns its number, though another failed",
+         "Does what came of it decide? It must tell whether it went well on *all* ranks, and not on one of them."),
+        (_all_of_them, "the numbers of all ranks come back", "Each rank returns its own."),
         (lambda work: (_everybody(work), _for_itself(work))[0], "`work` is called twice", "Keep what it returned."),
         (partial(_everybody, flag=True), "False comes back where None is wanted",
          "Where it went well on all, the number; else None."),
-        (partial(_everybody, went=bool), "all went well, and nobody gets a number",
-         "Is 0 a failure? Is a number of ranks written down, of which there are more or fewer? Is there a `return`?"),
+        (partial(_everybody, went=bool), "rank 0's number is 0, and was taken for a failure",
+         "Where `work` has raised there is no number: None tells that from a 0, `if value` does not."),
+        (lambda work: [_everybody(work), None][-1], "all went well, and nobody gets a number",
+         "Is a number of ranks written down, of which there are more or fewer? Is there a `return`?"),
         (_told_rank_0, "only rank 0 learns that another failed", "`dist.all_reduce` tells every rank."),
         (_of_one_kind, "only a ValueError is caught, and rank 2 raises another", "`except Exception`."),
         (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
@@ -161,6 +217,7 @@ turn(
         (_told_in_try, "rank 0 waits in all_reduce, and rank 1 is past it",
          "Where `work` raises, this rank does not come to the collective. Where must that stand, to be met by all?"),
     ],
+    hints={"a bad row": "Catch it: `try`, `except`. `finally` by itself lets it through."},
     otherwise="Catch it; then let all ranks add up who failed, outside of `try` and `if`.",
 )  # fmt: skip
 
@@ -180,9 +237,11 @@ def _given_bytes(_: Any, model: Any, file: Any) -> list[Any]:
     return [*given, "in the model" if bool((weight == 7).all()) else "elsewhere", str(weight.device)]
 
 
-def _load_weights(model: Any, file: Any, to: Any = None, into: bool = True, **how: Any) -> None:
+def _load_weights(model: Any, file: Any, to: Any = None, into: bool = True, cpu: bool = False, **how: Any) -> None:
     mine = next(model.parameters()).device
     weights = torch.load(file, map_location=mine if to is None else to)
+    if cpu:
+        weights = {name: it.cpu() for name, it in weights.items()}
     if into:
         model.load_state_dict(weights, **how)
 
@@ -206,6 +265,8 @@ turn(
     mistakes=[
         (partial(_load_weights, to={}), "rank 1's copy goes through GPU 0",
          "Where shall `torch.load` put it? Where this rank's model is, whatever GPUs are called: these are virtual."),
+        (partial(_load_weights, to={}, cpu=True), "both copies go through GPU 0, and then through the CPU",
+         "What is moved afterwards has been there already: tell `torch.load` where to put it, by `map_location`."),
         (partial(_load_weights, to="vgpu:1"), "rank 0's copy goes through GPU 1", "Which GPU is the model on?"),
         (partial(_load_weights, into=False), "what was loaded is not in the model", "`load_state_dict`."),
         (partial(_load_weights, to="cpu", into=False), "the model has its old weights, and no GPU was given any",
@@ -218,6 +279,7 @@ turn(
     ],
     hints={"has no attribute 'device'": "Its parameters have one: `next(model.parameters()).device`.",
            "on a CUDA device": "These GPUs are virtual, and not called cuda. Where are the model's parameters?",
+           "'int' object is not callable": "`map_location` takes a device or its name, and no number.",
            "dict-like": "`torch.load` reads the file first.",
            "to use the mmap": "Here the file lies in memory: leave `mmap` out."},
     otherwise="`map_location` says where `torch.load` puts what it reads; then `load_state_dict`.",
@@ -256,15 +318,22 @@ def _unused(model: Any, x: Any, backward: bool = True, of: Any = lambda p: p.req
     return [name for name, p in model.named_parameters() if of(p)]
 
 
+def _listed(names: Any, *_: Any) -> str:
+    if isinstance(names, str):
+        raise TypeError("one text, where a list of names is wanted")
+    return ", ".join("a tensor" if hasattr(it, "grad") else str(it) for it in names) or "none"
+
+
 turn(
     "6.3.d",
     "What no loss reaches",
     _unused,
     {name: lambda how=how: (_Heads(**how), torch.ones(4, 2)) for name, how in MODELS.items()},
-    look=lambda names, *_: ", ".join("a tensor" if hasattr(it, "grad") else str(it) for it in names) or "none",
+    look=_listed,
     heads=("unused",),
     mistakes=[
-        (partial(_unused, backward=False), "nobody has a gradient yet", "Who brings the gradients? `backward`."),
+        (partial(_unused, backward=False), "nobody has a gradient there",
+         "`backward` brings them, and `zero_grad` takes them away: look between the two."),
         (partial(_unused, of=lambda p: p.grad is None), "what is frozen wants no gradient", "`requires_grad`."),
         (partial(_unused, of=lambda p: p.grad is not None), "those are the ones that got a gradient", "The others."),
         (partial(_unused, of=lambda p: p.requires_grad and (p.grad is None or not p.grad.any())),
@@ -273,8 +342,10 @@ turn(
         (lambda model, x: [p for p in model.parameters() if p.requires_grad and p.grad is None]
          if model(x).sum().backward() is None else None, "those are the parameters, and not their names",
          "`model.named_parameters()`."),
-        (lambda model, x: _unused(model, x)[:1], "only the first name comes back",
-         "Collect all of them before you return."),
+        (lambda model, x: _unused(model, x)[:1], "the weight's name comes back alone, and its bias has no gradient",
+         "Collect all of them before you return, biases too."),
+        (lambda model, x: [*dict.fromkeys(name.split(".")[0] for name in _unused(model, x))],
+         "those are modules, and not their parameters", "`model.named_parameters()`."),
         (lambda model, x: next(iter(_unused(model, x)), None), "only the first name comes back, and not in a list",
          "Collect all of them in a list, and return that after the loop."),
         (lambda model, x: [n for n, p in enumerate(model.parameters()) if p.requires_grad and p.grad is None]

@@ -64,8 +64,8 @@ turn(
     mistakes=[
         (lambda frames: frames[-1], "that is where the script begins", "Which end of the list is the innermost?"),
         (partial(_own_frame, way=-1), "that is the outermost line of yours", "Which end of the list is the innermost?"),
-        (lambda frames: frames[0], "that is the innermost line of all, often torch's",
-         "Leave the libraries out: `filename` says where a frame's file lies, `name` is only its function."),
+        (lambda frames: frames[0], "no library is left out: that is the innermost line of all",
+         "`site-packages` stands somewhere within the path that `filename` has; `name` is only the function."),
         *((partial(_own_frame, library="torch", take=it), "torch_jobs is no library, and torch not the only one",
            "In which folder do all libraries lie?") for it in TAKES),
         *((partial(_own_frame, of=True, take=it), "that is the innermost of the libraries' frames",
@@ -130,6 +130,12 @@ def _by_place(lists: Any, what: str, zipped: Any = zip_longest, place: bool = Fa
     return None
 
 
+def _all_apart(lists: Any, what: str) -> list[int]:
+    ranks = [{it["number"]: it[what] for it in rank} for rank in lists]
+    numbers = range(max(map(min, ranks)), max(map(max, ranks)) + 1)
+    return [number for number in numbers if len({rank.get(number) for rank in ranks}) > 1]
+
+
 turn(
     "6.4.b",
     "The first number that differs",
@@ -155,6 +161,7 @@ turn(
          "Go on up to the last number that any rank has."),
         (partial(_first_apart, kinds=0), "it waits until no two ranks have the same",
          "One that differs is enough: how many different ones are there then, at least?"),
+        (_all_apart, "all of them come back", "The first number, and no list."),
         (lambda lists, what: _first_apart(lists, what) or "nowhere", "where nothing differs, a text came back",
          "Return `None` there: only the table says \"nowhere\"."),
         (lambda lists, what: None, "no number comes back, whatever differs",
@@ -166,7 +173,7 @@ turn(
          "`it[what]`, no more."),
     ],
     hints={"list index out of range": "A place in a list is no number of a call: look calls up by their `number`."},
-    otherwise="Go through the numbers that all ranks have, and stop where not all have the same.",
+    otherwise="From the first number that all have: the first at which ranks differ, or one has no call (`.get`).",
 )  # fmt: skip
 
 
@@ -187,7 +194,8 @@ def _model_and_x(rank: int, size: int) -> tuple[Any, Any]:
 
 def _after(predictions: Any, model: Any, _: Any) -> list[Any]:
     held = ["nothing", "nothing"] if predictions is None else torch.as_tensor(predictions).flatten().tolist()
-    mode = "training" if model.training and model.module.training else "evaluation"
+    inside, outside = (["evaluation", "training"][it.training] for it in (model.module, model))
+    mode = inside if inside == outside else f"{outside}, inside in {inside}"
     mode += ", gradients off" * (not torch.is_grad_enabled())
     mode += ", frozen" * (not all(p.requires_grad for p in model.parameters()))
     made = dist.group.WORLD._get_sequence_number_for_group() - model.before
@@ -203,14 +211,18 @@ def _evaluate(
     back: bool = True,
     grad: bool = False,
     alone: bool = True,
+    mode_of: int = 0,
+    back_of: int | None = None,
 ) -> Any:
+    """mode_of: what is told to evaluate: 0 is what is inside, 1 all of it. back_of: what is told to train again."""
     if alone and dist.get_rank() > 0:
         return None
     net = model.module if inside else model
-    net.train(not eval)
+    both = net, model
+    both[mode_of].train(not eval)
     with torch.set_grad_enabled(grad):
         predictions = net(x)
-    net.train(back)
+    both[mode_of if back_of is None else back_of].train(back)
     return predictions
 
 
@@ -239,7 +251,10 @@ turn(
         (partial(_evaluate, inside=False, grad=True), "the call goes through DDP, and is a collective",
          "What is inside DDP?"),
         (partial(_evaluate, eval=False), "the model was in training mode", "`eval()` before, `train()` after."),
-        (partial(_evaluate, back=False), "rank 0 goes on in evaluation mode", "Back to `train()` afterwards."),
+        *((partial(_evaluate, back=False, mode_of=it), "rank 0 goes on in evaluation mode",
+           "Back to `train()` afterwards.") for it in (0, 1)),
+        (partial(_evaluate, mode_of=1, back_of=0), "what is inside of DDP trains again, and `model` itself does not",
+         "`model.eval()` is for both, `model.module.train()` for what is inside: undo it where it was done."),
         (partial(_evaluate, grad=True), "a graph is kept", "`torch.no_grad()`."),
         (lambda model, x: _evaluate(model.requires_grad_(dist.get_rank() > 0), x, grad=True),
          "rank 0's parameters are frozen, and stay so", "Under `torch.no_grad()` nothing has to be frozen."),
@@ -250,6 +265,8 @@ turn(
          "each is 0, and that is not what the model gives back", "Return its predictions as they are, no `argmax`."),
         (lambda model, x: (_evaluate(model, x), None)[1], "nothing came back", "Is there a `return`, for rank 0?"),
         (lambda model, x: _evaluate(model.eval(), x), "the other ranks stay in evaluation mode",
+         "What changes a mode is for rank 0 alone, or is undone on all."),
+        (lambda model, x: (model.module.eval(), _evaluate(model, x))[1], "the other ranks stay in evaluation mode",
          "What changes a mode is for rank 0 alone, or is undone on all."),
         (_all_through_ddp, "all ranks call DDP, and that is a collective", "What is inside DDP?"),
         (partial(_evaluate, alone=False), "all ranks evaluate", "Rank 0 alone: `dist.get_rank()`."),

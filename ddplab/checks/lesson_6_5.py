@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache, partial
+from textwrap import shorten
 from typing import Any
 
 from ddplab.checks.turns import turn
@@ -15,7 +16,7 @@ PATCH = (
     'Return a rank (or `None`) and a dictionary: line → the text that shall stand there, as in `1, {7: ""}`. '
     "`page.script()` has the numbers."
 )
-HINTS = dict.fromkeys(("cannot unpack", "not enough values", "not iterable", "not a "), PATCH)
+HINTS = dict.fromkeys(("cannot unpack", "values to unpack", "not iterable", "not a "), PATCH)
 HINTS |= {"indent": INDENT, "of train.py:": COLON}
 
 
@@ -25,7 +26,9 @@ def _job(text: str, another_order: bool) -> str:
     outcome = last_night() if text == SOUND else play(text)
     own = [line for line in error_lines(outcome.terminal) if "by peer" not in line]
     if outcome.state != "ended":
-        return ends(outcome) + (f": {own[0].partition(']: ')[2] or own[0]}"[:60] if own else "")
+        return ends(outcome) + (
+            f": {shorten(own[0].partition(']: ')[2] or own[0], 80, placeholder=' …')}" if own else ""
+        )
     return "; ".join(differences(outcome, another_order)) or WELL
 
 
@@ -79,7 +82,8 @@ _turn(
         (partial(_answer, 2, {38: "", 39: ""}), "now nobody adds up: each rank has the hits of its own share",
          "The all-reduce is right. Who leaves before it?"),
         (partial(_answer, 2, {}), AS_IT_WAS, "Through which line does it leave, and on what condition?"),
-        (partial(_answer, 2, {69: ""}), AS_IT_WAS, "Through which line does it leave, and on what condition?"),
+        (partial(_answer, 2, {69: ""}), f"{AS_IT_WAS}, and now the job fails",
+         "The barrier is not at fault: all ranks shall come to it. Through which line does rank 2 leave them?"),
     ],
     "Which rank stands elsewhere than the others, and through which line did it leave?",
 )  # fmt: skip

@@ -152,6 +152,14 @@ def _waits_first(step: Callable, wait: Callable, clock: Callable, steps: int) ->
     return _quickest(wait, step, clock, steps)
 
 
+def _reading(step: Callable, wait: Callable, clock: Callable, steps: int) -> float:
+    _quickest(step, wait, clock, 1)
+    readings = [clock()]
+    for _ in range(steps - 1):
+        step(), wait()
+    return readings[0]
+
+
 turn(
     "7.3.a",
     "A stopwatch for a step",
@@ -180,8 +188,16 @@ turn(
         (partial(_quickest, of=list), "those are all the times", "The quickest of them."),
         (partial(_quickest, of=lambda times: sorted(times)[len(times) // 2]), "that is the median",
          "What disturbs a step can only add: the quickest."),
+        (partial(_quickest, of=lambda times: times[0]), "that is the first of those that count",
+         "A look at the clock before each of them, and the quickest of all."),
+        (partial(_quickest, of=lambda times: -max(times)), "the two looks at the clock are the wrong way round",
+         "The later time, less the earlier one."),
+        (partial(_quickest, first=2), "there is a step too few", "3 steps that do not count, and `steps` more."),
+        (partial(_quickest, first=4), "there is a step too many", "3 steps that do not count, and `steps` more."),
+        (_reading, "that is a time by the clock, not how long a step took", "Take away the time before it."),
         (partial(_quickest, of=lambda times: times[-1]), "that is the last one", "The quickest of all."),
     ],
+    hints={"'method' and 'method'": "`clock` is the function, `clock()` the time."},
     otherwise="For each step: look at the clock, `step()`, `wait()`, look again. `min` of all but the first 3.",
 )  # fmt: skip
 
@@ -217,6 +233,12 @@ turn(
          "A longer time must give a smaller number."),
         (lambda alone, together, ranks, weak: _efficiency(alone, together, ranks, not weak),
          "strong and weak are swapped", "Weak: every rank keeps its batch."),
+        (partial(_efficiency, strong=lambda a, t, n: t / a), "for strong scaling upside down, and the ranks not in it",
+         "The speed-up is the time alone, divided by the time together; how much of `ranks` is that?"),
+        (partial(_efficiency, strong=lambda a, t, n: a / t * n), "for strong scaling multiplied by the ranks",
+         "The speed-up is at best as large as their number. What share of that is it?"),
+        (partial(_efficiency, kept=lambda a, t, n: n * a / t), "weak scaling is multiplied by the ranks",
+         "There each rank has its own batch: at best the step takes as long as before."),
         (lambda *given: 100 * _efficiency(*given), "that is in percent", "1 is perfect."),
         (lambda alone, together, ranks, weak: _efficiency(alone, together, 4, weak), "right on 4 ranks only",
          "`ranks` says how many there are."),
@@ -285,6 +307,10 @@ turn(
          "A rank may be late in any phase. Which entry tells on everybody?"),
         (lambda ranks: _most(ranks, "backward"), "you name the one with the longest `backward`",
          "A rank may be late in any phase. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks, "between"), "you name the one with the longest `between`",
+         "A rank may be late in any phase. Which entry tells on everybody?"),
+        (lambda ranks: max(range(len(ranks)), key=lambda rank: max(ranks[rank].values())),
+         "you name the one with the longest entry of all", "Waiting is an entry too, and no work."),
         (lambda ranks: _most(ranks, "data", "forward", "backward"), "the time between the phases is not looked at",
          "A rank may be late there too. Which entry tells on everybody?"),
         (lambda ranks: _most(ranks[:2], "exposed", pick=min), "only ranks 0 and 1 are compared",

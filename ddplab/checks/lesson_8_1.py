@@ -137,16 +137,16 @@ def _owned_and_held(adam: Any, parameters: list[torch.Tensor]) -> list[Any]:
 
 def _shared_step(
     parameters: list[torch.Tensor], own: slice | None = None, send: str = "broadcast", source: int | None = None,
-    lr: float = 1.0, kind: Callable = torch.optim.Adam, steps: bool = True,
+    lr: float = 1.0, kind: Callable = torch.optim.Adam, steps: bool = True, further: int = 0,
 ) -> torch.optim.Optimizer:  # fmt: skip
-    """own: this rank's tensors. send: how new weights travel. source: from whom, where it is not the owner."""
+    """own: this rank's tensors. send: how new weights travel. source: from whom; or so much further than the owner."""
     rank, size = dist.get_rank(), dist.get_world_size()
     adam = kind(parameters[slice(rank, None, size) if own is None else own], lr=lr)
     if steps:
         adam.step()
     for n, tensor in enumerate(parameters):
         if send == "broadcast":
-            dist.broadcast(tensor.data, src=n % size if source is None else source)
+            dist.broadcast(tensor.data, src=(n + further) % size if source is None else source)
         elif send:
             dist.all_reduce(tensor.data)
             tensor.data /= size if send == "mean" else 1
@@ -155,6 +155,11 @@ def _shared_step(
 
 def _first_rank_only(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
     return _shared_step(parameters, own=slice(None) if dist.get_rank() == 0 else slice(0, 1), source=0)
+
+
+def _owned_by_halves(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    share = -(-len(parameters) // dist.get_world_size())
+    return _shared_step(parameters, own=slice(share * dist.get_rank(), share * (dist.get_rank() + 1)))
 
 
 def _one_each(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
@@ -176,6 +181,10 @@ turn(
          "After the step the owner of each tensor sends it to all: `dist.broadcast`."),
         (partial(_shared_step, source=0), "rank 0 sends every tensor, also those that it never stepped",
          "The source of a tensor is its owner."),
+        (partial(_shared_step, further=1), "each tensor is sent by a rank that does not own it",
+         "The source of a tensor is the rank whose Adam has stepped it."),
+        (_owned_by_halves, "two tensors are sent by a rank that does not own them",
+         "Adam's shares, and the sources: the same rule for both, by halves or by turns."),
         (partial(_shared_step, send="mean"), "new weights and old ones are averaged",
          "Only the owner has the new one: it sends, the others take."),
         (partial(_shared_step, send="sum"), "new weights and old ones are added up",
@@ -309,6 +318,14 @@ turn(
         (partial(_bytes, ddp=12, zero=lambda n: 8 + 4 / n, fsdp=lambda n: 12 / n), "Adam has one number for you",
          "It keeps two, of 4 bytes each."),
         (partial(_bytes, zero=lambda n: 8 / n), "of ZeRO that is the shared part alone", "And what is whole?"),
+        (partial(_bytes, zero=lambda n: 16 - 8 / n), "of ZeRO a share of Adam's part is taken away, and not kept",
+         "A rank keeps one share of `ranks`."),
+        (partial(_bytes, zero=lambda n: 8 + 16 / n), "of ZeRO 16 bytes are shared out, and 8 are whole",
+         "16 are there in all."),
+        (partial(_bytes, ddp=8, zero=lambda n: 4 + 4 / n, fsdp=lambda n: 8 / n), "2 bytes for each number",
+         "A number in float32 has 4."),
+        (partial(_bytes, fsdp=lambda n: 8 / n), "of FSDP half is left out",
+         "The weights, the gradients and Adam's numbers, all of them in shares."),
         (partial(_bytes, fsdp=lambda n: 8 + 8 / n), "FSDP shares out Adam's part only",
          "The weights and the gradients too."),
         (partial(_bytes, fsdp=lambda n: 4 + 12 / n), "FSDP keeps whole weights", "Only while a layer computes."),

@@ -5,6 +5,7 @@ It is said of answers that nobody expected. A clause is a fact about the numbers
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,23 @@ Rows = Mapping[str, Sequence[Any]]  # a rank's name, or a case's, and its number
 Given = Mapping[str, Mapping[str, Any]]  # a case's name, and its arguments, by their names
 
 MULTIPLES = (*range(3, 17), 100, 1000, 1024, 1000**2, 1024**2, 1000**3, 1024**3)
-BY = {  # what a number can be, of that which is wanted and of an argument
+OF_ONE = {  # what a number can be, of that which is wanted and of an argument
     "`{}` itself": lambda wanted, it: it,
     "`{}` times what is wanted": lambda wanted, it: it * wanted,
-    "what is wanted, divided by `{}`": lambda wanted, it: wanted / it if it else math.nan,
+    "what is wanted, divided by `{}`": lambda wanted, it: wanted / it,
     "larger by `{}` than what is wanted": lambda wanted, it: wanted + it,
     "smaller by `{}` than what is wanted": lambda wanted, it: wanted - it,
+    "`{0}` times `{0}` times what is wanted": lambda wanted, it: it * it * wanted,
+    "1, divided by what is wanted": lambda wanted, it: 1 / wanted,
+}
+OF_TWO = {
+    "`{}` times `{}`": lambda wanted, a, b: a * b,
+    "`{}` divided by `{}`": lambda wanted, a, b: a / b,
+    "`{1}` divided by `{0}`": lambda wanted, a, b: b / a,
+    "`{}` less `{}`": lambda wanted, a, b: a - b,
+    "`{}` and `{}`, added up": lambda wanted, a, b: a + b,
+    "`{}` times `{}` times what is wanted": lambda wanted, a, b: a * b * wanted,
+    "what is wanted, divided by `{}` and by `{}`": lambda wanted, a, b: wanted / a / b,
 }
 
 
@@ -50,8 +62,8 @@ def relation(
         held, asked = ({row: [cells[place] for place in off] for row, cells in it.items()} for it in (mine, wanted))
     numbers = all(isinstance(cell, int | float) for row in asked for cell in (*held[row], *asked[row]))
     among = (_whose(held, asked) or _order(held, asked)) if numbers else ""  # words tell of a relation themselves
-    by_size = _factor(pairs, len(wanted)) or _distance(pairs) or _by_an_argument(mine, wanted, given)
-    return by_size or _as_if(mine, wanted, given, right) or _rows(held, asked) or among
+    by_size = _factor(pairs, len(wanted)) or _distance(pairs) or _by_arguments(mine, wanted, given)
+    return _as_if(mine, wanted, given, right) or by_size or _rows(held, asked) or among
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -95,18 +107,34 @@ def _distance(pairs: Sequence[tuple[Any, Any]]) -> str:
     return f"{which} {abs(round(far))} too {'large' if far > 0 else 'small'}"
 
 
-def _by_an_argument(mine: Rows, wanted: Rows, given: Given) -> str:
-    """Say by which of the arguments all that is off is multiplied or divided, or how it lies off by it."""
-    off = [(a, b, given[row]) for row in given for a, b in zip(mine[row], wanted[row], strict=True) if not close(a, b)]
-    if len(off) < 2 or not all(_is_number(it) for a, b, _ in off for it in (a, b)):
+def _by_arguments(mine: Rows, wanted: Rows, given: Given) -> str:
+    """Say how all that is off comes of one of the arguments, or two; or what is off in the first wrong column."""
+    columns: dict[int, list[tuple[Any, Any, Mapping[str, Any]]]] = {}
+    for row, arguments in given.items():
+        for place, (a, b) in enumerate(zip(mine[row], wanted[row], strict=True)):
+            if not close(a, b):
+                columns.setdefault(place, []).append((a, b, arguments))
+    first = columns[min(columns)] if columns else []
+    for off, where in (([it for column in columns.values() for it in column], ""), (first, ", in that column")):
+        if said := _come_of(off):
+            return f"each wrong number is {said}{where}"
+    return ""
+
+
+def _come_of(off: Sequence[tuple[Any, Any, Mapping[str, Any]]]) -> str:
+    """Say how numbers come of what is wanted and of arguments; nothing where they are all the same number."""
+    if len({a for a, *_ in off}) < 2 or not all(_is_number(it) for a, b, _ in off for it in (a, b)):
         return ""
-    for name in off[0][2]:
-        if not all(_is_number(it[name]) for *_, it in off) or len({it[name] for *_, it in off}) < 2:
-            continue  # of an argument that is always the same nothing is to be seen
-        for clause, by in BY.items():
-            if all(close(a, by(b, it[name])) for a, b, it in off):
-                return f"each wrong number is {clause.format(name)}"
-    return "each wrong number is 1, divided by what is wanted" if all(b and close(a, 1 / b) for a, b, _ in off) else ""
+    numbers = [name for name in off[0][2] if all(_is_number(it[name]) for *_, it in off)]
+    # Of an argument that is always the same nothing is to be seen.
+    vary = [name for name in numbers if len({it[name] for *_, it in off}) > 1]
+    ways = [(clause, by, (name,)) for name in vary for clause, by in OF_ONE.items()]
+    ways += [(clause, by, pair) for pair in itertools.combinations(numbers, 2) for clause, by in OF_TWO.items()]
+    for clause, by, names in ways:
+        with contextlib.suppress(ZeroDivisionError):
+            if all(close(a, by(b, *(it[name] for name in names))) for a, b, it in off):
+                return clause.format(*names)
+    return ""
 
 
 def _as_if(mine: Rows, wanted: Rows, given: Given, right: Callable[[Given], Rows]) -> str:
@@ -116,7 +144,7 @@ def _as_if(mine: Rows, wanted: Rows, given: Given, right: Callable[[Given], Rows
 
     def comes_of(change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> bool:
         there = right({row: {**arguments, **change(arguments)} for row, arguments in given.items()})
-        return all(_alike(mine[row], there[row]) for row in wanted)
+        return all(_alike(mine[row], there.get(row, ())) for row in wanted)
 
     names = [*next(iter(given.values()))]
     numbers = [name for name in names if all(_is_number(it[name]) for it in given.values())]

@@ -264,7 +264,7 @@ def turn(
             mine, asked = (repr(it.rows[row][place]) for it in (left, wanted))
         clause = relation(left.rows, wanted.rows, {} if size or call else _by_name(right, given), right_with)
         further = _further(left.rows[row], wanted.rows[row], place, heads)
-        told = f"{row} has {mine} as {_column(heads, place)}, and {asked} is wanted{further}"
+        told = f"{row} has {mine} as {_column(heads, place, len(wanted.rows[row]))}, and {asked} is wanted{further}"
         return f"{told}{'; ' if further else ': '}{clause}".rstrip(";: ") + before, hint
 
     def right_with(given: Given) -> Rows:
@@ -280,13 +280,14 @@ def _nothing(*arguments: Any) -> None:
     """Do what an answer does that changes nothing."""
 
 
-def _column(heads: Sequence[str], place: int) -> str:
+def _column(heads: Sequence[str], place: int, width: int) -> str:
     """Return what a cell is called: the head of its column, or "number 2 of weights" where several have one head."""
-    named = [n for n, head in enumerate(heads) if head and n <= place]
-    if not named or place >= len(heads):
+    padded = [*heads, *[""] * (width - len(heads))]
+    first = next((n for n in range(min(place, width - 1), -1, -1) if padded[n]), None)
+    if first is None:
         return f"number {place + 1}"
-    several = "" in heads[named[-1] + 1 : named[-1] + 2]
-    return f"number {place - named[-1] + 1} of {heads[named[-1]]}" if several else heads[place]
+    several = first < place or padded[place + 1 : place + 2] == [""]
+    return f"number {place - first + 1} of {padded[first]}" if several else padded[place]
 
 
 def _further(mine: Sequence[Any], wanted: Sequence[Any], place: int, heads: Sequence[str]) -> str:

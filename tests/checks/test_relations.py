@@ -98,6 +98,7 @@ AS_IF = {
     "a truth": (lambda ms, ranks, weak: right(ms, ranks, True), "only b is wrong"),
     "swapped": (lambda ms, ranks, weak: right(ranks, ms, weak), "it is what is right with `ms` and `ranks` swapped"),
     "something else": (lambda ms, ranks, weak: ms - 7 * ranks - weak, ""),
+    "two of them": (lambda ms, ranks, weak: ms * ranks + 0, "each wrong number is `ms` times `ranks`"),
 }
 
 

@@ -105,21 +105,97 @@ def with_two_all_reduces(work):
     return None if failed else number
 
 
+def those_who_were_not_closed(deaths):
+    own = [it for it in deaths if "closed by peer" not in it["said"] and it["exit"] != -15]
+    own.sort(key=lambda it: it["at"])
+    return own[0]["rank"]
+
+
+def no_signals(deaths):
+    own = [it for it in deaths if it["exit"] >= 0 and "by peer" not in it["said"]]
+    return min(own, key=lambda it: it["at"])["rank"]
+
+
+def no_signals_in_a_loop(deaths):
+    for it in sorted(deaths, key=lambda it: it["at"]):
+        if it["exit"] == 1 and "by peer" not in it["said"]:
+            return it["rank"]
+
+
+def zero_for_a_failure(work):
+    number = None
+    try:
+        number = work()
+    except Exception:
+        pass
+    dist.all_reduce(failed := torch.tensor([0 if number else 1]))
+    return None if failed > 0 else number
+
+
+def tells_what_it_was(work):
+    try:
+        number, well = work(), 1
+    except Exception as error:
+        number, well = f"{error}", 0
+    dist.all_reduce(all_well := torch.tensor(well), op=dist.ReduceOp.MIN)
+    return number if all_well or not well else None
+
+
+def over_the_other_gpu(model, file):
+    weights = torch.load(file)
+    model.load_state_dict({name: it.to("cpu") for name, it in weights.items()})
+
+
+def by_its_number(model, file):
+    model.load_state_dict(torch.load(file, map_location=dist.get_rank()))
+
+
+def cleared_too_soon(model, x):
+    model(x).sum().backward()
+    model.zero_grad()
+    return [name for name, it in model.named_parameters() if it.requires_grad and it.grad is None]
+
+
+def weights_alone(model, x):
+    return [name for name in in_loops(model, x) if name.endswith(".weight")]
+
+
 ANSWERS = {
     "6.3.a": {
         "accepted": [in_a_loop, sorted_by_time],
         "wrong": [
             (lambda deaths: deaths[0], ["the check met TypeError"]),
             (taken_out_meanwhile, ["a victim's clock was behind"]),
+            (those_who_were_not_closed, ["rank 3 said `reset by peer`"]),
+            (no_signals, ["every rank that a signal has ended is left out"]),
+            (no_signals_in_a_loop, ["every rank that a signal has ended is left out"]),
+            (lambda deaths: min(deaths)["rank"], ["'<' not supported"]),
         ],
     },
     "6.3.b": {
         "accepted": [by_gathering, by_the_least],
-        "wrong": [(one_is_enough, ["though another failed"]), (with_two_all_reduces, ["only a ValueError is caught"])],
+        "wrong": [
+            (one_is_enough, ["the ranks have met", "though another failed"]),
+            (with_two_all_reduces, ["only a ValueError is caught"]),
+            (zero_for_a_failure, ["rank 0's number is 0, and was taken for a failure"]),
+            (tells_what_it_was, ['rank 1 has "a bad row" as returns']),
+        ],
     },
     "6.3.c": {
         "accepted": [over_the_cpu, with_a_map],
-        "wrong": [(moved_afterwards, ["rank 1's copy goes through GPU 0"]), (on_cuda, ["on a CUDA device"])],
+        "wrong": [
+            (moved_afterwards, ["rank 1's copy goes through GPU 0"]),
+            (over_the_other_gpu, ["both copies go through GPU 0, and then through the CPU"]),
+            (on_cuda, ["on a CUDA device"]),
+            (by_its_number, ["'int' object is not callable"]),
+        ],
     },
-    "6.3.d": {"accepted": [in_loops, by_autograd]},
+    "6.3.d": {
+        "accepted": [in_loops, by_autograd],
+        "wrong": [
+            (cleared_too_soon, ["nobody has a gradient there"]),
+            (weights_alone, ["the weight's name comes back alone"]),
+            (lambda model, x: ", ".join(in_loops(model, x)), ["one text, where a list of names is wanted"]),
+        ],
+    },
 }

@@ -109,11 +109,46 @@ def all_of_a_call(lists, what):
     return None
 
 
+def at_the_beginning(frames):
+    return next(frame for frame in frames if not frame["filename"].startswith("site-packages"))
+
+
+def every_one(lists, what):
+    ranks = [{it["number"]: it[what] for it in calls} for calls in lists]
+    first, last = max(min(rank) for rank in ranks), max(max(rank) for rank in ranks)
+    return [n for n in range(first, last + 1) if any(rank.get(n) != ranks[0].get(n) for rank in ranks)]
+
+
+def one_trains_again(model, x):
+    if dist.get_rank() == 0:
+        model.eval()
+        with torch.no_grad():
+            predictions = model.module(x)
+        model.module.train()
+        return predictions
+
+
+def all_inside_evaluate(model, x):
+    net = model.module.eval()
+    if dist.get_rank() == 0:
+        with torch.no_grad():
+            predictions = net(x)
+        net.train()
+        return predictions
+
+
+def left_in_evaluation(model, x):
+    if dist.get_rank() == 0:
+        with torch.no_grad():
+            return model.eval().module(x)
+
+
 ANSWERS = {
     "6.4.a": {
         "accepted": [in_a_loop, from_a_list],
         "wrong": [
             (lambda frames: in_a_loop(frames)["line"], ["the check met TypeError"]),
+            (at_the_beginning, ["no library is left out"]),
             (of_no_torch, ["torch_jobs is no library"]),
             (of_the_libraries, ["the innermost of the libraries' frames"]),
             (of_the_first_turn, ["where the innermost frame is a library's nothing comes back"]),
@@ -124,6 +159,7 @@ ANSWERS = {
         "accepted": [by_number, of_sets],
         "wrong": [
             (all_of_a_call, ["the lines count"]),
+            (every_one, ["all of them come back"]),
             (first_and_last, ["only two ranks are compared"]),
             (along_rank_0, ["where rank 0's list ends sooner"]),
             (lambda lists, what: by_number(lists, what) or "nowhere", ["a text came back"]),
@@ -133,6 +169,11 @@ ANSWERS = {
     },
     "6.4.c": {
         "accepted": [under_a_decorator, detached],
-        "wrong": [(classes, ["that is not what the model gives back"])],
+        "wrong": [
+            (classes, ["that is not what the model gives back"]),
+            (one_trains_again, ["what is inside of DDP trains again, and `model` itself does not"]),
+            (all_inside_evaluate, ["the other ranks stay in evaluation mode"]),
+            (left_in_evaluation, ["rank 0 goes on in evaluation mode"]),
+        ],
     },
 }

@@ -79,6 +79,8 @@ ANSWERS = {
         "accepted": [leaves_nobody, as_a_list, another_condition, a_comment, only_the_return],
         "wrong": [
             (lambda: 2, ["returned an int: the check met TypeError"]),
+            (lambda: (2, 33, ""), ["returned a tuple of 3", "too many values to unpack"]),
+            (lambda: (2, {69: "    pass"}), ["stands as it was, and now the job fails"]),
             (lambda: (2, {35: "    hits = (guesses == y).sum()"}), ["stands as it was"]),
             (lambda: (3, {33: "", 34: ""}), ['incident 16 has "not 3" as rank']),
             (lambda: (2, {33: ""}), ["line 34 of train.py: unexpected indent", *BLOCK]),
@@ -94,6 +96,10 @@ ANSWERS = {
             (lambda: (None, {56: "sampler.set_epoch(epoch)"}), BLOCK),
             (lambda: (None, {56: "    sampler.set_epoch(epoch % 2)"}), ["trained on other rows"]),
             (lambda: (None, {56: "    sampler.set_epoch(epoch + rank)"}), ["trained on other rows"]),
+            (
+                lambda: (None, {48: "loader = DataLoader(train, BATCH, shuffle=True, sampler=sampler)"}),
+                ['"not there" as the place', "the job then", "mutually exclusive"],
+            ),
             (lambda: (None, {44: "torch.manual_seed(SEED + rank)"}), ["changes nothing"]),
             (lambda: (None, {47: "sampler = DistributedSampler(train)"}), ['"not there" as the place']),
         ],

@@ -171,6 +171,16 @@ def never_waits_for_the_first(step, wait, clock, steps):
     return min(times)
 
 
+def one_look_for_all(step, wait, clock, steps):
+    for _ in range(3):
+        step(), wait()
+    times, before = [], clock()
+    for _ in range(steps):
+        step(), wait()
+        times.append(clock() - before)
+    return min(times)
+
+
 ANSWERS = {
     "7.3.1": {
         "correct": share,
@@ -222,9 +232,21 @@ ANSWERS = {
     },
     "7.3.a": {
         "accepted": [warms_up_apart, by_sorting],
-        "wrong": [(never_waits_for_the_first, ["pays for those before"])],
+        "wrong": [
+            (never_waits_for_the_first, ["pays for those before"]),
+            (one_look_for_all, ["the first of those that count"]),
+        ],
     },
-    "7.3.b": {"accepted": [by_the_best, by_images]},
+    "7.3.b": {
+        "accepted": [by_the_best, by_images],
+        "wrong": [
+            (lambda alone, together, ranks, weak: alone / together / (1 if weak else 8), ["right for `ranks` = 8"]),
+            (
+                lambda alone, together, ranks, weak: alone * ranks / together / (1 if weak else ranks**2),
+                ["multiplied by the ranks"],
+            ),
+        ],
+    },
     "7.3.c": {
         "accepted": [
             lambda share, n: n / (share * n + 1 - share),

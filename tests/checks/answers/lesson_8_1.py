@@ -151,6 +151,29 @@ def in_whole_bytes(tool, ranks):
     return {"ddp": 16, "zero": 8 + 8 // ranks, "fsdp": 16 // ranks}[tool]
 
 
+def halves_and_turns(parameters):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    share = len(parameters) // size
+    adam = torch.optim.Adam(parameters[share * rank :][:share], lr=1)
+    adam.step()
+    for n, it in enumerate(parameters):
+        dist.broadcast(it.data, src=n % size)
+    return adam
+
+
+def turns_and_halves(parameters):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    adam = torch.optim.Adam(parameters[rank::size], lr=1)
+    adam.step()
+    for n, it in enumerate(parameters):
+        dist.broadcast(it.detach(), src=n * size // len(parameters))
+    return adam
+
+
+def the_network_alone(net, **options):
+    return linears(net, **options)[0]
+
+
 ANSWERS = {
     "8.1.1": {"correct": (19240, 32768, 5712)},
     "8.1.2": {
@@ -184,6 +207,8 @@ ANSWERS = {
         "wrong": [
             (returns_nothing, ["AttributeError", "state"]),
             (only_owners_broadcast, ["waits in broadcast"]),
+            (halves_and_turns, ["two tensors are sent by a rank that does not own them"]),
+            (turns_and_halves, ["two tensors are sent by a rank that does not own them"]),
         ],
     },
     "8.1.b": {
@@ -192,6 +217,7 @@ ANSWERS = {
             (only_the_net, ["raised"]),
             (partial(by_index, kind=torch.optim.AdamW), ["weights decay here"]),
             (the_net_first, ["Invariant encountered"]),
+            (the_network_alone, ["returned a", "Sequential: the check met", "unpack"]),
             (parameter_by_parameter, ["has no attribute 'modules'"]),
         ],
     },
