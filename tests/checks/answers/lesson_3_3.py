@@ -240,7 +240,7 @@ ANSWERS = {
             (step_with_the_first_images, ["on 2 ranks", "the labels are not those of the images"]),
             (step_with_another_ranks_labels, ["the labels are not those of the images"]),
             (step_of_the_last_parameter, ["only the last parameter moves"]),
-            (step_of_the_biases, ["on 2 ranks", "as change of weights"]),
+            (step_of_the_biases, ["on 2 ranks", "as number 1 of change of weights"]),
             (partial(step_averaging, divides_below_the_loop), ["only the last parameter's gradient is divided"]),
             (partial(step_averaging, averages_below_the_loop), ["only the last parameter's gradient is averaged"]),
         ],

@@ -249,7 +249,7 @@ ANSWERS = {
             (lambda seed: torch.manual_seed(seed + dist.get_rank()), ["torch's own generator"]),
             (hands_out_its_own, ["torch's own generator"]),
             (torch.manual_seed, ["torch's own generator"]),
-            (lambda seed: order_of_seed_0(seed).seed(), ["raised AttributeError"]),
+            (lambda seed: order_of_seed_0(seed).seed(), ["returned an int: the check met AttributeError"]),
             (times_the_rank, ["rank 0 always draws the same"]),
             (order_of_seed_0, ["the order does not depend on the seed"]),
             (never_the_same, ["with the same seed the noise is another each time"]),
