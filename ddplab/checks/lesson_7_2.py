@@ -232,7 +232,7 @@ turn(
 turn(
     "7.2.c",
     "The power of a rule",
-    lambda batches, rates: math.log(rates) / math.log(batches),
+    lambda batch_times, rate_times: math.log(rate_times) / math.log(batch_times),
     {
         f"batch x {batches}, rate x {rates:g}": partial(tuple, (batches, rates))
         for batches, rates in ((16, 16), (16, 1), (16, 2), (4, 8), (9, 3), (16, 0.25))

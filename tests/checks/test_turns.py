@@ -155,6 +155,33 @@ def test_an_unexpected_answer_is_told_how_its_numbers_relate_to_those_wanted(mad
     assert told == "rank 0 has -0.5 as mean, and 0.5 is wanted: every number is minus what is wanted"
 
 
+def test_a_number_is_told_by_the_argument_that_it_is_off_by(made):
+    cases = {f"{size} by {ranks}": lambda size=size, ranks=ranks: (size, ranks) for size, ranks in ((12, 4), (30, 3))}
+    asked = made(right=lambda size, ranks: size / ranks, ranks=(), given=cases, look=lambda it, *_: it)
+    told = {
+        asked(lambda size, ranks: size / ranks / ranks).message.partition("wanted: ")[2]: "divided once more",
+        asked(lambda size, ranks: size / 4).message.partition("is wanted")[2]: "one row alone is off",
+        asked(lambda size, ranks: ranks / size).message.partition("wanted: ")[2]: "swapped",
+    }
+    assert told == {
+        "each wrong number is what is wanted, divided by `ranks`": "divided once more",
+        ": only “12 by 4” is right": "one row alone is off",
+        "it is what is right with `size` and `ranks` swapped": "swapped",
+    }
+
+
+def test_what_stands_under_no_head_of_its_own_is_numbered_within_the_one_before_it(made):
+    asked = made(right=lambda x: [1, 7, 8], ranks=(), given={"one": lambda: (1,)}, look=lambda it, *_: it)
+    assert asked(lambda x: [1, 7, 9]).message == "one has 9 as number 2 of seven, and 8 is wanted"
+    assert asked(lambda x: [2, 7, 8]).message == "one has 2 as mean, and 1 is wanted"
+
+
+def test_further_words_that_are_wrong_are_told_too(made):
+    asked = made(right=lambda x: ["there", "ends well"], ranks=(), given={"one": lambda: (1,)}, look=lambda it, *_: it)
+    told = asked(lambda x: ["elsewhere", "fails: KeyError"]).message
+    assert told == 'one has elsewhere as mean, and there is wanted; seven: "fails: KeyError"'
+
+
 def test_an_answer_that_changes_nothing_is_told_so(made):
     def pointless(x):
         x + 1
