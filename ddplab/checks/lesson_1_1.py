@@ -160,7 +160,7 @@ turn(
     _hand,
     lambda rank, size: (["♠A", "♥K", "♦Q", "♣J", "♠10", "♥9"],),
     ranks=(2, 3),
-    look=lambda hand, _: [] if hand is None else hand,
+    look=lambda hand, _: [] if hand is None else "a dictionary" if isinstance(hand, dict) else hand,
     heads=("cards",),
     mistakes=[
         (lambda cards: cards, "every rank has all the cards", "`dist.get_rank()` says whose hand it is."),
@@ -175,9 +175,22 @@ turn(
         (partial(_hand, first=1), "the dealing begins with the wrong card", "Ranks count from 0, and so do lists."),
         (partial(_hand, step=2), "that deals to two ranks, however many there are", "`dist.get_world_size()`"),
         (lambda cards: cards[:: dist.get_world_size()], "every rank has rank 0's hand", "Where does a hand begin?"),
+        (lambda cards: [sign for card in _hand(cards) for sign in card], "the cards have come apart into their signs",
+         "`append` adds a card to a list; `+=` adds all that is in it."),
+        (lambda cards: _hand(cards[::-1]), "it is dealt from the last card on", "The first card goes to rank 0."),
+        (lambda cards: {dist.get_rank(): _hand(cards)}, "a dictionary comes back", "The cards alone, in a list."),
+        (lambda cards: cards[dist.get_rank() : dist.get_world_size()],
+         "each hand goes from the rank's own place to that of the number of ranks",
+         "`start::step` has two colons: where the hand begins, and how far it is to its next card."),
+        (lambda cards: [card for n, card in enumerate(cards) if n % dist.get_world_size() == dist.get_rank() + 1],
+         "rank 0 has the hand of rank 1, and the last has none", "Ranks count from 0, and so does what `%` leaves."),
+        (lambda cards: cards[dist.get_rank() :: dist.get_world_size() - 1],
+         "a hand has every card from the rank's own place on",
+         "`start::step`: from one round to the next it is as many cards as there are ranks."),
         (lambda cards: None, "nothing comes back", "What a rank prints is output. `return` what it has."),
     ],
-    hints={"is not defined": "A rank asks: `dist.get_rank()`, and `dist.get_world_size()` for how many there are."},
+    hints={"step cannot be zero": "`start::step`: first the rank, then how many ranks there are.",
+           "is not defined": "A rank asks: `dist.get_rank()`, and `dist.get_world_size()` for how many there are."},
     otherwise="Rank r gets the card in place r, then every W-th one after it, with W ranks.",
 )  # fmt: skip
 
@@ -235,12 +248,19 @@ turn(
          "The share that hit: hits over darts."),
         (partial(_darts, row=lambda hits, own, n: {"pi": f"{hits / n / 25:.2f}"}), "the rows hold no number",
          "What is logged is drawn as a curve: log the number, and no text."),
+        (partial(_darts, row=lambda hits, own, n: {"pi": 4 * hits / (100 * n) / dist.get_world_size()}),
+         "it is divided by the number of ranks", "Each rank logs what its own darts tell it."),
+        (partial(_darts, row=lambda hits, own, n: n == 1 and {"pi": 4 * hits / 100}), "there is one row, the first",
+         "A `return` inside the loop ends it at once."),
+        (partial(_darts, row=lambda hits, own, n: [log(pi=4 * hits / (100 * n)) for _ in "ab"][:0]),
+         "each row is logged twice", "One `log` for each handful."),
         (partial(_darts, row=lambda hits, own, n: {"PI": 4 * hits / (100 * n)}), "there is no column `pi`",
          "The keyword is the name: `log(pi=…)`."),
         (partial(_darts, row=lambda hits, own, n: not dist.get_rank() and {"pi": 4 * hits / (100 * n)}),
          "only rank 0 logs", "Leave the rank out of it: every rank logs its own rows."),
     ],
-    hints={"positional argument": "A column has a name: `log(pi=…)`."},
+    hints={"positional argument": "A column has a name: `log(pi=…)`.",
+           "fills in": "Whose row it is, `log` knows: `log(pi=…)` is all."},
     otherwise="4 times the hits so far, over the darts so far.",
 )  # fmt: skip
 
@@ -255,6 +275,11 @@ def _pooled(hits: int, op: Any = dist.ReduceOp.SUM, factor: Callable[[], float] 
     pool = torch.tensor(hits, device=device())
     dist.all_reduce(pool, op=op)
     return pool.item() * factor()
+
+
+def _last_as_often(hits: int) -> int:
+    last = dist.get_world_size() - 1
+    return _pooled(hits if dist.get_rank() == last else 0) * (last + 1)
 
 
 BY_ALL = "`all_reduce` is called by every rank, or it does not end."
@@ -275,6 +300,11 @@ turn(
          "`all_reduce` works in place and returns None. Return the number in the tensor."),
         (partial(_pooled, op=dist.ReduceOp.MAX), "that is the largest", "Leave `op` out: it adds by default."),
         (partial(_pooled, factor=lambda: 1 / dist.get_world_size()), "that is a mean", "Leave the division out."),
+        (partial(_pooled, op=dist.ReduceOp.PRODUCT), "that is a product", "Leave `op` out: it adds by default."),
+        (partial(_pooled, factor=dist.get_world_size), "that is the sum, as often as there are ranks",
+         "One `all_reduce` is enough: a second one adds up the sums."),
+        (_last_as_often, "that is the last rank's hits, as often as there are ranks",
+         "`[t] * n` is one tensor, n times. `all_reduce` needs no list."),
         (lambda hits: _pooled(1), "that counts the ranks", "Put this rank's hits into the tensor."),
         (_reduced, "only rank 0 has the sum",
          "`reduce` leaves it on one rank, `all_reduce` on each. (With `async_op` it is there after `wait()`.)"),
@@ -286,7 +316,8 @@ turn(
         (waiting(lambda hits: hits if dist.get_rank() else _pooled(hits)), "rank 0 waits for ever", BY_ALL),
         (waiting(lambda hits: None if dist.get_rank() else _pooled(hits)), "rank 0 waits for ever", BY_ALL),
     ],
-    hints={"torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(hits, device=device())`.",
+    hints={"can't be cast": "Leave `op` out: a sum is wanted, and no average.",
+           "torch.Tensor": "`all_reduce` takes a tensor: `torch.tensor(hits, device=device())`.",
            "SIGABRT": "One number on every rank: `torch.tensor(7)` is; `torch.Tensor(7)`, with a capital, is seven."},
     otherwise="A tensor with the rank's hits, `dist.all_reduce(…)`, and its `.item()`.",
 )  # fmt: skip

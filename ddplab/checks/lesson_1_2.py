@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import ceil
+from operator import truediv
 from typing import Any
 
 import torch
@@ -179,11 +180,13 @@ def _train(
     model: Any, data: Any, batch: int, lr: float, epochs: int, *, zero: bool = True, step: float = 1,
     note: str = "before", loss_of: Callable[..., Any] = F.cross_entropy, late: str = "",
 ) -> list[float]:  # fmt: skip
-    """The lesson's loop, with one thing done otherwise at a time. late: what is done once an epoch, "step", "note"."""
+    """The lesson's loop, one thing done otherwise at a time. late: what is done once an epoch (zero, step, note)."""
     optimizer, losses = torch.optim.SGD(model.parameters(), lr), []
     for _ in range(epochs):
+        if "zero" in late:
+            optimizer.zero_grad()
         for x, y in DataLoader(data, batch):
-            if zero:
+            if zero and "zero" not in late:
                 optimizer.zero_grad()
             loss = loss_of(model(x.to(device())), y.to(device()))
             (loss * (-1 if step < 0 else 1)).backward()
@@ -197,6 +200,17 @@ def _train(
             optimizer.step()
         if "note" in late:
             losses.append(loss.item())
+    return losses
+
+
+def _one_behind(model: Any, data: Any, batch: int, lr: float, epochs: int) -> list[float]:
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr), []
+    for x, y in [pair for _ in range(epochs) for pair in DataLoader(data, batch)]:
+        loss = F.cross_entropy(model(x.to(device())), y.to(device()))
+        optimizer.step()
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
     return losses
 
 
@@ -225,13 +239,21 @@ turn(
         (partial(_train, late="step"), ONE_AN_EPOCH, INSIDE),
         (partial(_train, late="step note"), ONE_AN_EPOCH, INSIDE),
         (partial(_train, late="note"), "one loss an epoch is noted, and not one a batch", INSIDE),
+        (partial(_train, late="zero"), "gradients are set to zero once an epoch, and add up meanwhile", INSIDE),
+        (_one_behind, "each update goes by the batch before it", "`step()` after `backward()`."),
+        (lambda *given: [it for it in _train(*given) for _ in "ab"], "each loss is noted twice",
+         "`losses.append(loss.item())` once, in every step."),
         (partial(_train, step=2), "each batch updates twice", "One `step()` a batch."),
         (partial(_train, step=-1), "the loss grows", "The optimiser makes smaller what `backward()` is called on."),
     ],
     hints={
         "not implemented for 'Long'": "The scores come first: `F.cross_entropy(scores, labels)`.",
         "second time": "Forward belongs into the loop: each batch has a loss of its own.",
-        "does not require grad": "Backward needs what forward has noted: no `no_grad`, no `item()`, no `argmax`.",
+        "does not require grad": "Backward needs what forward has noted: the scores `model(x)`, and no `no_grad`, no "
+        "`item()`, no `argmax`.",
+        "has no attribute 'append'": "`losses`, with es at its end, is the list.",
+        "has no attribute 'step'": "`step` is the optimiser's: `optimizer.step()`.",
+        "'Tensor' object is not callable": "`optimizer.step()` takes nothing.",
     },
     otherwise="zero_grad, forward, backward, step: each once for each batch.",
 )  # fmt: skip
@@ -247,7 +269,7 @@ turn(
     _mean_loss,
     {
         "2.0 of 3 images, 6.0 of 1": lambda: ([2.0, 6.0], [3, 1]),
-        "2.0 of 4 images, 6.0 of 4": lambda: ([2.0, 6.0], [4, 4]),
+        "2.0 of 4 images, 3.0 of 4": lambda: ([2.0, 3.0], [4, 4]),
     },
     look=lambda loss, *_: [] if loss is None else loss,
     heads=("loss of all",),
@@ -260,13 +282,31 @@ turn(
          "How many images are there in all?"),
         (lambda losses, sizes: sum(losses), "the means are added up", "Weigh each with its images, then divide."),
         (lambda losses, sizes: losses[-1], "that is the last batch's loss", "All of them count."),
+        (lambda losses, sizes: losses[0], "that is the first batch's loss",
+         "All of them count. A `return` inside a loop ends it at once."),
+        (lambda losses, sizes: losses[-1] * sizes[-1] / sum(sizes), "only the last batch is counted",
+         "Each is to be added, `+=`, to those before it."),
+        (lambda losses, sizes: losses[0] * sizes[0] / sum(sizes), "only the first batch is counted",
+         "Is the `return` below the loop?"),
+        *[
+            (lambda losses, sizes, by=by: sum(map(truediv, losses, sizes)) / by(losses, sizes),
+             "each loss is divided by its batch's images, and it is a mean over them already",
+             "To have a batch count for its images, multiply: `loss * size`.")
+            for by in (lambda *_: 1, lambda losses, _: len(losses), lambda _, sizes: sum(sizes))
+        ],
+        (lambda losses, sizes: _mean_loss(losses, sizes) / len(losses), "divided by the batches once more",
+         "Dividing by all images is enough."),
+        (lambda losses, sizes: _mean_loss(losses, sizes) // 1, "the fraction is dropped", "`/` keeps what `//` drops."),
+        (lambda losses, sizes: [loss * size / sum(sizes) for loss, size in zip(losses, sizes, strict=True)],
+         "one number comes back for each batch", "They add up to what is wanted: `sum(…)`."),
         (lambda losses, sizes: sum(losses) / sum(sizes), "the means are added up as if each were of one image",
          "A mean over 3 images stands for 3."),
         (lambda losses, sizes: None, "nothing comes back", "Is there a `return`?"),
         (lambda losses, sizes: _mean_loss(losses, sizes) * sum(sizes) / 1437, "divided by the lesson's 1,437 images",
          "Here there are others: `sum(sizes)`."),
     ],
-    hints={"list": "`zip(losses, sizes)` goes through the two together; so does `*` of two tensors."},
+    hints={"'int' object is not iterable": "`sum(sizes)` takes all of them, not one.",
+           "list": "`zip(losses, sizes)` goes through the two together; so does `*` of two tensors."},
     otherwise="Each batch counts for its images.",
 )  # fmt: skip
 
@@ -283,6 +323,15 @@ def _weighed(model: Any, images: Tensor, labels: Tensor, size: int, share: Calla
     model.zero_grad()
     for a, b in zip(images.split(size), labels.split(size), strict=True):
         (F.cross_entropy(model(a), b) * share(len(a), size, len(images))).backward()
+    return flat(p.grad for p in model.parameters())
+
+
+def _shrunk_again(model: Any, images: Tensor, labels: Tensor, size: int) -> Tensor:
+    model.zero_grad()
+    for a, b in zip(images.split(size), labels.split(size), strict=True):
+        F.cross_entropy(model(a), b).backward()
+        for p in model.parameters():
+            p.grad *= len(a) / len(images)
     return flat(p.grad for p in model.parameters())
 
 
@@ -306,11 +355,28 @@ turn(
          "The loss is a mean already. What part of all the images is it of?"),
         (partial(_weighed, share=lambda piece, size, n: piece), "that is the gradient of a sum",
          "Divide by how many images there are in all."),
+        (partial(_weighed, share=lambda piece, size, n: n / piece), "upside down",
+         "A piece counts for `len(a)` of `len(images)`."),
+        (partial(_weighed, share=lambda piece, size, n: 1 / size), "divided by the images of a full piece",
+         "The loss is a mean already. What part of all the images is it of?"),
+        (partial(_weighed, share=lambda piece, size, n: n), "each piece counts for all the images",
+         "All pieces together count for 1."),
+        (partial(_weighed, share=lambda piece, size, n: size), "each piece counts for all the images of a full one",
+         "All pieces together count for 1."),
+        (partial(_weighed, share=lambda piece, size, n: 1 / (n // size)),
+         "the shorter piece is not counted among the pieces", "A piece's part is that of its images, `len(a)`."),
+        (partial(_weighed, share=lambda piece, size, n: piece / 64), "divided by the lesson's 64 images",
+         "Here there are others: `len(images)`."),
+        (partial(_weighed, share=lambda piece, size, n: 1 / 8), "divided by the lesson's eight pieces",
+         "Here there are others, and not all of one length."),
+        (_shrunk_again, "the gradients of the pieces before are multiplied once more with each piece",
+         "`.grad` has all pieces so far in it. Multiply the loss, before `backward()`."),
         (partial(_weighed, share=lambda piece, size, n: piece / size), "only the shorter piece is weighed",
          "All pieces together count for 1."),
     ],
     hints={
         "'NoneType' object": "Nothing has called `backward()`.",
+        "'float' object is not iterable": "`backward` takes no share: multiply the loss before it.",
         "'NoneType' and": "`backward()` gives nothing back: what a piece counts for belongs to the loss before it.",
     },
     otherwise="Each piece counts for its part of all the images.",

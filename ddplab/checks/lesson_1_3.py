@@ -1,14 +1,16 @@
 """Checks of lesson 1.3, Where the memory goes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
+from sys import getsizeof
 from typing import Any
 
 import torch
 from torch import nn
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import needs_function, number
+from ddplab.checks.common import listed, needs_function, number
 from ddplab.checks.turns import turn
 
 
@@ -49,9 +51,9 @@ def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
 
 
 def _network(dtype: torch.dtype = torch.float32, frozen: bool = False) -> tuple[nn.Module]:
-    """Two layers of 90 + 10 and 10 parameters after a backward pass; the first frozen if asked."""
-    net = nn.Sequential(nn.Linear(9, 10), nn.Linear(10, 1, bias=False)).to(dtype)
-    net[0].requires_grad_(not frozen)
+    """Two layers of 9 + 1 and 50 + 50 parameters after a backward pass; the second frozen if asked."""
+    net = nn.Sequential(nn.Linear(9, 1), nn.Linear(1, 50)).to(dtype)
+    net[1].requires_grad_(not frozen)
     net(torch.ones(1, 9, dtype=dtype)).sum().backward()
     return (net,)
 
@@ -91,9 +93,25 @@ turn(
          "Each is to be added, `+=`, to those before it."),
         (lambda net: (sum(_bytes_held(net)), _bytes_held(net)[1]), "the first number has the gradients in it, too",
          "First the parameters alone, `p.nbytes`, and then their gradients."),
+        (lambda net: _bytes_held(net)[::-1], "the two numbers have changed places",
+         "First the parameters, then the gradients."),
+        (lambda net: (_bytes_held(net)[0] - _bytes_held(net)[1], _bytes_held(net)[1]),
+         "the first number has only the frozen parameters in it", "All of them take memory, the others as well."),
+        (partial(_bytes_held, size=lambda tensor: 8 * tensor.nbytes), "those are bits", "A byte has eight of them."),
+        (partial(_bytes_held, size=torch.Tensor.element_size), "those are the bytes of one number of each tensor",
+         "`.nbytes` is of all its numbers."),
+        (partial(_bytes_held, size=getsizeof), "that is what Python needs to know of them, without their numbers",
+         "A tensor has the bytes of its numbers in `.nbytes`."),
+        (lambda net: [it for p in net.parameters() for it in (p.nbytes, 0 if p.grad is None else p.grad.nbytes)],
+         "there is a number for each tensor", "Add them up: two numbers come back."),
+        (lambda net: [[p.nbytes for p in net.parameters()],
+                      [p.grad.nbytes for p in net.parameters() if p.grad is not None]],
+         "there is a number for each tensor", "Add them up: two numbers come back."),
         (lambda net: print(_bytes_held(net)), "nothing comes back", "`return` the two numbers."),
     ],
-    hints={"'NoneType' object has no attribute": "A frozen parameter's gradient is None: leave it out."},
+    hints={"Boolean value of Tensor": "Whether there is a gradient: `if p.grad is not None`.",
+           "'int' object is not callable": "`.nbytes` is a number, and no method: without parentheses.",
+           "'NoneType' object has no attribute": "A frozen parameter's gradient is None: leave it out."},
     otherwise="Add up `.nbytes` over `model.parameters()`, then over their gradients.",
 )  # fmt: skip
 
@@ -146,7 +164,12 @@ turn(
         (partial(_state_bytes, names="momentum"), "only momentum's state is counted, and Adam keeps something, too",
          "Whatever it is called: go through the `.values()` of each parameter's dictionary."),
         (lambda optimizer: sum(p.nbytes for p in optimizer.state), "for Adam you count as much as for momentum",
-         "Adam keeps two tensors for each parameter. They are among the `.values()` of its dictionary."),
+         "Adam keeps two tensors a parameter, in the `.values()`. The keys of `optimizer.state` are parameters."),
+        (lambda optimizer: _state_bytes(optimizer) + sum(p.nbytes for p in optimizer.state),
+         "the parameters are counted, too",
+         "They are the keys of `optimizer.state`; what it keeps is in the `.values()`."),
+        (partial(_state_bytes, counts=lambda tensor: tensor.numel() > 1), "a tensor with one number is left out",
+         "It may have a dimension all the same, as the bias of one output has: `.dim()` tells."),
         (lambda optimizer: _state_bytes(optimizer, which=slice(1)) if optimizer.state else None,
          "only what is kept for the first parameter is counted",
          "`optimizer.state` has an entry for each. Is the `return` below both loops?"),
@@ -157,6 +180,8 @@ turn(
         (lambda optimizer: None, "nothing comes back", "Is there a `return`?"),
     ],
     hints={
+        "sparse tensor layout": "A loop over a dictionary goes through its keys, here the parameters: `.values()`.",
+        "'tuple' object has no": "`.items()` gives pairs, a name and a tensor: `.values()` gives the tensors.",
         "'dict' object has no": "What is kept for a parameter is a dictionary: go through its `.values()`.",
         "is not associated with a value": "Begin with 0, before the loops: plain SGD keeps nothing.",
     },
@@ -168,6 +193,43 @@ def _gb_on_each(parameters: float, gradients: float, state: float, activations: 
     return parameters + gradients + state + activations / devices
 
 
+PARTS = ("the parameters", "the gradients", "the state", "the activations")
+RIGHT = ("whole", "whole", "whole", "shared out")
+KNOWN = {  # what is done with each of the parts, where there is more to say of it
+    ("shared out",) * 4: ("everything is shared out", "Each device holds the whole model."),
+    ("whole",) * 4: ("nothing is shared out", "Each device takes its share of the batch."),
+    ("whole", "shared out", "shared out", "shared out"): ("gradients and state are shared out",
+        "For each parameter on the device there is a gradient, and the state."),
+    ("whole", "shared out", "whole", "shared out"): ("the gradients are shared out",
+        "There is one gradient for each parameter, however many images it sums up."),
+    ("whole", "whole", "shared out", "shared out"): ("the state is shared out", "Each device updates the whole model."),
+    ("left out", "left out", "left out", "shared out"): ("that is the activations' share alone",
+        "Parameters, gradients and state are on each device as well, for each has the whole model."),
+    ("whole", "whole", "whole", "left out"): ("the activations are left out",
+        "Which share of them does a device keep?"),
+    ("whole", "whole", "left out", "shared out"): ("the state is left out", "It lies on each device, for the update."),
+    ("whole", "left out", "whole", "shared out"): ("the gradients are left out", "They lie on each device."),
+}  # fmt: skip
+
+
+def _spread(*given: float, done: Sequence[str]) -> float:
+    times = {"whole": 1, "shared out": 1 / given[4], "left out": 0}
+    return sum(gb * times[how] for gb, how in zip(given[:4], done, strict=True))
+
+
+def _told(done: Sequence[str]) -> str:
+    """Say what is done with the parts that it is not to be done with."""
+    said = []
+    for how in ("left out", "shared out", "whole"):
+        parts = [part for part, this, right in zip(PARTS, done, RIGHT, strict=True) if this == how != right]
+        if parts:
+            verb = "is" if parts == ["the state"] else "are"
+            said.append(f"{listed(parts)} {verb} {how.replace('whole', 'not shared out')}")
+    return ", and ".join(said).replace(
+        "shared out, and the activations are not shared out", "shared out, and the activations are not"
+    )
+
+
 turn(
     "1.3.c",
     "Bytes on each of N devices",
@@ -176,23 +238,20 @@ turn(
     look=lambda gb, *_: [] if gb is None else gb,
     heads=("GB on each",),
     mistakes=[
-        (lambda *it: sum(it[:4]) / it[4], "everything is shared out", "Each device holds the whole model."),
-        (lambda *it: sum(it[:4]), "nothing is shared out", "Each device takes its share of the batch."),
-        (lambda *it: it[0] + sum(it[1:4]) / it[4], "gradients and state are shared out",
-         "For each parameter on the device there is a gradient, and the state."),
-        (lambda *it: it[0] + it[2] + (it[1] + it[3]) / it[4], "the gradients are shared out",
-         "There is one gradient for each parameter, however many images it sums up."),
-        (lambda *it: it[0] + it[1] + (it[2] + it[3]) / it[4], "the state is shared out",
-         "Each device updates the whole model."),
+        *[
+            (partial(_spread, done=done), *KNOWN.get(done, (_told(done), "Whole on each: the model, its gradients, its "
+                                                            "state. Shared out: the batch, and so the activations.")))
+            for done in product(("whole", "shared out", "left out"), repeat=4)
+            if done != RIGHT and {*done} != {"left out"}
+        ],
         (lambda *it: sum(it[:3]) * it[4] + it[3], "that is the total of all devices", "How much is on one of them?"),
         (lambda *it: sum(it[:3]) + it[3] / 2, "that is for two devices", "`devices` says how many there are."),
-        (lambda *it: it[3] / it[4], "that is the activations' share alone",
-         "Parameters, gradients and state are on each device as well, for each has the whole model."),
-        (lambda *it: sum(it[:3]), "the activations are left out", "Which share of them does a device keep?"),
-        (lambda *it: it[0] + it[1] + it[3] / it[4], "the state is left out", "It lies on each device, for the update."),
-        (lambda *it: it[0] + it[2] + it[3] / it[4], "the gradients are left out", "They lie on each device."),
         (lambda *it: sum(it[:3]) + it[3] // it[4], "only whole GB are counted", "`/` keeps what `//` drops."),
+        (lambda *it: [_gb_on_each(*it)] * it[4], "one number comes back for each device",
+         "They all hold as much: one."),
         (lambda *it: None, "nothing comes back", "Is there a `return`?"),
+        (lambda *it: sum(it[:3]) + it[3] * it[4], "more devices have more activations each",
+         "The batch is cut: each device takes its share of it."),
     ],
     otherwise="Which of the bars above is half as high with half the batch?",
 )  # fmt: skip

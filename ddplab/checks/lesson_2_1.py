@@ -206,7 +206,7 @@ def _rows(first: int, last: int, gpu: Any) -> Any:
 def _shown(tensor: Any, gpu: Any) -> str:
     """What a tensor of rows holds, "10 20"; and where it lies, unless that is on `gpu`."""
     if not isinstance(tensor, torch.Tensor):
-        return "nothing" if tensor is None else f"a {type(tensor).__name__}"
+        return tensor if isinstance(tensor, str) else "nothing" if tensor is None else f"a {type(tensor).__name__}"
     away = "" if tensor.device == gpu else f", on {place(tensor)}"
     if tensor.dim() != 2 or tensor.shape[1] != WIDE:
         return f"shape {tuple(tensor.shape)}{away}"
@@ -214,6 +214,8 @@ def _shown(tensor: Any, gpu: Any) -> str:
 
 
 def _listed(returned: Any) -> list[Any]:
+    if isinstance(returned, dict):
+        return ["a dictionary"]
     return [returned] if isinstance(returned, torch.Tensor | nn.Module) else list(returned or ())
 
 
@@ -247,6 +249,11 @@ turn(
     call=_scattered,
     otherwise="Parts of neighbouring rows, as many as GPUs; part i goes to GPU i, and a list of all comes back.",
     heads=("GPU 0", "GPU 1", "GPU 2", "bytes 0→1", "bytes 0→2"),
+    hints={
+        "argument 'chunks'": "`chunk` is told how many parts: `len(gpus)`.",
+        "must be cuda device": "The GPUs are virtual here: `to(gpu)` takes either kind.",
+        "on the same device": "The parts stay apart, in a list: they lie on different GPUs.",
+    },
     mistakes=[
         (
             lambda batch, gpus: batch.chunk(len(gpus)),
@@ -299,6 +306,41 @@ turn(
             "Part 0 to `gpus[0]`, part 1 to `gpus[1]`, …: `zip` pairs two lists.",
         ),
         (
+            partial(_cut, to=None, cut=lambda batch, n: batch.view(n, -1)),
+            "the rows of each part have become one long row",
+            "`chunk` cuts along the first dimension, and leaves the others as they are.",
+        ),
+        (
+            partial(_cut, cut=lambda batch, n: batch),
+            "each GPU gets one row, and the rest is left",
+            "As many rows each as the batch has, over the number of GPUs: `chunk` cuts so.",
+        ),
+        (
+            partial(_cut, cut=lambda batch, n: [batch[i : i + len(batch) // n] for i in range(n)]),
+            "each part begins one row after the one before it",
+            "Part i begins with row `i * rows`, where a part has so many rows.",
+        ),
+        (
+            partial(_cut, cut=lambda batch, n: [part[:-1] for part in batch.chunk(n)]),
+            "the last row of each part is left out",
+            "A slice ends before its end: `[start:end]` has `end - start` rows.",
+        ),
+        (
+            lambda batch, gpus: [part.to(gpu) for part, gpu in zip(batch.chunk(len(gpus)), gpus[::-1], strict=False)],
+            "the first part goes to the last GPU, and so on backwards",
+            "Part 0 to `gpus[0]`, part 1 to `gpus[1]`, …",
+        ),
+        (
+            lambda batch, gpus: _cut(batch, gpus)[-1],
+            "the last part comes back, and no other",
+            "Each is to be put into a list: `append` it, or write `[… for …]`.",
+        ),
+        (
+            lambda batch, gpus: dict(zip(gpus, _cut(batch, gpus), strict=True)),
+            "a dictionary comes back",
+            "The parts alone, in a list.",
+        ),
+        (
             lambda batch, gpus: [part.cpu().to(gpu) for part, gpu in zip(batch.chunk(len(gpus)), gpus, strict=False)],
             "the rows go by way of the CPU, so nothing crosses from GPU 0 to the others",
             "Straight from one GPU to the other: `to` alone does that.",
@@ -328,7 +370,8 @@ def _replicated(replicate: Callable[..., Any], n: int) -> list[Any]:
                 grad = torch.autograd.grad(output.sum(), weight, allow_unused=True)[0]
             except (RuntimeError, TypeError):  # it is nothing, or some weights lie elsewhere, or have no gradient
                 pass
-            failed = "nothing" if replicas[which] is None else "fails"
+            no_net = [kind for kind in (dict, str) if isinstance(replicas[which], kind)]
+            failed = "nothing" if replicas[which] is None else "a dictionary" if no_net else "fails"
             computed.append(failed if output is None else output.item())
             back.append("none" if grad is None else grad[0, 0].item())
     return [*computed, crossed, *back]
@@ -345,7 +388,7 @@ def _alone(net: Any, gpus: Any) -> list[Any]:
 
 
 APART = "every copy computes what it should, but no gradient finds back to `net`"
-LEADS = "A tensor that `to` makes of a weight leads back to it. One from `deepcopy`, `state_dict` or `data` does not."
+LEADS = "A tensor that `to` makes of a weight leads back to it. Not so one from `nn.Parameter`, `deepcopy`, `data`."
 
 turn(
     "2.1.b",
@@ -354,6 +397,11 @@ turn(
     {"2 GPUs": lambda: (2,), "3 GPUs": lambda: (3,)},
     call=_replicated,
     otherwise="For each GPU: a dictionary of weights that were brought there, and a copy of `net` that has them.",
+    hints={
+        "has no attribute 'items'": "`with_weights` wants a dictionary of the weights, by name: `{name: …}`.",
+        "has no attribute 'rpartition'": "The names are the keys: `{name: weight}`.",
+        "has no attribute 'to'": "`named_parameters()` gives pairs: `for name, weight in …`.",
+    },
     heads=("GPU 0 computes", "last GPU computes", "bytes to it", "gradient from GPU 0", "from the last"),
     mistakes=[
         (
@@ -372,6 +420,36 @@ turn(
             "Take the weights from `named_parameters()`, and send each to the replica's GPU: `to`.",
         ),
         (_alone, APART, LEADS),
+        (
+            partial(_copied, weights=lambda net: {name: nn.Parameter(it) for name, it in net.named_parameters()}),
+            APART,
+            LEADS,
+        ),
+        (
+            torch.no_grad()(_copied),
+            "no gradient finds back to `net` from the other GPUs",
+            "No `no_grad()`: the way back leads through here.",
+        ),
+        *[
+            (
+                lambda net, gpus, place=place: [_copied(net, [gpus[place]])[0] for _ in gpus],
+                f"all replicas have their weights on {which}",
+                "For each of `gpus` weights that were brought there: `it.to(gpu)`.",
+            )
+            for place, which in ((-1, "the last GPU"), (1, "GPU 1"))
+        ],
+        (
+            lambda net, gpus: [{name: it.to(gpu) for name, it in net.named_parameters()} for gpu in gpus],
+            "dictionaries of weights come back",
+            "`with_weights(net, weights)` makes a replica of each.",
+        ),
+        (
+            lambda net, gpus: [
+                with_weights(net, {name: it.to(gpu)}) for gpu in gpus for name, it in net.named_parameters()
+            ],
+            "there is a replica for each weight, and one for each GPU is wanted",
+            "A dictionary with all the weights first: `with_weights` below the loop over them.",
+        ),
         (partial(_copied, weights=lambda net: net.state_dict()), APART, LEADS),
         (partial(_copied, weights=lambda net: {name: it.data for name, it in net.named_parameters()}), APART, LEADS),
         (
@@ -442,6 +520,41 @@ turn(
             "the outputs are joined along dimension 1",
             "Rows below rows: dimension 0.",
         ),
+        (
+            lambda outputs, gpu: outputs[-1].to(gpu),
+            "the last output comes back, and no other",
+            "All of them, in a list, and then one below the other.",
+        ),
+        (
+            lambda outputs, gpu: outputs[0].to(gpu),
+            "the first output comes back, and no other",
+            "All of them, in a list. A `return` inside a loop ends it at once.",
+        ),
+        (
+            partial(_joined, join=lambda parts: torch.cat(parts[::-1])),
+            "the last output comes first",
+            "In the order in which they come: rows belong to the rows of the batch.",
+        ),
+        (
+            partial(_joined, join=lambda parts: torch.cat(parts[:1] + parts)),
+            "the first output is there twice",
+            "A result that begins with it goes on with `outputs[1:]`.",
+        ),
+        (
+            partial(_joined, join=lambda parts: torch.cat(parts).flatten()),
+            "all rows have become one long row",
+            "One below the other, and each as it is.",
+        ),
+        (
+            partial(_joined, join=lambda parts: torch.stack(parts).mean(0)),
+            "the outputs are averaged",
+            "Every row is kept. Put them one below the other.",
+        ),
+        (
+            lambda outputs, gpu: torch.tensor([output.tolist() for output in outputs], device=gpu),
+            "the numbers are those, in a new tensor with a dimension more, to which no gradient goes back",
+            "Join the tensors themselves: `torch.cat`.",
+        ),
         (partial(_joined, join=sum), "the outputs are added up", "Every row is kept. Put them one below the other."),
         (
             partial(_joined, to="cpu"),
@@ -464,5 +577,11 @@ turn(
             "The argument `gpu` says where it shall be.",
         ),
     ],
-    hints={"same device": "Bring each of them to `gpu` first."},
+    hints={
+        "same device": "Bring each of them to `gpu` first.",
+        "must be tuple of Tensors": "`torch.cat` takes one list of tensors: `torch.cat([… for … in …])`.",
+        "to numpy": "Without NumPy: it cuts the way back, and is on the CPU.",
+        "on Tensor that requires grad": "Without NumPy: it cuts the way back, and is on the CPU.",
+        "'gpus' is not defined": "Here is one, `gpu`.",
+    },
 )

@@ -1,5 +1,6 @@
 """Checks of lesson 2.5, The cost of DataParallel. They run on virtual GPUs, for only those have a meter."""
 
+import itertools
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import flat, gpus_for, kind, needs_function, off
+from ddplab.checks.common import flat, gpus_for, kind, multiple, needs_function, off
 from ddplab.checks.turns import turn
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
@@ -90,19 +91,65 @@ def _metered(parameters: int, n: int, rows: int, wide: int) -> list[int]:
         return [gpus.meter.bytes(cause) for cause in ("replicate", "reduce", "scatter", "gather")]
 
 
-def _formula(
-    p: int,
-    n: int,
-    rows: int,
-    wide: int,
-    copies: int = -1,
-    size: int = 4,
-    back: float = 1,
-    there: int = 2,
-    kept: int = 1,
-) -> list[float]:
-    model, given = size * p * (n + copies), size * wide * rows * (n - kept) / n
-    return [model, back * model, there * given, given]
+# What is done with the model, and with the rows: how many copies of it go out and come back, for n GPUs, or which share
+# of them counts for scatter and for gather; what is said of it, and a hint. The first of each is right.
+MODEL = [
+    (lambda n: (n - 1, n - 1), "", ""),
+    (lambda n: (n, n), "GPU 0 gets a copy too", "GPU 0 has the model already. How many others need it?"),
+    (lambda n: (n, n - 1), "GPU 0 gets a copy too", "GPU 0 has the model already. How many others need it?"),
+    (
+        lambda n: (n - 1, n),
+        "GPU 0's own gradients come to it, too",
+        "They are there already. What comes is the others'.",
+    ),
+    (lambda n: (n - 1, 0), "no gradients come back", "As many gradients come back as parameters went out."),
+    (lambda n: (n - 1, 1), "the gradients of one GPU come back, and no other's", "Each of the others has some."),
+    (lambda n: (1, 1), "there is always one replica", "How many GPUs need one that have none yet?"),
+    (
+        lambda n: (2 * n - 2, n - 1),
+        "the parameters go out twice",
+        "Once out. What comes back has its own name, reduce.",
+    ),
+    (lambda n: (n - 1, 2 * n - 2), "the gradients are counted twice", "They come back, once, and stay on GPU 0."),
+    (lambda n: (1 - 1 / n, 1 - 1 / n), "the model is cut like the batch", "Each GPU gets all of the model."),
+    (lambda n: (n / 4 - 1 / 4, n / 4 - 1 / 4), "the parameters are numbers, not bytes", "Each has 4 bytes."),
+]
+ROWS = [
+    (lambda n: (2 - 2 / n, 1 - 1 / n), "", ""),
+    (
+        lambda n: (1 - 1 / n, 1 - 1 / n),
+        "the gradients of the outputs are left out: they go from GPU 0 to the others, too",
+        "Scatter counts twice what leaves: the inputs, and on the way back the gradients of the outputs.",
+    ),
+    (lambda n: (2 - 2 / n, 2 - 2 / n), "the outputs are counted twice", "They come home once."),
+    (lambda n: (2, 1), "all rows leave GPU 0", "GPU 0 keeps a share of the rows for itself."),
+    (lambda n: (2 - 2 / n, 1), "GPU 0's own outputs come to it, too", "They are there already."),
+    (
+        lambda n: (2 / n, 1 / n),
+        "only one GPU's share of the rows is counted",
+        "How many shares leave GPU 0? One for each of the others.",
+    ),
+    (
+        lambda n: (2 * n - 2, n - 1),
+        "every other GPU gets the whole batch",
+        "The batch is cut: each gets a share of 1/n.",
+    ),
+    (
+        lambda n: (1 - 1 / n, 2 - 2 / n),
+        "scatter and gather have changed places",
+        "Scatter is what leaves GPU 0: the inputs, and on the way back the gradients of the outputs.",
+    ),
+    (
+        lambda n: (0.2 - 0.2 / n, 0.1 - 0.1 / n),  # the check's rows have ten
+        "a row has one number",
+        "It has `width` of them, on the way in and on the way out.",
+    ),
+    (lambda n: (0.5 - 0.5 / n, 0.25 - 0.25 / n), "the rows are numbers, not bytes", "Each number has 4 bytes."),
+]
+
+
+def _formula(p: int, n: int, rows: int, wide: int, model: Any = MODEL[0][0], given: Any = ROWS[0][0]) -> list[float]:
+    return [*(4 * p * copies for copies in model(n)), *(4 * wide * rows * share for share in given(n))]
 
 
 turn(
@@ -118,46 +165,27 @@ turn(
     call=_counted,
     otherwise="Of each cause: how many numbers cross, to or from how many GPUs, and 4 bytes for each.",
     heads=("replicate", "reduce", "scatter", "gather"),
-    hints={"not iterable": "Four numbers, in this order: replicate, reduce, scatter, gather."},
+    hints={
+        "division": "With one GPU there are no others, and nothing crosses.",
+        "modulo": "With one GPU there are no others, and nothing crosses.",
+        "not iterable": "Four numbers, in this order: replicate, reduce, scatter, gather.",
+    },
     mistakes=[
-        (partial(_formula, copies=0), "GPU 0 gets a copy too", "GPU 0 has the model already. How many others need it?"),
-        (partial(_formula, size=1), "those are numbers, not bytes", "A number in float32 has 4 bytes."),
-        (partial(_formula, back=0), "no gradients come back", "As many gradients come back as parameters went out."),
         (
-            partial(_formula, there=1),
-            "the gradients of the outputs are left out: they go from GPU 0 to the others, too",
-            "Scatter counts twice what leaves: the inputs, and on the way back the gradients of the outputs.",
+            lambda *it: [each / 4 for each in _formula(*it)],
+            "those are numbers, not bytes",
+            "A number in float32 has 4 bytes.",
         ),
-        (
-            partial(_formula, kept=0),
-            "all rows leave GPU 0",
-            "GPU 0 keeps a share of the rows for itself.",
-        ),
-        (
-            partial(_formula, copies=0, kept=0),
-            "GPU 0 is counted among those that get something",
-            "What stays on GPU 0 does not cross. n − 1 others are left.",
-        ),
-        (
-            lambda p, n, rows, wide: [*_formula(p, n, 1, wide)[:2], 8 * wide * rows / n, 4 * wide * rows / n],
-            "only one GPU's share of the rows is counted",
-            "How many shares leave GPU 0? One for each of the others.",
-        ),
-        (
-            lambda p, n, rows, wide: [*_formula(p, n, 1, wide)[:2], *(n * it for it in _formula(p, n, rows, wide)[2:])],
-            "every other GPU gets the whole batch",
-            "The batch is cut: each gets a share of 1/n.",
-        ),
-        (
-            lambda p, n, rows, wide: [4 * p, 4 * p, *_formula(p, n, rows, wide)[2:]],
-            "there is always one replica",
-            "How many GPUs need one that have none yet?",
-        ),
-        (
-            lambda p, n, rows, wide: [*_formula(p, n, rows, wide)[:2], *_formula(p, n, rows, wide)[:1:-1]],
-            "scatter and gather have changed places",
-            "Scatter is what leaves GPU 0: the inputs, and on the way back the gradients of the outputs.",
-        ),
+        *[
+            (
+                partial(_formula, model=model, given=given),
+                " and ".join(filter(None, what)),
+                " ".join(filter(None, hints)),
+            )
+            for (model, *of_model), (given, *of_rows) in itertools.product(MODEL, ROWS)
+            for what, hints in [zip(of_model, of_rows, strict=True)]
+            if any(what) and not all("numbers" in it for it in what)
+        ],
         *[
             (
                 lambda *it, order=order: [_formula(*it)[place] for place in order],
@@ -170,11 +198,6 @@ turn(
             lambda p, n, rows, wide: [rows * each for each in _formula(p, n, 1, wide)],
             "the model travels once a row",
             "Replicas are made once a forward, however many rows there are.",
-        ),
-        (
-            lambda p, n, rows, wide: _formula(p, n, rows, 1),
-            "a row has one number",
-            "It has `width` of them, on the way in and on the way out.",
         ),
     ],
 )
@@ -208,8 +231,9 @@ def _gathered(forward: Callable[..., Any], rows: int, n: int) -> list[Any]:
         if not losses.requires_grad:
             return [*held, "none"]
         losses.mean().backward()
-        same = off(flat(p.grad for p in inside.net.parameters()), right) < 1e-6
-    return [*held, "yes" if same else "no"]
+        grad = flat(p.grad for p in inside.net.parameters())
+        times = 1 if off(grad, right) < 1e-6 else multiple(grad, right, within=1e-5)
+    return [*held, "yes" if times == 1 else f"{times:.3g} times it" if times else "no"]
 
 
 def _losses(net: Any, x: Any, labels: Any, reduction: str = "none") -> Any:
@@ -242,6 +266,17 @@ turn(
         ),
         (
             lambda net, x, labels: _losses(net, x, labels) / len(x),
+            "each loss is divided by the rows of its part, and their mean is taken at home",
+            "One division is enough: leave this one out.",
+        ),
+        (lambda net, x, labels: -_losses(net, x, labels), "the losses have their signs turned", "As they are."),
+        (
+            lambda net, x, labels: _losses(net, x, labels).half(),
+            "each loss has 2 bytes, and with them too few digits",
+            "Leave them in float32.",
+        ),
+        (
+            lambda net, x, labels: _losses(lambda x: net(x).softmax(1), x, labels),
             "one number a row comes home, and it is not the cross-entropy of its scores",
             "`cross_entropy` of the scores as they are: it makes a softmax itself. The mean is taken later.",
         ),
@@ -264,6 +299,9 @@ turn(
     hints={
         "Target ": "`cross_entropy` takes the scores, `net(x)`: ten for each row.",
         "log_softmax": "`cross_entropy` takes first the scores, `net(x)`, and then the labels.",
+        "valid value for reduction": 'It is a word: `reduction="none"`.',
+        "'float' object is not iterable": "What comes home is a tensor: no `item()`, no `tolist()`.",
+        "invalid shape": "One dimension, with a loss for each row: they are put one below the other.",
         "batch_size": "The labels are cut like the rows.",
     },
 )
@@ -332,6 +370,31 @@ turn(
         (lambda x: x.sum(1), "those are the sums", "Divide each by how many numbers of its row are not 0."),
         (lambda x: x.mean(1), "the zeros are counted", "Divide by how many numbers of a row are not 0."),
         (
+            lambda x: x.sum(1) / (x != 0).sum(),
+            "each sum is divided by how many numbers of all rows are not 0",
+            "Count in each row: `sum` and `count_nonzero` take a dimension.",
+        ),
+        (lambda x: x.sum() / (x != 0).sum(1), "the sum is that of all rows", "Along dimension 1."),
+        (
+            lambda x: x.sum(1) / len(x),
+            "divided by how many rows there are",
+            "Divide each by how many numbers of its row are not 0.",
+        ),
+        (lambda x: x.sum(1) / (x == 0).sum(1), "divided by how many zeros a row has", "Count what is not 0: `x != 0`."),
+        (lambda x: (x != 0).sum(1) / x.sum(1), "upside down", "The sum over how many."),
+        (lambda x: x.abs().sum(1) / (x != 0).sum(1), "the signs are lost", "Add up the numbers as they are."),
+        (
+            lambda x: x.masked_fill(x == 0, torch.nan).mean(1),
+            "a mean with a NaN in it is NaN",
+            "`nanmean` leaves them out.",
+        ),
+        (lambda x: x.masked_fill(x == 0, torch.nan).nanmedian(1).values, "those are medians", "The mean: `nanmean`."),
+        (
+            lambda x: x.sum(1) / (x != 0).sum(1, keepdim=True),
+            "each row is divided by the count of every row: a square",
+            "Both with `keepdim`, or neither.",
+        ),
+        (
             lambda x: x.sum(0) / (x != 0).sum(0).clamp(min=1),
             "those are the means of the columns",
             "Along the other dimension.",
@@ -368,6 +431,7 @@ turn(
         ),
     ],
     hints={
+        "could not infer output dtype": "Truths have no mean. `sum` counts them.",
         "size of tensor": "Both have to be one number for each row: `(x != 0).sum(1)` counts along dimension 1.",
         "invalid for input": "Not every row has as many zeros. Add up and count, row by row.",
     },

@@ -47,13 +47,15 @@ def close(a: Any, b: Any) -> bool:
 def relation(
     mine: Rows, wanted: Rows, given: Given = MappingProxyType({}), right: Callable[[Given], Rows] = lambda given: {}
 ) -> str:
-    """Return a clause on how the two relate; nothing where they are not of one shape, or nothing simple is seen.
+    """Return a clause on how the two relate; nothing where they have other rows, or nothing simple is seen.
 
     given: the arguments by which each row came, by their names, where all of them are numbers, truths and words.
     right: what is right with other arguments.
     """
-    if [*map(len, mine.values())] != [*map(len, wanted.values())] or mine.keys() != wanted.keys():
+    if mine.keys() != wanted.keys():
         return ""
+    if [*map(len, mine.values())] != [*map(len, wanted.values())]:
+        return _shifted(mine, wanted) or _count(mine, wanted)
     pairs = [pair for row in wanted for pair in zip(mine[row], wanted[row], strict=True)]
     held, asked = mine, wanted
     if len({*map(len, wanted.values())}) == 1:  # then columns mean something, and those that are right are left out
@@ -61,24 +63,38 @@ def relation(
         off = [place for place, (a, b) in columns if not _alike(a, b)]
         held, asked = ({row: [cells[place] for place in off] for row, cells in it.items()} for it in (mine, wanted))
     numbers = all(isinstance(cell, int | float) for row in asked for cell in (*held[row], *asked[row]))
-    among = (_whose(held, asked) or _order(held, asked)) if numbers else ""  # words tell of a relation themselves
-    by_size = _factor(pairs, len(wanted)) or _distance(pairs) or _by_arguments(mine, wanted, given)
-    return _as_if(mine, wanted, given, right) or by_size or _rows(held, asked) or among
+    by_size = _rounded(pairs) or _factor(pairs, len(wanted)) or _distance(pairs) or _by_arguments(mine, wanted, given)
+    order = _order(held, asked) if numbers else ""
+    among = _rows(held, asked) or (_whose(held, asked) if numbers else _shifted(held, asked))
+    return _as_if(mine, wanted, given, right) or by_size or order or among
 
 
 def _alike(some: Sequence[Any], others: Sequence[Any]) -> bool:
     return len(some) == len(others) and all(map(close, some, others))
 
 
-def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
-    """Say by which simple number all that is off is too large or too small."""
+def _off(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], str]:
+    """Return the pairs that are off, where they are numbers all, and how a sentence on them begins."""
     off = [(a, b) for a, b in pairs if not close(a, b)]
     if not all(_is_number(it) for ab in off for it in ab):
-        return ""
-    which = "every number is" if len(off) == len(pairs) else "each wrong number is"
+        off = []
+    return off, "every number is" if len(off) == len(pairs) else "each wrong number is"
+
+
+def _rounded(pairs: Sequence[tuple[Any, Any]]) -> str:
+    off, which = _off(pairs)
+    for how, to in (("rounded down", math.floor), ("rounded", round)):
+        if off and all(abs(b) > 1 and b != int(b) and a == to(b) for a, b in off):
+            return f"{which} {how}"
+    return ""
+
+
+def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
+    """Say by which simple number all that is off is too large or too small."""
+    off, which = _off(pairs)
     if len(off) > 1 and all(a == 0 for a, _ in off):
         return f"{which} 0"
-    if not all(b for _, b in off):
+    if not off or not all(b for _, b in off):
         return ""
     factors = [a / b for a, b in off]
     small = 0 < abs(factors[0]) < 1 / 16
@@ -97,13 +113,12 @@ def _factor(pairs: Sequence[tuple[Any, Any]], rows: int) -> str:
 
 def _distance(pairs: Sequence[tuple[Any, Any]]) -> str:
     """Say how much all that is off is too large or too small, where that is one small whole number, several times."""
-    off = [(a, b) for a, b in pairs if not close(a, b)]
-    if len({*off}) < 2 or not all(_is_number(it) for ab in off for it in ab):
+    off, which = _off(pairs)
+    if len({*off}) < 2:
         return ""
     far = off[0][0] - off[0][1]
     if abs(far) > 16 or not close(far, round(far)) or not all(close(a - b, far) for a, b in off):
         return ""
-    which = "every number is" if len(off) == len(pairs) else "each wrong number is"
     return f"{which} {abs(round(far))} too {'large' if far > 0 else 'small'}"
 
 
@@ -173,11 +188,38 @@ def _whose(held: Rows, asked: Rows) -> str:
         return "" if same else "the ranks differ, and all are to hold the same"
     if same and not any(_alike(a, b) for a, b in itertools.combinations(wanted, 2)):
         return "all ranks hold the same, and they are to differ"
+    return _shifted(held, asked)
+
+
+def _shifted(held: Rows, asked: Rows) -> str:
+    """Say of ranks, each of which is to hold something else, that they hold what those further on are to hold."""
+    mine, wanted = [*held.values()], [*asked.values()]
+    n, ranks = len(wanted), all(row.startswith("rank ") for row in asked)
+    if n < 2 or not ranks or any(_alike(a, b) for a, b in itertools.combinations(wanted, 2)):
+        return ""
     for further in range(1, n):
         if all(_alike(mine[rank], wanted[(rank + further) % n]) for rank in range(n)):
             whose = "the other rank" if n == 2 else {1: "the next rank", n - 1: "the rank before it"}.get(further)
             return f"each rank holds what {whose or f'the rank {further} further on'} is to hold"
+    if n == 2 and min(map(len, wanted)) < 2:  # one number alone is another's by chance, too
+        return ""
+    if all(map(_alike, mine, wanted[1:])):
+        return f"{'rank 0' if n == 2 else 'each rank but the last'} holds what the next rank is to hold"
+    if all(map(_alike, mine[1:], wanted)):
+        return f"{'rank 1' if n == 2 else 'each rank but rank 0'} holds what the rank before it is to hold"
     return ""
+
+
+def _count(mine: Rows, wanted: Rows) -> str:
+    """Say where something came that how many there are is not as wanted; and of numbers that they add up to the one."""
+    several = [row for row in wanted if mine[row] and len(mine[row]) != len(wanted[row])]
+    if not several or any(not row for row in mine.values()):
+        return ""
+    here, there = len(mine[several[0]]), len(wanted[several[0]])
+    numbers = all(isinstance(it, int | float) for row in wanted for it in (*mine[row], *wanted[row]))
+    if there == 1 and numbers and all(_alike([sum(mine[row])], wanted[row]) for row in wanted):
+        return f"there are {here}, which add up to it"
+    return f"there {'is' if here == 1 else 'are'} {here}, and {there} {'is' if there == 1 else 'are'} wanted"
 
 
 def _order(held: Rows, asked: Rows) -> str:

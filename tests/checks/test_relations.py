@@ -50,6 +50,27 @@ SAID = {
     "one too many": (changed(RANKS, lambda it: it + 1), RANKS, "every number is 1 too large"),
     "one too few": (
         {"a": [3], "b": [4], "c": [9]}, {"a": [3], "b": [5], "c": [10]}, "each wrong number is 1 too small"),
+    "a column that is counted from 1": (
+        {row: [a - 1, b] for row, (a, b) in RANKS.items()}, RANKS, "each wrong number is 1 too small"),
+    "whole numbers": ({"one": [2], "two": [4]}, {"one": [2.7], "two": [4.2]}, "every number is rounded down"),
+    "rounded numbers": ({"one": [3], "two": [4]}, {"one": [2.7], "two": [4.2]}, "every number is rounded"),
+    "another order in one row": ({"one": [1, 2], "two": [4, 3]}, {"one": [1, 2], "two": [3, 4]},
+        "they are the right ones, in another order"),
+    "words of the other rank": (
+        {"rank 0": ["♥K", "♣J"], "rank 1": ["♠A", "♦Q"]}, {"rank 0": ["♠A", "♦Q"], "rank 1": ["♥K", "♣J"]},
+        "each rank holds what the other rank is to hold"),
+    "those of the next, and nothing for the last": (
+        {"rank 0": ["♥K", "♣J"], "rank 1": []}, {"rank 0": ["♠A", "♦Q"], "rank 1": ["♥K", "♣J"]},
+        "rank 0 holds what the next rank is to hold"),
+    "the next rank's, but for the last": (
+        dict(zip(RANKS, [[2, 20.0], [3, 30.0], [4, 40.0]], strict=True)),
+        RANKS, "each rank but the last holds what the next rank is to hold"),
+    "the rank's before, but for the first": (
+        dict(zip(RANKS, [[0, 0.0], [1, 10.0], [2, 20.0]], strict=True)),
+        RANKS, "each rank but rank 0 holds what the rank before it is to hold"),
+    "the parts of a sum": ({"one": [1, 2], "two": [3, 4]}, {"one": [3], "two": [7]}, "there are 2, which add up to it"),
+    "too many": ({"one": [1, 2]}, {"one": [1]}, "there are 2, and 1 is wanted"),
+    "too few": ({"one": [1]}, {"one": [1, 3]}, "there is 1, and 2 are wanted"),
     "one row": (
         {"two": [1, 2], "three": [7, 3]}, {"two": [1, 2], "three": [5, 5]}, "only two is right"),
 }  # fmt: skip
@@ -60,7 +81,8 @@ NOTHING_SAID = {
     "one number that happens to be twice another": ({"one": [4, 5]}, {"one": [2, 5]}),
     "one number, one too large, several times": ({"one": [8, 8]}, {"one": [7, 7]}),
     "no simple number of times": ({"one": [8.0, 16.0]}, {"one": [7.0, 14.0]}),
-    "another number of cells": ({"one": [1, 2]}, {"one": [1]}),
+    "what never came": ({"one": []}, {"one": [1]}),
+    "one number, off by something": ({"one": [5]}, {"one": [2]}),
     "another row": ({"one": [1]}, {"two": [1]}),
     "rows of several lengths": ({"2 ranks": [4, 5], "4 ranks": [2, 6, 2]}, {"2 ranks": [5, 9], "4 ranks": [2, 6, 0]}),
     "words that tell of other ranks": (

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from ddplab import checks
 from ddplab.checks import judge, turns
 from ddplab.checks.turns import says_nothing, turn
+from ddplab.hardware import device
 
 
 @pytest.fixture
@@ -200,6 +201,25 @@ def test_an_error_that_any_lesson_may_meet_has_a_hint(made):
 
     verdict = made(otherwise="Look again.")(divided)
     assert "NoneType" in verdict.message and "all_reduce" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("mistake", "hint"),
+    [
+        (lambda x: x.mean().item().backward(), "`item()`"),
+        (lambda x: x.ndim(), "parentheses"),
+        (lambda x: x.all_reduce(), "`dist.all_…(t)`"),
+        (lambda x: torch.ones(2, device=device), "`device()`"),
+        (lambda x: sum(3), "one number"),
+        (lambda x: torch.cat(x for _ in range(2)), "in one list"),
+        (lambda x: sum(it.nbytes for it in {"one": x}), "`.values()`"),
+        (lambda x: x.mean(dim=0, where=x > 0), "no such arguments"),
+        (lambda x: (x + 1 for _ in range(2)).sum(), "`list(…)`"),
+    ],
+)  # fmt: skip
+def test_an_error_of_pythons_has_a_hint(made, mistake, hint):
+    asked = made(ranks=(), given={"one": lambda: (torch.ones(2, requires_grad=True),)}, right=lambda x: 2 * x)
+    assert hint in asked(mistake).hint
 
 
 def test_who_has_done_its_part_waits_for_the_others_and_not_in_a_call_of_ours():
