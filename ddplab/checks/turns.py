@@ -35,6 +35,7 @@ from ddplab.tables import HTML, brief, html_table, marked
 
 WRONG, WAITS = "✗", "…"
 NOTHING, BACK = "nothing", "what came back is "
+ELSEWHERE = r"^rank (\d+) is not in a collective: it is at (?!turns\.py|lesson_\d).*?(line \d+(?:, in \S+)?)$"
 MET = re.compile("^returned .*?: the check met")
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
@@ -425,7 +426,10 @@ def _left_by_ranks(
             if patience == PATIENCE and may_be_slow(error):
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             late = [name for name in names if name not in fate and not rows[name]]
-            fate |= dict.fromkeys(late, "never came")
+            elsewhere = dict(re.findall(ELSEWHERE, str(error), re.MULTILINE))
+            for name in late:
+                at = elsewhere.get(name.removeprefix("rank "), "").replace(", in", " of")
+                fate[name] = "never came" + f": it is at {at}" * bool(at)
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
         said = re.sub(r"^rank \d+ ", "", first_line(str(error)))  # the row says which
         if raised := error.type_name and (error.type_name, error.reason):
