@@ -197,11 +197,21 @@ ANSWERS = {
     },
     "1.1.a": {
         "accepted": [by_a_loop, by_places],
-        "wrong": [(asks_nobody, ["NameError: name 'rank' is not defined"])],
+        "wrong": [
+            (asks_nobody, ["NameError: name 'rank' is not defined"]),
+            (lambda cards: cards[dist.get_world_size() :: dist.get_rank()], ["slice step cannot be zero"]),
+            (
+                lambda cards: [it for n, it in enumerate(cards, 1) if n % dist.get_world_size() == dist.get_rank()],
+                ["each rank holds what the other rank is to hold"],
+            ),
+        ],
     },
     "1.1.b": {
         "accepted": [with_a_mean, with_hits_too, partial(darts_alone, note=lambda pi: log(pi=round(pi, 3)))],
-        "wrong": [(partial(darts_alone, note=lambda pi: log(pi)), ["positional argument"])],
+        "wrong": [
+            (partial(darts_alone, note=lambda pi: log(pi)), ["positional argument"]),
+            (partial(darts_alone, note=lambda pi: log(pi=int(pi))), ["every number is rounded down"]),
+        ],
     },
     "1.1.c": {
         "accepted": [in_float, listed_by_rank],
