@@ -203,6 +203,11 @@ def weighs_what_backward_gives(model, images, labels, size):
         F.cross_entropy(model(a), b).backward() * len(a) / len(images)
 
 
+def backward_from_a_number(model, data, batch, lr, epochs):
+    for x, y in DataLoader(data, batch):
+        F.cross_entropy(model(x.to(device())), y.to(device())).item().backward()
+
+
 def labels_first(model, data, batch, lr, epochs):
     for x, y in DataLoader(data, batch):
         F.cross_entropy(y.to(device()), model(x.to(device()))).backward()
@@ -258,6 +263,7 @@ ANSWERS = {
         "wrong": [
             (forward_outside, ["raised RuntimeError", "second time"]),
             (labels_first, ["raised NotImplementedError"]),
+            (backward_from_a_number, ["'float' object has no attribute 'backward'"]),
         ],
     },
     "1.2.b": {"accepted": [with_tensors, one_by_one]},
