@@ -103,6 +103,10 @@ ANSWERS = {
         "wrong": [
             (takes_the_size_of_a_dictionary, ["raised AttributeError"]),
             (keeps_the_last, ["raised UnboundLocalError"]),
+            (
+                lambda optimizer: sum(t.nbytes for held in optimizer.state.values() for t in held if t.dim()),
+                ["'str' object has no attribute"],
+            ),
             (without_the_biases, ["what has one dimension is left out"]),
             (returns_at_once, ["only what is kept for the first parameter"]),
             (by_adams_names, ["only Adam's state is counted"]),
@@ -112,6 +116,13 @@ ANSWERS = {
         "accepted": [
             lambda weights, gradients, state, kept, n: (n * (weights + gradients + state) + kept) / n,
             lambda *gb: sum(gb[:4]) - gb[3] * (1 - 1 / gb[4]),
+        ],
+        "wrong": [
+            (
+                lambda *gb: gb[0] + gb[1] + gb[2] / gb[4] + gb[3],
+                ["the state is shared out, and the activations are not"],
+            ),
+            (lambda *gb: gb[0] + (gb[1] + gb[3]) / gb[4], ["the state is left out, and the gradients are shared out"]),
         ],
     },
 }
