@@ -526,6 +526,11 @@ turn(
             "All of them, in a list, and then one below the other.",
         ),
         (
+            partial(_joined, join=lambda parts: parts[-1]),
+            "the last output comes back, and no other",
+            "Each is to be put into a list, and joined below the loop.",
+        ),
+        (
             lambda outputs, gpu: outputs[0].to(gpu),
             "the first output comes back, and no other",
             "All of them, in a list. A `return` inside a loop ends it at once.",
@@ -536,7 +541,7 @@ turn(
             "In the order in which they come: rows belong to the rows of the batch.",
         ),
         (
-            partial(_joined, join=lambda parts: torch.cat(parts[:1] + parts)),
+            lambda outputs, gpu: _joined(outputs[:1] + outputs, gpu),
             "the first output is there twice",
             "A result that begins with it goes on with `outputs[1:]`.",
         ),

@@ -162,6 +162,12 @@ def with_the_original_on_gpu_0(net, gpus):
     return [net, *copies]
 
 
+def without_names(net, gpus):
+    from ddplab.course.models import with_weights
+
+    return [with_weights(net, [weight.to(gpu) for weight in net.parameters()]) for gpu in gpus]
+
+
 def into_one_that_is_there(outputs, gpu):
     rows = torch.empty(sum(map(len, outputs)), outputs[0].shape[1], device=gpu)
     start = 0
@@ -246,10 +252,19 @@ ANSWERS = {
             (partial(careful, model=lambda net, gpus: DistributedDataParallel(net)), ["raised", "process group"]),
         ],
     },
-    "2.1.a": {"accepted": [scatter, by_slices, as_a_generator]},
-    "2.1.b": {"accepted": [replicate, by_functional_call, with_the_original_on_gpu_0]},
+    "2.1.a": {
+        "accepted": [scatter, by_slices, as_a_generator],
+        "wrong": [(lambda batch, gpus: batch.chunk(gpus), ["argument 'chunks'"])],
+    },
+    "2.1.b": {
+        "accepted": [replicate, by_functional_call, with_the_original_on_gpu_0],
+        "wrong": [(without_names, ["'list' object has no attribute 'items'"])],
+    },
     "2.1.c": {
         "accepted": [gather, into_one_that_is_there],
-        "wrong": [(lambda outputs, gpu: torch.cat(outputs[::-1]), ["no operation takes them so"])],
+        "wrong": [
+            (lambda outputs, gpu: torch.cat(output.to(gpu) for output in outputs), ["must be tuple of Tensors"]),
+            (lambda outputs, gpu: torch.cat(outputs[::-1]), ["no operation takes them so"]),
+        ],
     },
 }
