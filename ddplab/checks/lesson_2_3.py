@@ -230,23 +230,32 @@ def _run(name: str, where: str, model: Any, device_ids: list[int], *inputs: Any)
 
 
 def _equipped(equip: Callable[..., Any], gpu: int) -> list[Any]:
-    """Where a replica's three tensors lie, and which of them the module saves and learns."""
+    """Where a replica's three tensors lie, whose numbers they hold, and which of them the module saves and learns."""
     names = ("gain", "mean", "mask")
     with gpus_for(2) as gpus:
         module = nn.Identity()
-        equip(module, *(torch.full((3,), float(number)) for number in (1, 2, 3)))
+        equip(module, *(torch.full((3,), float(number)) for number in (5, 6, 7)))
         module.to(gpus[0])
         replica = replicate(module, gpus[:])[gpu]
         held = [getattr(replica, name, None) for name in names]
         words = ["None" if hasattr(replica, name) else "nothing" for name in names]
         lie = [
-            place(it) if isinstance(it, torch.Tensor) else word if it is None else kind(it)
-            for it, word in zip(held, words, strict=True)
+            place(it) + _whose(it, name) if isinstance(it, torch.Tensor) else word if it is None else kind(it)
+            for it, word, name in zip(held, words, names, strict=True)
         ]
         saved = " ".join(name for name in names if name in module.state_dict())
         moved = {name for name, it in module.named_parameters() if it.requires_grad}
         learn = " ".join(name for name in names if name in moved)
+        if not moved and "gain" in dict(module.named_buffers()):
+            learn = "nothing: gain is a buffer"
     return [*lie, saved or "nothing", learn or "nothing"]
+
+
+def _whose(tensor: Any, name: str) -> str:
+    """Say whose numbers a tensor holds that is to hold those given as `name`: gain's are 5, mean's 6, mask's 7."""
+    number = tensor.detach().flatten()[:1].tolist()
+    whose = {5.0: "gain", 6.0: "mean", 7.0: "mask"}.get(*number, "") if number else ""
+    return "" if whose == name else f", with {whose}'s numbers" if whose else ", with other numbers"
 
 
 def _equip(
@@ -271,7 +280,7 @@ def _equip(
     if gain_as is nn.Parameter:
         module.gain = nn.Parameter(gain)
     elif gain_as is nn.Buffer:
-        module.register_buffer("gain", gain)
+        module.register_buffer("gain", gain.requires_grad_())
     else:
         module.gain = gain_as(gain)
 
@@ -286,6 +295,11 @@ def _all_plain(module: Any, gain: Any, mean: Any, mask: Any) -> None:
 
 def _not_named(module: Any, gain: Any, mean: Any, mask: Any) -> None:
     module.gain = nn.Parameter(gain)
+
+
+def _but_for(name: str, module: Any, *given: Any) -> None:
+    _equip(module, *given)
+    delattr(module, name)
 
 
 def _nothing_put_back(module: Any, gain: Any, mean: Any, mask: Any) -> None:
@@ -347,6 +361,43 @@ turn(
             "the module has none of the three",
             "What is made is not registered yet: it needs its name on `module`.",
         ),
+        *[
+            (
+                partial(_but_for, name),
+                f"the module has no `{name}`",
+                f"The names are `gain`, `mean` and `mask`: `module.{name}`.",
+            )
+            for name in ("gain", "mean", "mask")
+        ],
+        *[
+            (
+                lambda module, *given, order=order: _equip(module, *(given[it] for it in order)),
+                told,
+                "To each name the tensor that is called so.",
+            )
+            for order, told in (
+                ((0, 1, 1), "`mask` is made of `mean`"),
+                ((0, 0, 2), "`mean` is made of `gain`"),
+                ((0, 2, 2), "`mean` is made of `mask`"),
+                ((0, 2, 1), "`mean` and `mask` have changed places"),
+            )
+        ],
+        *[
+            (
+                lambda module, *given, new=new: _equip(
+                    module, *(torch.rand(3) if place in new else it for place, it in enumerate(given))
+                ),
+                f"{told} own, and not those that were given",
+                "Make it of the tensor that the function gets: `nn.Parameter(gain)`.",
+            )
+            for new, told in (
+                ((0,), "`gain` has numbers of its"),
+                ((1,), "`mean` has numbers of its"),
+                ((2,), "`mask` has numbers of its"),
+                ((0, 1), "`gain` and `mean` have numbers of their"),
+                ((0, 1, 2), "all three have numbers of their"),
+            )
+        ],
         (
             _nothing_put_back,
             "`mean` and `mask` are `None`, which is what `register_buffer` returns",
@@ -379,13 +430,18 @@ turn(
         ),
         (
             partial(_equip, gain_as=nn.Buffer, mask_saved=True),
-            "`gain` does not learn, and `mask` is saved",
+            "`gain` is a buffer, and `mask` is saved",
             "Three kinds are wanted: one that learns, one that is saved only, and one that is neither.",
         ),
         (
             partial(_equip, gain_as=nn.Buffer),
-            "`gain` does not learn",
-            "An optimiser moves parameters, and of those the ones with `requires_grad`.",
+            "`gain` is a buffer, and does not learn",
+            "An optimiser moves parameters. That a buffer wants a gradient makes none of it.",
+        ),
+        (
+            partial(_equip, gain_as=partial(nn.Parameter, requires_grad=False)),
+            "`gain` is a parameter that does not learn",
+            "An optimiser moves those with `requires_grad`, which `nn.Parameter(gain)` has.",
         ),
     ],
     hints={
@@ -480,6 +536,21 @@ turn(
             "the mean is added, too",
             "`gain` and `mean` have no part in the numbers.",
         ),
+        (
+            lambda module, x: x * torch.arange(x.shape[1], device=x.device),
+            "`x` is multiplied by the numbers",
+            "Add them: `x + …`.",
+        ),
+        (
+            lambda module, x: x + 1,
+            "each column gets the same number",
+            "0, 1, 2, …, as `arange` counts.",
+        ),
+        (
+            lambda module, x: [column + place for place, column in enumerate(x.T)],
+            "a list comes back",
+            "One tensor, as `x` is: a row of numbers is added to each row of it.",
+        ),
         (partial(_numbered, n=3), "there are always three numbers", "As many as `x` has columns."),
         (
             lambda module, x: torch.arange(x.shape[1], device=x.device),
@@ -503,6 +574,13 @@ turn(
 )
 
 
+def _values(held: Any) -> list[Any]:
+    """What is in a dictionary, and in dictionaries and lists in it."""
+    if isinstance(held, dict):
+        held = list(held.values())
+    return [it for part in held for it in _values(part)] if isinstance(held, list | tuple) else [held]
+
+
 class _Calls:
     """The same cache, through several calls. The second call brings more rows; the last is followed by one more."""
 
@@ -515,19 +593,33 @@ class _Calls:
                 return [kind(found), "-", "-"]
             again = any(found is it for it in self.made)
             self.made.append(found)
-            whence = "from the cache" if again else "made"
+            kept = any(found is it for it in _values(self.cache))
+            whence = "from the cache" if again else "made" if kept else "made, not kept"
             if more == "last":
                 before = cached(self.cache, torch.zeros(rows, columns - 1).to(gpus[gpu]))
                 if not again and not any(before is it for it in self.made):
-                    whence = "made, and 3 columns thrown out"
+                    whence += ", and 3 columns thrown out"
             numbers = [f"{it:g}" for it in found.flatten().tolist()]
             return [f"{' '.join(numbers)}{', in rows' * (found.dim() > 1)}", place(found), whence]
 
 
-def _cached(cache: Any, x: Any, key: Callable[[Any], Any] = lambda x: (x.shape[1], x.device)) -> Any:
+def _cached(cache: Any, x: Any, key: Callable[[Any], Any] = lambda x: (x.shape[1], x.device), first: int = 0) -> Any:
     if key(x) not in cache:
-        cache[key(x)] = torch.arange(x.shape[1], device=x.device)
+        cache[key(x)] = torch.arange(first, x.shape[1] + first, device=x.device)
     return cache[key(x)]
+
+
+def _on_the_cpu(cache: Any, x: Any) -> Any:
+    key = (x.shape[1], x.device)
+    if key not in cache:
+        cache[key] = torch.arange(x.shape[1])
+        return cache[key].to(x.device)
+    return cache[key]
+
+
+def _found_only(cache: Any, x: Any) -> Any:
+    found = cache.get((x.shape[1], x.device))
+    return None if _cached(cache, x) is not found else found
 
 
 def _one_place(cache: Any, x: Any) -> Any:
@@ -580,8 +672,46 @@ turn(
         ),
         (
             lambda cache, x: torch.arange(x.shape[1], device=x.device),
-            "every call makes its tensor anew",
-            "Look in `cache` first. What is not there is made where `x` lies, and kept as it is returned.",
+            "what comes back is made anew by every call, and is not what is kept in `cache`",
+            "Look in `cache` first. What is not there is made where `x` lies, put into it, and returned as it is.",
+        ),
+        (
+            lambda cache, x: (
+                cache.update({(x.shape[1], x.device): torch.arange(x.shape[1], device=x.device)})
+                or cache[x.shape[1], x.device]
+            ),
+            "every call makes its tensor anew, and keeps that",
+            "Look in `cache` first, under the very key under which it is kept.",
+        ),
+        (
+            _on_the_cpu,
+            "what is kept lies on the CPU",
+            "Keep it as it is returned the first time: on the GPU where `x` lies.",
+        ),
+        (
+            _found_only,
+            "what is newly made is kept, and not returned",
+            "`return` it in either case: newly made, and found.",
+        ),
+        (
+            lambda cache, x: _cached(cache, x) is None or cache,
+            "the cache comes back, and not what is in it",
+            "`cache[key]` is the tensor.",
+        ),
+        (
+            partial(_cached, first=1),
+            "the numbers begin at 1",
+            "0, 1, 2, …, as `arange` counts.",
+        ),
+        (
+            lambda cache, x: _cached(cache, x.T, key=lambda x: (len(x), x.device)),
+            "there is a number for each row, and not for each column",
+            "`x.shape[1]` is the number of columns.",
+        ),
+        (
+            lambda cache, x: cache.setdefault((x.shape[1], x.device), x),
+            "`x` itself is kept",
+            "The numbers are kept: `torch.arange`.",
         ),
         (
             partial(_cached, key=lambda x: (x.shape, x.device)),
@@ -629,5 +759,8 @@ turn(
             "Make them where `x` is.",
         ),
     ],
-    hints={"unhashable type": "A tuple can be a key, a list cannot: `(…, …)`."},
+    hints={
+        "device(type=": "A dictionary raises for what it has not: ask `if key not in cache`.",
+        "unhashable type": "A tuple can be a key, a list cannot: `(…, …)`.",
+    },
 )
