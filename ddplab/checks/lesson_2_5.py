@@ -179,7 +179,7 @@ turn(
         *[
             (
                 partial(_formula, model=model, given=given),
-                " and ".join(filter(None, what)),
+                ", and ".join(filter(None, what)),
                 " ".join(filter(None, hints)),
             )
             for (model, *of_model), (given, *of_rows) in itertools.product(MODEL, ROWS)
@@ -270,11 +270,13 @@ turn(
             "One division is enough: leave this one out.",
         ),
         (lambda net, x, labels: -_losses(net, x, labels), "the losses have their signs turned", "As they are."),
-        (
-            lambda net, x, labels: _losses(net, x, labels).half(),
-            "each loss has 2 bytes, and with them too few digits",
-            "Leave them in float32.",
-        ),
+        *[
+            (wrong, "each loss has 2 bytes", "Leave them in float32, and the scores that they are made of.")
+            for wrong in (
+                lambda net, x, labels: _losses(net, x, labels).half(),
+                lambda net, x, labels: _losses(lambda x: net(x).half(), x, labels),
+            )
+        ],
         (
             lambda net, x, labels: _losses(lambda x: net(x).softmax(1), x, labels),
             "one number a row comes home, and it is not the cross-entropy of its scores",

@@ -67,16 +67,31 @@ ANSWERS = {
     },
     "2.5.a": {
         "accepted": [by_cause, in_float],
-        "wrong": [(lambda parameters, n, rows, width: None, ["raised TypeError"])],
+        "wrong": [
+            (lambda parameters, n, rows, width: None, ["raised TypeError"]),
+            (lambda parameters, n, rows, width: rows // (n - 1), ["raised ZeroDivisionError"]),
+            (
+                lambda parameters, n, rows, width: (
+                    (4 * n * parameters,) * 2 + (8 * width * rows // n, 4 * width * rows // n)
+                ),
+                ["GPU 0 gets a copy too, and only one GPU's share of the rows is counted"],
+            ),
+        ],
     },
     "2.5.b": {
         "accepted": [
             lambda net, x, labels: F.cross_entropy(net(x), labels, reduction="none")[:, None],
+            lambda net, x, labels: F.cross_entropy(net(x), labels).expand(
+                len(x)
+            ),  # of uneven parts the right mean, too
             lambda net, x, labels: -net(x).log_softmax(1)[torch.arange(len(x)), labels],
             lambda net, x, labels: F.nll_loss(F.log_softmax(net(x), dim=1), labels, reduction="none"),
         ],
         "wrong": [
             (lambda net, x, labels: F.cross_entropy(x, labels, reduction="none"), ["Target ", "out of bounds"]),
+            (lambda net, x, labels: F.cross_entropy(net(x), labels, reduction=None), ["valid value for reduction"]),
+            (lambda net, x, labels: F.cross_entropy(net(x), labels) / 2, ["4 as bytes gathered"]),  # not the sum
+            (lambda net, x, labels: F.cross_entropy(net(x), labels).item(), ["returned a float"]),
             (lambda net, x, labels: F.cross_entropy(labels, net(x)), ["not implemented for 'Long'"]),
         ],
     },
@@ -87,9 +102,11 @@ ANSWERS = {
             lambda x: x.mean(1) * x.shape[1] / x.ne(0).float().sum(1),
             lambda x: torch.masked.mean(x, dim=1, mask=x != 0),
             lambda x: x.double().sum(1) / (x != 0).sum(1),
+            lambda x: x.sum(1, keepdim=True) / (x != 0).sum(1, keepdim=True),
         ],
         "wrong": [
             (lambda x: x[x != 0].view(len(x), -1).mean(1), ["3.33333"]),
+            (lambda x: (x != 0).mean(1), ["could not infer output dtype"]),
             (lambda x: x.sum(1) / (x != 0), ["raised RuntimeError"]),
             (means_by_numpy, ["the rows leave for the CPU"]),
             (lambda x: x.sum(1) / x.shape[1], ["the zeros are counted"]),
