@@ -100,7 +100,9 @@ WAITS = {
 # ------------------------------------------------------------------ your turn
 
 
-def _digits(rank: int, size: int) -> Any:
+def _digits(rank: int, size: int, late: int | None = None) -> Any:
+    if rank == late:
+        time.sleep(0.2)  # what is begun and not waited for has not gone by then
     noted_messages()  # a send to a rank that there is not raises, and does not crash
     torch.use_deterministic_algorithms(True)  # so that `torch.empty` is full of NaN, and what is read too early shows
     return torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
@@ -125,7 +127,7 @@ turn(
     "3.2.a",
     "From hand to hand",
     _hand,
-    lambda rank, size: (_digits(rank, size), size - 1, 0),
+    lambda rank, size: (_digits(rank, size, late=0), size - 1, 0),
     ranks=(3, 2),
     look=lambda _, x, *__: x,
     heads=("x", ""),
@@ -137,10 +139,13 @@ turn(
          "`send(x, to)` names who gets it, `recv(x, sender)` whose it was. Who they are, `giver` and `taker` say."),
         (lambda x, *_: _hand(x, 0, 1), "rank 0 gives, and rank 1 takes", "Who they are, `giver` and `taker` say."),
         (lambda x, giver, taker: dist.broadcast(x, src=giver), "all have got it", "Two take part: `send` and `recv`."),
-        (partial(_hand, recv="nobody"), "the giver sends, and nobody receives",
-         "A `send` needs its `recv`, on the other rank."),
-        (partial(_hand, send=False), "the taker receives, and nobody sends",
-         "A `recv` needs its `send`, on the other rank."),
+        (partial(_hand, recv="nobody"), "the giver sends what nobody receives",
+         "Each `send` needs a `recv` of its own, on the other rank."),
+        (partial(_hand, send=False), "the taker waits for a message that does not come",
+         "Each `recv` needs a `send` of its own, on the other rank. What `isend` began has gone after its `wait()`."),
+        (dist.all_reduce, "everybody holds the sum of all", "Two take part: `send` and `recv`."),
+        (lambda x, giver, taker: dist.reduce(x, taker), "the taker holds a sum",
+         "`reduce` adds up what all have. Two take part: `send` and `recv`."),
         (partial(_hand, recv="all"), "a rank that has no part in it waits for a message, for ever",
          "Not everybody who is not the giver is the taker."),
         (lambda x, giver, taker: _hand(x, giver, taker) or x.mul_(dist.get_rank() != giver),
@@ -152,16 +157,17 @@ turn(
 )  # fmt: skip
 
 
-def _pass_along(x: Any, own: str = "the sum", came: str = "is added", end: int = 0) -> None:
+def _pass_along(x: Any, own: str = "the sum", came: str = "is added", end: int = 0, into: Any = None) -> None:
     rank, last = dist.get_rank(), (end or dist.get_world_size()) - 1
     if own == "before" and rank < last:
         dist.send(x, rank + 1)
-    part = x.clone()
+    part = torch.zeros_like(x, dtype=into)
     if 0 < rank <= last:
         dist.recv(part, rank - 1)
-        x.add_(part) if came == "is added" else x.copy_(part)
+        held = {"is added": x + part, "replaces": part, "is the rank": x + rank - 1, "is multiplied": x * part}
+        x.copy_(held[came])
     if own != "before" and rank < last:
-        dist.send(x if own == "the sum" else part, rank + 1)
+        dist.send({"the sum": x, "the part": part if rank else x, "both": x + part}[own], rank + 1)
 
 
 def _backwards(x: Any) -> None:
@@ -214,6 +220,13 @@ turn(
         (lambda x: _pass_along(x, came="replaces") or x.mul_(2 ** dist.get_rank()),
          "what comes overwrites the rank's own number, and is then added to itself",
          "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
+        (partial(_pass_along, came="is the rank"), "the number of the left neighbour is added",
+         "`recv` returns whose the message was. What it held is in the tensor that was given to it."),
+        (partial(_pass_along, came="is multiplied"), "what comes is multiplied", "The sum is wanted: `+=`."),
+        (partial(_pass_along, own="both"), "rank 2 gets rank 0's number twice",
+         "After `x += …` the sum is in `x`: that alone is handed on."),
+        (partial(_pass_along, into=torch.int64), "what was sent as a float is read as a whole number",
+         "The place must be of one kind with what comes: `torch.empty_like(x)`."),
         (lambda x: _pass_along(x.mul_(math.nan)), "rank 0 adds a place into which nothing has come",
          "`torch.empty` holds whatever lay there. Add only what was received."),
         (lambda x: x.mul_(math.nan if dist.get_rank() else 1), "what comes is added before it has come",
@@ -332,8 +345,11 @@ turn(
         **HINTS,
         **WAITS,
         "waits in recv": "Is the message begun, with `isend(x, 1)`, and has rank 0 waited until it is gone?",
+        "sends to itself": "`isend(x, 1)` names who gets it.",
         "takes 1 positional argument": "`call_rank_1()` takes nothing.",
         "'torch.distributed' has no attribute 'wait'": "`wait()` is a method of what `isend` returns.",
+        "'P2POp' object has no": "It is an order not yet given. `batch_isend_irecv([…])` gives it, `isend` at once.",
+        "'list' object has no": "`batch_isend_irecv` returns a list: `wait()` for each that is in it.",
         "has no attribute 'wait'": "`send` has waited already. Which verb begins to send, and returns what can wait?",
         "has no attribute 'zero'": "`x.zero_()`: the underscore stands for in place.",
     },

@@ -125,6 +125,21 @@ def hand_over_in_another(x, giver, taker):
     return place
 
 
+def never_waits_for_it(x, giver, taker):
+    if dist.get_rank() == giver:
+        dist.isend(x, taker)
+    if dist.get_rank() == taker:
+        dist.recv(x, giver)
+
+
+def takes_two(x, giver, taker):
+    if dist.get_rank() == giver:
+        dist.send(x, taker)
+    if dist.get_rank() == taker:
+        dist.recv(x, giver)
+        dist.recv(x, giver)
+
+
 def gives_to_itself(x, giver, taker):
     dist.send(x, dist.get_rank())
 
@@ -144,6 +159,15 @@ def along_by_gathering(x):
     everyone = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, x)
     x.copy_(sum(everyone[: dist.get_rank() + 1]))
+
+
+def into_whole_numbers(x):
+    rank, came = dist.get_rank(), torch.tensor([0])
+    if rank > 0:
+        dist.recv(came, rank - 1)
+        x += came
+    if rank + 1 < dist.get_world_size():
+        dist.send(x, rank + 1)
 
 
 def past_the_end(x):
@@ -182,6 +206,16 @@ def clears_before_the_call(x, call_rank_1):
     x.zero_()
     call_rank_1()
     work.wait()
+
+
+def an_order_not_given(x, call_rank_1):
+    if dist.get_rank() == 1:
+        dist.recv(x, 0)
+    else:
+        order = dist.P2POp(dist.isend, x, 1)
+        call_rank_1()
+        order.wait()
+        x.zero_()
 
 
 def never_calls(x, call_rank_1):
@@ -226,13 +260,18 @@ ANSWERS = {
         "accepted": [hand_with_irecv, hand_a_copy],
         "wrong": [
             (gives_to_itself, ["on 3 ranks", "raised ValueError"]),
+            (never_waits_for_it, ["the taker waits for a message that does not come"]),
+            (takes_two, ["the taker waits for a message that does not come"]),
             (hand_over_in_another, ["the taker's `x` is as it was"]),
             (lambda x, giver, taker: dist.send(taker, x), ["raised"]),
         ],
     },
     "3.2.b": {
         "accepted": [along_with_objects, along_by_gathering],
-        "wrong": [(past_the_end, ["on 3 ranks", "there is no rank 3"])],
+        "wrong": [
+            (past_the_end, ["on 3 ranks", "there is no rank 3"]),
+            (into_whole_numbers, ["on 3 ranks", "is read as a whole number"]),
+        ],
     },
     "3.2.c": {
         "accepted": [batched, by_keyword],
@@ -240,6 +279,7 @@ ANSWERS = {
             (clears_before_the_call, ["cleared before it has gone"]),
             (never_calls, ["it waits for rank 1, and has not called it"]),
             (waits_for_nothing, ["raised AttributeError"]),
+            (an_order_not_given, ["'P2POp' object has no attribute 'wait'"]),
         ],
     },
 }
