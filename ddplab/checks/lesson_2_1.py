@@ -388,7 +388,7 @@ def _alone(net: Any, gpus: Any) -> list[Any]:
 
 
 APART = "every copy computes what it should, but no gradient finds back to `net`"
-LEADS = "A tensor that `to` makes of a weight leads back to it. Not so one from `nn.Parameter`, `deepcopy`, `data`."
+LEADS = "What `to` makes of a weight leads back to it. Not so `nn.Parameter`, `deepcopy`, `state_dict`, `data`."
 
 turn(
     "2.1.b",
