@@ -213,7 +213,8 @@ def test_an_error_that_any_lesson_may_meet_has_a_hint(made):
         (lambda x: sum(3), "one number"),
         (lambda x: torch.cat(x for _ in range(2)), "in one list"),
         (lambda x: sum(it.nbytes for it in {"one": x}), "`.values()`"),
-        (lambda x: x.mean(dim=0, where=x > 0), "no such arguments"),
+        (lambda x: x.mean(dim=0, where=x > 0), "no argument of that name"),
+        (lambda x: x.sum("rows"), "no such arguments"),
         (lambda x: (x + 1 for _ in range(2)).sum(), "`list(…)`"),
     ],
 )  # fmt: skip
