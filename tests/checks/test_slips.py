@@ -163,7 +163,7 @@ def test_a_slip_is_told(answer, told):
     assert slip(answer) == told
 
 
-@pytest.mark.parametrize("answer", NOTHING, ids=str)
+@pytest.mark.parametrize("answer", NOTHING, ids=lambda it: getattr(it, "__name__", str(it)))
 def test_nothing_is_told_where_there_is_no_slip(answer):
     assert slip(answer) == ""
 
