@@ -14,17 +14,19 @@ HATCHES = ("", "///", "...", "\\\\", "xx", "++")
 STAGES = ("", "scatter", "replicate", "parallel_apply", "gather")
 
 
-def one_forward(crossed: Mapping[str, int]) -> Figure:
-    """Draw one forward of eight images on two GPUs, from left to right, a row of boxes for each GPU.
+def one_forward(crossed: Mapping[str, int], images: int = 8) -> Figure:
+    """Draw one forward of a few images on two GPUs, from left to right, a row of boxes for each GPU.
 
     Args:
         crossed: the bytes that go from one GPU to the other in the stages "scatter", "replicate" and "gather".
+        images: an even number of them, two or more.
 
     Thin arrows stay on a GPU; thick ones cross, and have their bytes beside them. Returns the matplotlib figure.
     """
-    boxes = {(0, 1): "8 images", (4, 1): "8 x 10\nscores"}
+    half = f"{images // 2:,}"
+    boxes = {(0, 1): f"{images:,} images", (4, 1): f"{images:,} x 10\nscores"}
     for row in (0, 1):
-        boxes |= {(1, row): "4 images", (2, row): "replica", (3, row): "4 x 10\nscores"}
+        boxes |= {(1, row): f"{half} image{'s' * (images > 2)}", (2, row): "replica", (3, row): f"{half} x 10\nscores"}
     crossings = {"scatter": ((0, 1), (1, 0)), "replicate": ((2, 1), (2, 0)), "gather": ((3, 0), (4, 1))}
     stays = [((column, row), (column + 1, row)) for column, row in boxes if (column + 1, row) in boxes]
     with drawing(9, 3) as figure:
@@ -81,9 +83,10 @@ def sentence_grid(
     return figure
 
 
-def traffic(meter: Any) -> Figure:
+def traffic(meter: Any, most: float | None = None) -> Figure:
     """Draw what a meter of virtual GPUs has counted: bytes on each link, stacked by cause, and memory on each device.
 
+    most: where both axes end, in bytes, so that pictures can be compared; by itself, each ends at its longest bar.
     Returns the matplotlib figure.
     """
     from matplotlib.ticker import EngFormatter
@@ -102,7 +105,7 @@ def traffic(meter: Any) -> Figure:
         if any(meter.memory[name] for name in names):
             right.barh(names, [meter.memory[name] for name in names], height=0.4, label="now")
         for axis, x, title in ((left, "bytes copied", "between devices"), (right, "bytes held", "on each device")):
-            axis.set(xlabel=x, title=title)
+            axis.set(xlabel=x, title=title, xlim=(0, most))
             axis.xaxis.set_major_formatter(EngFormatter("B"))
             if axis.patches:  # below the bars, where it hides none
                 axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / height), ncols=3)

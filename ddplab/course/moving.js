@@ -1,0 +1,57 @@
+// A slider for each number, a list for each word to choose, and what the kernel says and draws of them.
+function render({ model, el }) {
+  const { bar, status, stage } = page(el);
+  status.style.cssText += "; white-space: pre; overflow-x: auto; font-family: var(--jp-code-font-family, monospace)";
+  const [, ...places] = model.get("asked");
+  const controls = model.get("offered").map(([name, words, options], n) => {
+    const kind = words ? "select" : "input";
+    const made = control(bar, name, kind, words ? {} : { type: "range", min: 0, max: options.length - 1, step: 1 });
+    if (words) options.forEach((option, place) => made.add(new Option(option, place)));
+    made.value = places[n];
+    const told = node("output", { style: `min-width: ${Math.max(...options.map((it) => it.length))}ch; margin-left: 6px` });
+    const tell = () => {
+      told.textContent = options[made.value];
+      made.setAttribute("aria-valuetext", options[made.value]);
+    };
+    if (!words) {
+      made.parentNode.append(told);
+      tell();
+    }
+    made.addEventListener("input", () => (words || tell(), ask()));
+    return made;
+  });
+
+  let count = model.get("asked")[0], waiting = false, moved = false;
+  function ask() { // one question at a time: while a slider is drawn along, what lies between is left out
+    moved = waiting;
+    if (waiting) return;
+    waiting = true;
+    model.set("asked", [++count, ...controls.map((made) => Number(made.value))]);
+    model.save_changes();
+  }
+
+  const picture = node("img", { style: "max-width: 100%" });
+  let high = 0, highest = 0; // as high as the highest so far: the page does not jump
+  picture.addEventListener("load", () => {
+    highest = Math.max(highest, picture.offsetHeight);
+    stage.style.minHeight = `${highest}px`;
+  });
+  function draw() {
+    const { words, png } = model.get("shown");
+    status.textContent = words;
+    if (png) {
+      picture.src = `data:image/png;base64,${png}`;
+      picture.alt = words;
+    }
+    stage.replaceChildren(...(png ? [picture] : []));
+    high = Math.max(high, status.offsetHeight);
+    if (high) status.style.minHeight = `${high}px`;
+    waiting = false;
+    if (moved) ask();
+  }
+
+  model.on("change:shown", draw);
+  draw();
+}
+
+export default { render };

@@ -1,0 +1,65 @@
+"""Sliders for a cell's own numbers: whoever moves one sees at once what the cell's function makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ddplab import screen
+from ddplab.course.controls import widget
+from ddplab.pointer import pointing
+
+
+@pointing
+def move(draw: Callable[..., Any], at: Mapping[str, Any] | None = None, **ranges: Sequence[Any]) -> None:
+    """Show what `draw` returns, and in a live notebook a slider for each of its arguments.
+
+    draw: is called with one value of each range, by name, and returns words, or words and a matplotlib figure. It runs
+        in the notebook's kernel, each time anew. at: name → where to begin, the first value if not told.
+    ranges: name → the values that an argument may have; numbers get a slider, words a list to choose from.
+
+    Elsewhere it is words and picture of where it begins. Raises ValueError for a beginning that is in no range.
+    """
+    values = {name: list(offered) for name, offered in ranges.items()}
+    at = {name: offered[0] for name, offered in values.items()} | dict(at or {})
+    for name, value in at.items():
+        if value not in values.get(name, ()):
+            raise ValueError(f"{name} begins at {value!r}, which is none of {values.get(name, [])}")
+    words, figure = _drawn(draw, at)
+
+    def sliders() -> Any:
+        return _widget(draw, values, [values[name].index(at[name]) for name in values], _page(words, figure))
+
+    screen.show(words, sliders, figure and (lambda: figure))
+
+
+def _drawn(draw: Callable[..., Any], at: Mapping[str, Any]) -> tuple[str, Any]:
+    drawn = draw(**at)
+    return (drawn, None) if isinstance(drawn, str) else drawn
+
+
+def _page(words: str, figure: Any) -> dict[str, Any]:
+    return {"words": words, "png": screen.png(figure) if figure else None}
+
+
+def _widget(draw: Callable[..., Any], values: dict[str, list], places: list[int], first: dict[str, Any]) -> Any:
+    """Tab reaches the sliders, the arrow keys move them: moving.js. It asks again when an answer has come."""
+    offered = [
+        [name.replace("_", " "), isinstance(them[0], str), list(map(_text, them))] for name, them in values.items()
+    ]
+    page = widget("moving", offered=offered, asked=[0, *places], shown=first)
+
+    def answer(change: Any) -> None:
+        _, *places = change["new"]
+        try:
+            chosen = {name: values[name][place] for name, place in zip(values, places, strict=True)}
+            page.shown = _page(*_drawn(draw, chosen)) | {"asked": change["new"][0]}
+        except Exception as error:  # a message from the page has no cell to raise in
+            page.shown = {"words": f"{type(error).__name__}: {error}", "png": None, "asked": change["new"][0]}
+
+    page.observe(answer, "asked")
+    return page
+
+
+def _text(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

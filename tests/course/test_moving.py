@@ -1,0 +1,48 @@
+"""Sliders over a function: what it says of where it begins, and of each place that the page asks for."""
+
+import pytest
+
+from ddplab.course.moving import _page, _widget, move
+from ddplab.plots import drawing
+
+
+def told(rows, line):
+    if rows == 3:
+        raise RuntimeError("no three")
+    return f"{rows} rows, {line}"
+
+
+def test_where_nobody_can_move_it_the_words_of_the_beginning(capsys):
+    move(told, at={"rows": 2}, rows=range(1, 4), line=["one", "other"])
+    assert capsys.readouterr().out == "2 rows, one\n"
+
+
+def test_a_beginning_that_is_in_no_range():
+    with pytest.raises(ValueError, match=r"rows begins at 9, which is none of \[1, 2\]"):
+        move(told, at={"rows": 9}, rows=[1, 2], line=["one"])
+    with pytest.raises(ValueError, match="row begins at 1"):
+        move(told, at={"row": 1}, rows=[1, 2], line=["one"])
+
+
+def test_the_page_asks_and_is_answered_also_where_the_function_fails():
+    values = {"rows": [1, 1024, 3], "line": ["one", "other"]}
+    page = _widget(told, values, [0, 0], _page("1 rows, one", None))
+    assert page.offered == [["rows", False, ["1", "1,024", "3"]], ["line", True, ["one", "other"]]]
+    page.asked = [1, 1, 1]
+    assert page.shown == {"words": "1024 rows, other", "png": None, "asked": 1}
+    page.asked = [2, 2, 0]
+    assert page.shown == {"words": "RuntimeError: no three", "png": None, "asked": 2}
+    page.asked = [3, 0, 0]
+    assert page.shown["words"] == "1 rows, one"
+
+
+def test_a_picture_goes_to_the_page():
+    def drawn(rows):
+        with drawing(1, 1) as figure:
+            figure.text(0, 0, str(rows))
+        return f"{rows} rows", figure
+
+    page = _widget(drawn, {"rows": [1, 2]}, [0], _page(*drawn(1)))
+    first = page.shown["png"]
+    page.asked = [1, 1]
+    assert page.shown["words"] == "2 rows" and page.shown["png"] != first and page.shown["png"].startswith("iVBOR")

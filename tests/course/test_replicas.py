@@ -1,0 +1,47 @@
+"""What each replica has of a module: copies of what is registered, and the very same object for all else."""
+
+import torch
+from torch import nn
+
+from ddplab.course.replicas import inside
+from ddplab.vgpu import virtual_gpus
+
+
+class Packed(nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.gain, self.plain = nn.Parameter(torch.zeros(3, device=device)), torch.zeros(3, device=device)
+        self.register_buffer("mean", torch.zeros(3, device=device))
+        self.some, self.cache, self.device, self.rate = [torch.zeros(3, device=device)] * 2, {}, device, 0.1
+        self.listed = nn.ParameterList([self.gain])
+        caught = self.plain
+        self.tensor, self.itself, self.nothing = lambda x: x * caught, lambda x: x * self.gain, lambda x: x
+        self.method = self.half
+
+    def half(self, x):
+        return x / 2
+
+
+def test_each_thing_of_a_module_on_two_gpus():
+    with virtual_gpus(2) as gpus:
+        head, *lines = inside(Packed(gpus[0]), gpus).splitlines()
+        cells = [[cell.strip() for cell in line.split("  ") if cell] for line in lines]
+    assert head.split() == ["drawer", "replica", "0", "replica", "1"]
+    assert cells == [
+        ["gain", "parameters", "on GPU 0", "a copy, on GPU 1"],
+        ["mean", "buffers", "on GPU 0", "a copy, on GPU 1"],
+        ["plain", "none", *["shared, on GPU 0"] * 2],
+        ["some", "none", *["shared, 2 on GPU 0"] * 2],
+        ["cache", "none", *["shared, 0 in it"] * 2],
+        ["device", "none", *["shared, means vgpu:0"] * 2],
+        ["tensor", "none", *["shared, caught is on GPU 0"] * 2],
+        ["itself", "none", *["shared, self is the module"] * 2],
+        ["nothing", "none", *["shared"] * 2],
+        ["method", "none", *["shared, self is the module"] * 2],
+        ["listed.0", "parameters", "on GPU 0", "a copy, on GPU 1"],
+    ]
+
+
+def test_a_module_without_belongings():
+    with virtual_gpus(2) as gpus:
+        assert inside(nn.ReLU(), gpus).splitlines()[1].strip() == "(nothing)"
