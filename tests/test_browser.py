@@ -69,6 +69,15 @@ def darts():
     dist.all_reduce(hits)
     return hits.item()
 fall(launch(logging_darts(darts), device="cpu", quiet=True))"""
+MOVING = """from ddplab.course.moving import move
+from ddplab.plots import drawing
+def doubled(rows, line):
+    with drawing(4, 0.5 + rows / 10) as figure:
+        figure.text(0.1, 0.5, f"{rows}")
+    if rows == 4:
+        raise ValueError("no four")
+    return f"{line}: {2 * rows}", figure
+move(doubled, rows=range(1, 9), line=["one", "other"])"""
 DEALER = "from ddplab.course.cards import dealer\ndealer()"
 THEATRE = """import torch, torch.distributed as dist
 from ddplab.course.stage import theatre
@@ -512,6 +521,34 @@ for asked in (("CNN", 64), ("CNN", 64, "Adam", "float32", True), ("CNN", 64, "Ad
     assert table.get_by_role("row", name="BatchNorm2d, the second").count() == 1
     assert panel.bounding_box()["height"] == height, "the page jumped"
     picture(panel)
+
+
+def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab, picture):
+    it = notebook(MOVING)
+    it.run(0)
+    panel = it.output(0)
+    status, rows = panel.get_by_role("status"), panel.get_by_role("slider", name="rows")
+    assert status.inner_text() == "one: 2" and panel.get_by_role("img", name="one: 2").count() == 1
+    tab_to(lab.page, rows)
+    lab.page.keyboard.press("ArrowRight")
+    until(lambda: status.inner_text() == "one: 4", 5)
+    assert rows.get_attribute("aria-valuetext") == "2"
+    tab_to(lab.page, panel.get_by_role("combobox", name="line"))
+    lab.page.keyboard.press("ArrowDown")
+    until(lambda: status.inner_text() == "other: 4", 5)
+    picture(panel)
+    place = rows.bounding_box()
+    lab.page.mouse.move(place["x"] + place["width"] / 8, place["y"] + place["height"] / 2)
+    lab.page.mouse.down()
+    lab.page.mouse.move(place["x"] + place["width"] - 1, place["y"] + place["height"] / 2, steps=30)
+    lab.page.mouse.up()
+    until(lambda: status.inner_text() == "other: 16", 5)  # the last question is answered, however many came between
+    height = panel.bounding_box()["height"]
+    for _ in range(4):
+        tab_to(lab.page, rows)
+        lab.page.keyboard.press("ArrowLeft")
+    until(lambda: status.inner_text() == "ValueError: no four", 5)
+    assert panel.bounding_box()["height"] == height, "the page jumped"
 
 
 def test_a_film_from_the_keyboard(notebook, lab, picture):

@@ -21,7 +21,8 @@ def one_forward(crossed: Mapping[str, int], images: int = 8) -> Figure:
         crossed: the bytes that go from one GPU to the other in the stages "scatter", "replicate" and "gather".
         images: an even number of them, two or more.
 
-    Thin arrows stay on a GPU; thick ones cross, and have their bytes beside them. Returns the matplotlib figure.
+    Thin arrows stay on a GPU; thick ones cross, the thicker the more, and have their bytes beside them.
+    Returns the matplotlib figure.
     """
     half = f"{images // 2:,}"
     boxes = {(0, 1): f"{images:,} images", (4, 1): f"{images:,} x 10\nscores"}
@@ -35,9 +36,11 @@ def one_forward(crossed: Mapping[str, int], images: int = 8) -> Figure:
         for place, what in boxes.items():
             frame = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": INK}
             placed[place] = axis.text(*place, what, ha="center", va="center", fontsize=10, bbox=frame)
-        for start, end in [*stays, *crossings.values()]:  # drawn after the boxes, so that they end at their frames
+        arrows = [(start, end, 0) for start, end in stays]
+        arrows += [(*crossings[stage], 2 + 6 * crossed[stage] / crossed["replicate"]) for stage in crossings]
+        for start, end, width in arrows:  # drawn after the boxes, so that they end at their frames
             crosses = start[1] != end[1]
-            look = {"lw": 3, "color": COLOURS[1]} if crosses else {"lw": 1, "color": INK}
+            look = {"lw": width, "color": COLOURS[1]} if crosses else {"lw": 1, "color": INK}
             from_, to = placed[start].get_bbox_patch(), placed[end].get_bbox_patch()
             arrow = {"arrowstyle": "-|>", "mutation_scale": 18 if crosses else 12, "shrinkA": 2, "shrinkB": 2, **look}
             axis.annotate("", end, start, arrowprops={"patchA": from_, "patchB": to, **arrow}, zorder=3)
@@ -83,13 +86,14 @@ def sentence_grid(
     return figure
 
 
-def traffic(meter: Any, most: float | None = None) -> Figure:
+def traffic(meter: Any, most: Sequence[float | None] = (None, None)) -> Figure:
     """Draw what a meter of virtual GPUs has counted: bytes on each link, stacked by cause, and memory on each device.
 
-    most: where both axes end, in bytes, so that pictures can be compared; by itself, each ends at its longest bar.
+    most: where the axes of the links and of the memory end, in bytes, so that pictures can be compared; by itself, each
+        ends a little beyond its longest bar.
     Returns the matplotlib figure.
     """
-    from matplotlib.ticker import EngFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator
 
     links, names = sorted({row[1:3] for row in meter.rows}), sorted(meter.peak)
     height = 0.4 * max(len(links), len(names))
@@ -104,8 +108,10 @@ def traffic(meter: Any, most: float | None = None) -> Figure:
         right.barh(names, [meter.peak[name] for name in names], facecolor="none", edgecolor=INK, label="peak")
         if any(meter.memory[name] for name in names):
             right.barh(names, [meter.memory[name] for name in names], height=0.4, label="now")
-        for axis, x, title in ((left, "bytes copied", "between devices"), (right, "bytes held", "on each device")):
-            axis.set(xlabel=x, title=title, xlim=(0, most))
+        titles = (("bytes copied", "between devices"), ("bytes held", "on each device"))
+        for axis, (x, title), end in zip((left, right), titles, most, strict=True):
+            axis.set(xlabel=x, title=title, xlim=(0, end))
+            axis.xaxis.set_major_locator(MaxNLocator(5))
             axis.xaxis.set_major_formatter(EngFormatter("B"))
             if axis.patches:  # below the bars, where it hides none
                 axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / height), ncols=3)

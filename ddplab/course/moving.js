@@ -8,7 +8,7 @@ function render({ model, el }) {
     const made = control(bar, name, kind, words ? {} : { type: "range", min: 0, max: options.length - 1, step: 1 });
     if (words) options.forEach((option, place) => made.add(new Option(option, place)));
     made.value = places[n];
-    const told = node("output", { style: `min-width: ${Math.max(...options.map((it) => it.length))}ch; margin-left: 6px` });
+    const told = node("span", { "aria-hidden": "true", style: `min-width: ${Math.max(...options.map((it) => it.length))}ch; margin-left: 6px` });
     const tell = () => {
       told.textContent = options[made.value];
       made.setAttribute("aria-valuetext", options[made.value]);
@@ -30,7 +30,7 @@ function render({ model, el }) {
     model.save_changes();
   }
 
-  const picture = node("img", { style: "max-width: 100%" });
+  const picture = node("img", { style: "display: block; max-width: 100%" });
   let high = 0, highest = 0; // as high as the highest so far: the page does not jump
   picture.addEventListener("load", () => {
     highest = Math.max(highest, picture.offsetHeight);
