@@ -59,6 +59,7 @@ WARM = (
     "test_train_script.py",
     "test_two_hosts.py",
     "test_security.py",
+    "test_rehearse.py",
 )
 USES_RANKS_AGAIN = ("test_checks.py", "test_used_ranks.py")
 

@@ -1,11 +1,11 @@
 """Kernels for the test run that have imported torch already: they are forks of a process that did so once.
 
 Torch and the rest take a kernel three seconds of a core to import, the forkserver of its ranks as long again, and each
-process of a `%%torchrun` cell too: in ninety notebooks, many minutes. So each test process starts one spare, at its
-first notebook, that imports all of it but nothing of ddplab, computes nothing, and forks itself for each order. The
-fork becomes the kernel, as the test process's own child: a session, files, environment, folder, arguments and random
-numbers of its own. A second fork, the kernel's spare, stays beside it as it is. What the kernel would start as a fresh
-Python of ddplab's (see WARM) is forked from that; an agent of torchrun has a spare of its own, for its ranks.
+process of a `%%torchrun` cell or a rehearsal too: in ninety notebooks, many minutes. So each test process starts one
+spare, at its first notebook, that imports all of it but nothing of ddplab, computes nothing, and forks itself for each
+order. The fork becomes the kernel, as the test process's own child: a session, files, environment, folder, arguments
+and random numbers of its own. A second fork, the kernel's spare, stays beside it as it is. What the kernel would start
+as a fresh Python of ddplab's (see WARM) is forked from that; an agent of torchrun has a spare of its own, for ranks.
 
 Only nbval's kernels are warm, and what the tests that conftest.py names start. How kernels, agents and ranks start
 is tested with fresh ones.
@@ -51,6 +51,7 @@ AGENTS = (
     "from ddplab.course.bare import _torchrun; _torchrun()",
     "torch.distributed.run",
 )
+REHEARSE, REHEARSAL = ["-m", "ddplab", "rehearse"], "DDPLAB_REHEARSAL"  # how it starts; what its processes have set
 WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script")  # how what follows -c or -m begins
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of this system call
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
@@ -198,9 +199,11 @@ def from_spare(spare: socket.socket) -> Callable:
         asked = dict(zip(names, values, strict=True))
         argv = [os.fsdecode(word) for word in asked["args"]]
         program = argv[argv.index("-c" if "-c" in argv else "-m") + 1] if {"-c", "-m"} & set(argv) else ""
-        warm = program.startswith(WARM) or (is_rank(argv) and "TORCHELASTIC_RUN_ID" in (asked["env"] or {}))
-        if (asked["env"] or os.environ).get("DDPLAB_REHEARSAL") != os.environ.get("DDPLAB_REHEARSAL"):
-            warm = False  # the spare's torch is patched for another rehearsal, or for none
+        env = dict(os.environ if asked["env"] is None else asked["env"])
+        a_script = is_script(argv) and ("TORCHELASTIC_RUN_ID" in env or REHEARSAL in env)
+        warm = program.startswith(WARM) or argv[1:4] == REHEARSE or a_script
+        if os.environ.get(REHEARSAL, env.get(REHEARSAL)) != env.get(REHEARSAL):
+            warm = False  # the spare's torch is patched for another rehearsal
         if CLONE is None or not warm or argv[0] != sys.executable:
             return fresh(*values)
         popen, numbers = asked["self"], [0, 1, 2, *asked["pass_fds"]]
@@ -208,7 +211,7 @@ def from_spare(spare: socket.socket) -> Callable:
         files = [number if given == -1 else given for given, number in streams]
         order = {
             "argv": argv,
-            "env": dict(os.environ if asked["env"] is None else asked["env"]),
+            "env": env,
             "cwd": asked["cwd"] or os.getcwd(),
             "numbers": numbers,
             "session": asked["start_new_session"],
@@ -240,12 +243,13 @@ def spawned_from_spare(spare: socket.socket) -> Callable:
 def starts_others(argv: list[str]) -> bool:
     """Tell whether this is an agent of torchrun, or runs a script that spawns."""
     scripts = [word for word in argv if word.endswith(".py") and os.path.isfile(word)]
-    return bool({*AGENTS} & {*argv}) or any("mp.spawn" in Path(script).read_text() for script in scripts)
+    spawning = any("mp.spawn" in Path(script).read_text() for script in scripts)
+    return bool({*AGENTS} & {*argv}) or argv[1:4] == REHEARSE or spawning
 
 
-def is_rank(argv: list[str]) -> bool:
-    """Tell whether this is how an agent of torchrun starts a script."""
-    return argv[1] == "-u" and argv[2].endswith(".py")
+def is_script(argv: list[str]) -> bool:
+    """Tell whether this is how an agent of torchrun starts a script, or a rehearsal does."""
+    return next((word for word in argv[1:] if word != "-u"), "").endswith(".py")
 
 
 def become(files: list[int], argv: list[str], env: dict[str, str], cwd: str, numbers: list[int]) -> None:
@@ -256,6 +260,7 @@ def become(files: list[int], argv: list[str], env: dict[str, str], cwd: str, num
     for file, number in zip(above, numbers, strict=True):
         os.dup2(file, number)
         os.close(file)
+    patched = REHEARSAL in os.environ
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
@@ -266,12 +271,20 @@ def become(files: list[int], argv: list[str], env: dict[str, str], cwd: str, num
         sys.modules["torch"].set_num_threads(int(env["OMP_NUM_THREADS"]))
     sys.modules["numpy"].random.seed()  # Python's own generator is seeded by every fork
     sys.modules["torch"].default_generator.seed()
+    if REHEARSAL in env and not patched:
+        importlib.import_module("ddplab.rehearse").install()
     try:
         run(argv, cwd)
     except SystemExit as end:
         if not isinstance(end.code, int | None):
             raise
         end_at_once(end.code or 0)
+    except Exception as error:
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename == __file__:  # a fresh process has nothing of ours in it
+            trace = trace.tb_next
+        sys.excepthook(type(error), error, trace)
+        end_at_once(1)
     end_at_once(0)
 
 
@@ -287,10 +300,12 @@ def end_at_once(code: int) -> NoReturn:
 def run(argv: list[str], cwd: str) -> None:
     """Run what Python runs that is given this command line."""
     namespace = sys.modules["__main__"] = ModuleType("__main__")
-    if is_rank(argv):
-        sys.stdout.reconfigure(write_through=True)
-        sys.orig_argv, sys.argv, sys.path[0] = argv, argv[2:], os.path.dirname(os.path.abspath(argv[2]))
-        runpy.run_path(argv[2], run_name="__main__")
+    if is_script(argv):
+        script = 1 + (argv[1] == "-u")
+        sys.stdout.reconfigure(write_through=argv[1] == "-u")
+        sys.orig_argv, sys.argv = argv, argv[script:]
+        sys.path[0] = os.path.dirname(os.path.abspath(argv[script]))
+        runpy.run_path(argv[script], run_name="__main__")
         return
     option = next(index for index, word in enumerate(argv) if word in ("-m", "-c"))
     sys.orig_argv, sys.argv = argv, [argv[option], *argv[option + 2 :]]

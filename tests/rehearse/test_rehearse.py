@@ -24,6 +24,7 @@ def rehearse(*words, **env):
     return subprocess.run(words, capture_output=True, text=True, env=env, timeout=180)
 
 
+@pytest.mark.fresh
 def test_mistakes_are_named_in_the_words_of_cuda_and_nccl_and_right_things_work(tmp_path):
     """The whole table in one run of two ranks: see suite/."""
     done = rehearse("--gpu-memory=256MiB", "--nproc-per-node", 2, HERE / "suite" / "run.py", tmp_path / "found")
@@ -33,6 +34,7 @@ def test_mistakes_are_named_in_the_words_of_cuda_and_nccl_and_right_things_work(
         assert found["wrong"] == {} and found["mistakes"] >= 60 and found["works"] >= 40
 
 
+@pytest.mark.fresh
 def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leaves_the_other_waiting(tmp_path):
     checkpoint, file = tmp_path / "checkpoint.pt", tmp_path / "report.json"
     page, kind = tmp_path / "summary.md", "--gpu-type=A10"
@@ -69,6 +71,7 @@ def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leave
     assert "train.py, line" in found["waits"]["rank 0"] and "closed by peer" not in died.stderr
 
 
+@pytest.mark.fresh
 def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     options = ("--strict", "--json", tmp_path / "report.json", "--gpus", 2, "--python", HERE / "spawned.py")
     done = rehearse(*options, MEETING=str(tmp_path / "meeting"), TMPDIR=str(tmp_path))  # torch leaves a file there
@@ -202,6 +205,7 @@ def test_what_a_script_catches_and_ends_with_is_told(tmp_path):
     assert told["what"].startswith("RuntimeError: Expected all tensors") and "caught.py, line 3" in told["where"]
 
 
+@pytest.mark.fresh
 def test_what_starts_the_script_imports_no_torch_itself(tmp_path):
     (tmp_path / "script.py").write_text("print('runs')\n")
     (tmp_path / "torch.py").write_text("raise ImportError('torch was imported')\n")
@@ -229,6 +233,7 @@ def test_a_report_shows_what_a_worker_raised():
     assert "in replica 0.\n      Error: why\n      at a.py" in report.text(found)
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize(
     "send, what",
     [(os.kill, signal.SIGINT), (os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)],
