@@ -318,10 +318,15 @@ def _unused(model: Any, x: Any, backward: bool = True, of: Any = lambda p: p.req
     return [name for name, p in model.named_parameters() if of(p)]
 
 
-def _listed(names: Any, *_: Any) -> str:
+def _listed(names: Any, model: Any, _: Any) -> str:
+    """The names that were returned, in a line. A set has no order: there they stand in the model's."""
     if isinstance(names, str):
         raise TypeError("one text, where a list of names is wanted")
-    return ", ".join("a tensor" if hasattr(it, "grad") else str(it) for it in names) or "none"
+    if isinstance(names, set | frozenset):
+        order = [name for name, _ in model.named_parameters()]
+        names = sorted(names, key=lambda it: order.index(it) if it in order else len(order))
+    kinds = ("a pair" if isinstance(it, tuple) else "a tensor" if hasattr(it, "grad") else str(it) for it in names)
+    return ", ".join(kinds) or "none"
 
 
 turn(
@@ -342,6 +347,8 @@ turn(
         (lambda model, x: [p for p in model.parameters() if p.requires_grad and p.grad is None]
          if model(x).sum().backward() is None else None, "those are the parameters, and not their names",
          "`model.named_parameters()`."),
+        (lambda model, x: [(name, None) for name in _unused(model, x)], "each is a pair, and not a name alone",
+         "`for name, parameter in model.named_parameters()`, and keep the name."),
         (lambda model, x: _unused(model, x)[:1], "the weight's name comes back alone, and its bias has no gradient",
          "Collect all of them before you return, biases too."),
         (lambda model, x: [*dict.fromkeys(name.split(".")[0] for name in _unused(model, x))],

@@ -288,6 +288,8 @@ turn(
         (partial(_largest, each=lambda kept: 8 + min(kept, 4)), "Adam has one number for you", "It keeps two."),
         (partial(_largest, each=lambda kept: 12 + kept), "buckets are counted as well",
          "Here the gradients lie in them."),
+        (partial(_largest, each=lambda kept: 8 + kept / 4), "a number that the optimiser keeps has one byte for you",
+         "It is a float32 as well: 4 bytes."),
         (partial(_largest, each=lambda kept: (8 + kept) / 2), "that is half precision", "float32: 4 bytes a number."),
         (partial(_largest, each=lambda kept: 2 + kept / 4), "that is how many numbers fit", "4 bytes for each."),
         (lambda *it: 1.073741824 * _largest(*it), "those are GiB", "Here a GB is a billion bytes."),

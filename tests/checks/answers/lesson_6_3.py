@@ -74,6 +74,15 @@ def by_autograd(model, x):
     return tuple(name for name, it in zip(named, found, strict=True) if it is None)
 
 
+def as_a_set(model, x):
+    return {name for name in in_loops(model, x)}
+
+
+def with_the_parameters(model, x):
+    model(x).sum().backward()
+    return [it for it in model.named_parameters() if it[1].requires_grad and it[1].grad is None]
+
+
 def taken_out_meanwhile(deaths):
     for it in deaths:
         if "by peer" in it["said"] or it["exit"] == -15:
@@ -191,8 +200,9 @@ ANSWERS = {
         ],
     },
     "6.3.d": {
-        "accepted": [in_loops, by_autograd],
+        "accepted": [in_loops, by_autograd, as_a_set],
         "wrong": [
+            (with_the_parameters, ["each is a pair"]),
             (cleared_too_soon, ["nobody has a gradient there"]),
             (weights_alone, ["the weight's name comes back alone"]),
             (lambda model, x: ", ".join(in_loops(model, x)), ["one text, where a list of names is wanted"]),

@@ -97,6 +97,10 @@ def by_memory(card, activations, optimizer):
     return (card - activations) / plan.memory(1, optimizer).total
 
 
+def with_bytes_of_one(card, activations, optimizer):
+    return (card - activations) / (4 + 4 + {"sgd": 0, "momentum": 1, "adam": 2}[optimizer])
+
+
 def by_numbers(card, activations, optimizer):
     numbers = 2 + ["sgd", "momentum", "adam"].index(optimizer)
     return torch.tensor(card - activations) / 4 / numbers
@@ -157,6 +161,9 @@ ANSWERS = {
     },
     "7.5.c": {
         "accepted": [by_memory, by_numbers],
-        "wrong": [(lambda *given: int(by_numbers(*given)), ["only whole billions"])],
+        "wrong": [
+            (lambda *given: int(by_numbers(*given)), ["only whole billions"]),
+            (with_bytes_of_one, ["one byte for you"]),
+        ],
     },
 }
