@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddplab.plots import COLOURS, INK, drawing
+from ddplab.pointer import pointing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,6 +64,7 @@ class Played:
         return sum(first in lines for _, lines in self.lines)
 
 
+@pointing
 def traced(script: str, *arguments: str) -> Played:
     """Run a text as a file, in a Python of its own, and note which process runs which line.
 
