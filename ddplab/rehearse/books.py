@@ -133,9 +133,8 @@ class Books(Book):
             for refs in self.models:
                 params = [p for ref in refs if (p := ref()) is not None]
                 if len(params) == len(refs):
-                    data = b"".join(
-                        p.detach().contiguous().view(torch.uint8).numpy().tobytes() for p in params if p.dim()
-                    )
+                    plain = [p.detach().clone(memory_format=torch.contiguous_format) for p in params if p.dim()]
+                    data = b"".join(p.view(torch.uint8).numpy().tobytes() for p in plain)
                     self.digests.append(sha256(data).hexdigest())
         self.models.clear()
 
@@ -143,6 +142,7 @@ class Books(Book):
         """sys.excepthook. A rank that lost its peer hangs, as NCCL would have it, until torchrun stops it."""
         from ddplab.diagnosis import _VICTIM, learners, location, source_of, waits_in
 
+        from .nccl import ProcessGroupNCCL
         from .trail import DifferentCollectives
 
         if isinstance(error, DifferentCollectives):
@@ -156,7 +156,7 @@ class Books(Book):
         frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(trace)]
         own = learners(frames)
         at = f"{location(own[-1], {})}: {source_of(own[-1])}" if own else ""
-        nccl = torch.distributed.is_initialized() and torch.distributed.get_backend() == "nccl"  # gloo's do raise
+        nccl = isinstance(torch.distributed.group.WORLD, ProcessGroupNCCL)  # gloo's do raise
         if not (nccl and issubclass(kind, RuntimeError) and _VICTIM.search(str(error))):
             if own and kind not in _PARENTS:
                 self._mine()  # also of a process that has held nothing

@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 
 def work(rank, world_size, file):
     torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", init_method=f"file://{file}", rank=rank, world_size=world_size)
+    dist.init_process_group("cpu:gloo,cuda:nccl", init_method=f"file://{file}", rank=rank, world_size=world_size)
     loss = torch.ones(2, device="cuda")
     for _ in range(3 - rank):
         dist.all_reduce(loss)

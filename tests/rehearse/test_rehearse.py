@@ -172,6 +172,8 @@ torch.optim.SGD(model.parameters(), lr=0.1).step()
 with torch.no_grad():
     model.module(x)
 model.eval().module(x)
+narrow = torch.nn.Conv2d(8, 8, 1).to(rank, memory_format=torch.channels_last)  # compared at the end, like the other
+narrow = DDP(narrow, device_ids=[rank])
 dist.destroy_process_group()
 """
 )
