@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._C import DisableTorchFunctionSubclass, TensorBase
 from torch.autograd.function import BackwardCFunction
 
-from .tensor import To, VTensor, label, move, place, raw, state
+from .tensor import To, VTensor, is_dtensor, label, move, place, raw, state
 
 real_grad, real_hook, real_make = TensorBase.grad, Tensor.register_hook, torch.autograd._make_grads
 real_run = torch.autograd._engine_run_backward
@@ -46,7 +46,7 @@ def _make_grads(outputs, grads, *args, **kwargs):
 
 def _run(*args, **kwargs):
     """The engine. What hooks, Functions and checkpoints call in there are calls as you wrote them, too."""
-    if any(map(_is_dtensor, args[0])):
+    if any(map(is_dtensor, args[0])):
         raise NotImplementedError(_UNTRIED)
     with torch._C._EnableTorchFunction():
         try:
@@ -56,10 +56,6 @@ def _run(*args, **kwargs):
             if type(args[0][0]) is VTensor and kind not in str(error):
                 error.args = (str(error).replace("operation: [torch.", kind),)
             raise
-
-
-def _is_dtensor(x) -> bool:  # of parts on virtual GPUs; the class itself takes a second to import
-    return type(x).__name__ == "DTensor" and type(x._local_tensor) is VTensor
 
 
 class _Untried(torch.autograd.Function):
@@ -76,12 +72,12 @@ class _Untried(torch.autograd.Function):
 
 def _apply(cls, *args, **kwargs):
     """Function.apply, which notes where the inputs and outputs are."""
-    if torch.is_grad_enabled() and any(_is_dtensor(a) and a.requires_grad for a in args):
+    if torch.is_grad_enabled() and any(is_dtensor(a) and a.requires_grad for a in args):
         with torch.no_grad():
             out = real_apply(cls, *args, **kwargs)
         if type(out) is VTensor:  # of to_local()
             return real_apply(_Untried, out, torch.zeros((), requires_grad=True))
-        if _is_dtensor(out):  # on the way to full_tensor()
+        if is_dtensor(out):  # on the way to full_tensor()
             return out.requires_grad_()
         raise NotImplementedError(_UNTRIED)
     out = real_apply(cls, *args, **kwargs)

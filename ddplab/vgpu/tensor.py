@@ -92,6 +92,11 @@ def place(x: Tensor) -> int | torch.device | None:
     return None if x.is_cpu else x.device
 
 
+def is_dtensor(x) -> bool:
+    """Tell whether its part is on a virtual GPU. By name: importing the class itself takes a second."""
+    return type(x).__name__ == "DTensor" and type(x._local_tensor) is VTensor
+
+
 def place_of(device) -> int | torch.device | None:
     """The same for a device as people write it ("vgpu:1", 1, a torch.device). Raises if it is not there."""
     if not isinstance(device, torch.device):
@@ -141,6 +146,12 @@ class To(torch.autograd.Function):
 
 def move(x: Tensor, target: int | torch.device | None) -> Tensor:
     """x in another place: x itself if it is there already, else a differentiable, counted copy."""
+    if is_dtensor(x):
+        if x._local_tensor.gpu == target:
+            return x
+        raise NotImplementedError(
+            "a DTensor cannot be moved to another virtual GPU: move its to_local() or full_tensor()"
+        )
     if isinstance(place(x), torch.device):  # a real GPU's tensor
         x = x.cpu()
     if isinstance(target, torch.device):

@@ -574,6 +574,7 @@ def kernels_that_the_cpu_has_for_32_bits_only():
 
 @works("torch/distributed/tensor/_api.py: to_local, full_tensor")
 def shards_of_fsdp_are_trained_and_looked_at():
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
     from torch.distributed.fsdp import fully_shard
 
     net = linear()
@@ -583,11 +584,15 @@ def shards_of_fsdp_are_trained_and_looked_at():
     fully_shard(net, mesh=dist.init_device_mesh("cuda", (2,)))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     net(ones()).sum().backward()
+    norm = nn.utils.clip_grad_norm_(net.parameters(), 99.0).full_tensor()  # of 16 weights and 4 biases
+    assert abs(norm.item() - 80**0.5) < 1e-5
     optimizer.step()
     mine, whole = net.weight.to_local(), net.weight.full_tensor()  # also where gradients are recorded
     assert mine.shape == (2, 4) and mine.device == dev and mine.requires_grad
     assert torch.allclose(whole, before - 0.2) and torch.equal(whole[2 * rank : 2 * rank + 2], mine)
     assert torch.equal(net.weight.grad.full_tensor(), torch.full((4, 4), 2.0, device=dev))
+    saved = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    assert net.weight.to("cuda") is net.weight and (rank or torch.equal(saved["weight"], whole.cpu()))
 
 
 @works("torch/include/torch/csrc/autograd/input_metadata.h: it asks for a GPU's stream, in C++, which ends the process")
@@ -605,6 +610,7 @@ def what_cannot_be_rehearsed_says_so():
         lambda: weight.to_local().sum().backward(),
         lambda: weight.full_tensor().sum().backward(),
         lambda: weight.sum().backward(),
+        lambda: weight.detach().cuda(1 - rank),
     ):
         try:
             attempt()
