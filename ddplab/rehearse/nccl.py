@@ -26,6 +26,8 @@ from .trail import Trail
 _KINDS = "int8 uint8 bool int32 int64 float16 bfloat16 float32 float64 complex64 complex128 float8_e5m2 float8_e4m3fn"
 _DTYPES = {getattr(torch, name) for name in _KINDS.split()}  # ncclDataType, torch/csrc/distributed/c10d/NCCLUtils.cpp
 
+_IN_CPP = {torch.float32: "float", torch.float64: "double", torch.float16: "c10::Half", torch.bfloat16: "c10::BFloat16"}
+
 
 def _tensors(args):
     for arg in args:
@@ -79,6 +81,29 @@ def _reducible(tensors, op) -> None:
         raise NotImplementedError("ReduceOp.PREMUL_SUM is not rehearsed: multiply, then sum")
     if op == dist.ReduceOp.AVG and any(t.dtype == torch.bool for t in tensors):
         raise TypeError("Cannot use ReduceOp.AVG with boolean inputs")
+
+
+def _alike(what: str, tensors, like: Tensor) -> None:
+    """Raise as Utils.hpp: assertTypeAndSizesMatch, which ProcessGroupNCCL.cpp asks about the root's list."""
+
+    def options(t):
+        device = "cpu" if place(t) is None else f"cuda:{place(t)}"
+        return (
+            f"TensorOptions(dtype={_IN_CPP.get(t.dtype, t.dtype)}, device={device}, layout=Strided, "
+            "requires_grad=false (default), pinned_memory=false (default), memory_format=(nullopt))"
+        )
+
+    refused = f"ProcessGroupNCCL::{what}: invalid tensor"
+    for i, t in enumerate(tensors):
+        if (place(t) is None) != (place(like) is None):  # of other dtypes Python has asked already
+            raise ValueError(f"{refused} type at index {i} (expected {options(like)}, got {options(t)})")
+        if t.shape != like.shape:
+            expected, found = (f"({', '.join(map(str, shape))})" for shape in (like.shape, t.shape))
+            raise ValueError(f"{refused} size at index {i} (expected {expected}, got {found})")
+
+
+def _flat(tensors, like: Tensor):  # gloo wants one shape, NCCL goes by the number of elements
+    return tensors if all(t.shape == like.shape for t in tensors) else [t.view(-1) for t in tensors]
 
 
 class _Options:  # ProcessGroupNCCL.Options
@@ -210,7 +235,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         nbytes = sum(t.nbytes for t in _tensors(args))
         meter.count(name, here.gpu, "peers", nbytes)
         if not p2p:
-            self.trail.enter(name, nbytes)
+            self.trail.enter(name, nbytes, next((a.rootRank for a in args if hasattr(a, "rootRank")), None))
         with raw():
             return getattr(self.inner, name)(*_plain(args))
 
@@ -254,7 +279,11 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             room = f"the list of all_gather has room for {len(outputs[0])} of {self.size()} ranks"
             raise ValueError(f"{room}: on GPUs NCCL would write past its end, or leave out a rank")
         if len({t.numel() for t in outputs[0]}) == 1:
-            return self._run("allgather", outputs, inputs, *([opts] if opts else []))
+            if (room := outputs[0][0].numel()) != (mine := inputs[0].numel()):  # our words, again
+                room = f"all_gather has room for {room} elements of each rank, and this one brings {mine}"
+                raise ValueError(f"{room}: on GPUs NCCL does not ask, and the numbers are wrong")
+            *outs, given = _flat([*outputs[0], inputs[0]], inputs[0])
+            return self._run("allgather", [outs], [given], *([opts] if opts else []))
         outputs[0][self.rank()].copy_(inputs[0])  # of several sizes, which gloo refuses: NCCL broadcasts each
         for root, t in enumerate(outputs[0]):
             self.broadcast([t], root).wait()
@@ -293,7 +322,20 @@ class ProcessGroupNCCL(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter(self, outputs, inputs, opts=None):
-        return self._averaged("reduce_scatter", [outputs, inputs], outputs, opts or dist.ReduceScatterOptions())
+        opts, out, mine = opts or dist.ReduceScatterOptions(), outputs[0], inputs[0][self.rank()]
+        if out.numel() != mine.numel():  # our words: NCCL does not ask
+            room = f"reduce_scatter has room for {out.numel()} elements, and the list has {mine.numel()} for this rank"
+            raise ValueError(f"{room}: on GPUs NCCL would write past its end, or leave some out")
+        if len({t.numel() for t in inputs[0]}) == 1:
+            got, *given = _flat([out, *inputs[0]], out)
+            return self._averaged("reduce_scatter", [[got], [given]], [got], opts)
+        for root, t in enumerate(inputs[0]):  # of several sizes, which gloo refuses: NCCL reduces each
+            each, part = dist.ReduceOptions(), t.clone()
+            each.reduceOp, each.rootRank = opts.reduceOp, root
+            self.reduce([part], each).wait()
+            if root == self.rank():
+                out.copy_(part.view_as(out))
+        return self.inner.barrier(dist.BarrierOptions())
 
     def reduce_scatter_single_coalesced(self, outputs, inputs, opts=None):
         works = [self.reduce_scatter_single(o, i, opts) for o, i in zip(outputs, inputs, strict=True)]
@@ -304,9 +346,13 @@ class ProcessGroupNCCL(dist.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def gather(self, outputs, inputs, opts=None):
+        if place(inputs[0]) is not None and outputs:
+            _alike("gather", outputs[0], inputs[0])
         return self._run("gather", outputs, inputs, *([opts] if opts else []))
 
     def scatter(self, outputs, inputs, opts=None):
+        if place(outputs[0]) is not None and inputs:
+            _alike("scatter", inputs[0], outputs[0])
         return self._run("scatter", outputs, inputs, *([opts] if opts else []))
 
     def alltoall(self, outputs, inputs, opts=None):

@@ -33,11 +33,12 @@ class Trail:
         weakref.finalize(self, os.close, self.file)
         self.rank, self.size, self.turns = rank, size, itertools.count(1)
 
-    def enter(self, name: str, nbytes: int) -> None:
+    def enter(self, name: str, nbytes: int, root: int | None = None) -> None:
         """Note it. Raises DistBackendError where another rank has entered another collective at this turn."""
         turn, here = next(self.turns), script()
         frames = [(f.f_code.co_filename, 0, f.f_code.co_name) for f, _ in traceback.walk_stack(None)][::-1]
         what = f"{name.strip('_')} of {nbytes} bytes" if name in _ALIKE else name
+        what += "" if root is None else f" with root {root}"
         place = (here.f_lineno, here.f_code.co_name, here.f_code.co_filename) if here else (0, "", "")
         cell = "\n".join(map(str, (turn, what, dist.get_rank(), waits_in(frames) or what, *place)))
         file, start = self.file, turn % TURNS * self.size * BYTES

@@ -159,6 +159,15 @@ def test_ranks_in_different_collectives_are_told_at_once_and_where(tmp_path, ext
     assert f"rank 0 waits {first}\n  rank 1 waits {second}" in done.stderr
 
 
+def test_ranks_that_name_different_roots_are_told(tmp_path):
+    lines = APART.split("model = ")[0] + "dist.broadcast(torch.ones(2, device='cuda'), src=rank)\n"
+    (tmp_path / "roots.py").write_text(lines.lstrip())
+    done = rehearse("--nproc-per-node=2", tmp_path / "roots.py")
+    assert done.returncode and "closed by peer" not in done.stderr
+    for rank in range(2):
+        assert f"rank {rank} waits in broadcast (broadcast of 8 bytes with root {rank}) at roots.py" in done.stderr
+
+
 TOGETHER = (
     APART.lstrip().replace("EXTRA", "pass")
     + """

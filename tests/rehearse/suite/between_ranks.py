@@ -87,6 +87,32 @@ def scattered_from_too_large_a_tensor():
     dist.reduce_scatter_tensor(ones(2), ones(5))
 
 
+LISTS = "libtorch_cpu: torch/csrc/distributed/c10d/Utils.hpp: invalid tensor "
+
+
+@mistake("ProcessGroupNCCL::gather: invalid tensor type at index 0 (expected TensorOptions(dtype=float, device=cuda:…"
+         "got TensorOptions(dtype=float, device=cpu", LISTS + "type at index ")  # fmt: skip
+def gathered_into_a_list_on_the_cpu():
+    dist.gather(ones(2), [torch.empty(2) for _ in range(2)], dst=rank)
+
+
+@mistake(
+    "ProcessGroupNCCL::gather: invalid tensor size at index 1 (expected (2), got (2, 1))", LISTS + "size at index "
+)
+def gathered_into_tensors_of_another_shape():
+    dist.gather(ones(2), [ones(2), ones(2, 1)], dst=rank)
+
+
+@mistake("ProcessGroupNCCL::scatter: invalid tensor type at index 0", LISTS + "type at index ")
+def scattered_from_a_list_on_the_cpu():
+    dist.scatter(ones(2), [torch.ones(2) for _ in range(2)], src=rank)
+
+
+@mistake("ProcessGroupNCCL::scatter: invalid tensor size at index 0 (expected (2), got (3))", LISTS + "size at index ")
+def scattered_from_tensors_of_another_shape():
+    dist.scatter(ones(2), [ones(3) for _ in range(2)], src=rank)
+
+
 @mistake("Split sizes doesn't match total dim 0 size", NCCL.replace("ProcessGroupNCCL.cpp", "Utils.hpp"))
 def an_all_to_all_whose_splits_do_not_add_up():
     dist.all_to_all_single(ones(4), ones(4), [1, 1], [1, 1])

@@ -497,6 +497,25 @@ def tensors_of_several_sizes_are_gathered():
     assert [p.tolist() for p in parts] == [[0.0], [1.0, 1.0]]
 
 
+@works("test/distributed/test_c10d_nccl.py: test_reduce_scatter_v, uneven sizes")
+def tensors_of_several_sizes_are_reduced_and_scattered():
+    mine = torch.empty(rank + 1, device=dev)
+    given = [torch.full((n,), n * (1.0 + rank), device=dev) for n in (1, 2)]
+    for op, factor in ((dist.ReduceOp.SUM, 3), (dist.ReduceOp.AVG, 1.5)):
+        dist.reduce_scatter(mine, given, op)
+        assert mine.tolist() == [factor * (rank + 1)] * (rank + 1)
+    assert given[1 - rank].unique().item() == (2 - rank) * (1 + rank)  # what was given stays
+
+
+@works("torch/include/torch/csrc/distributed/c10d/Utils.hpp: newLikeFlat, filled by the number of elements")
+def shapes_differ_where_sizes_do_not():
+    parts = [torch.empty(2, 3, device=dev) for _ in range(2)]
+    dist.all_gather(parts, torch.full((6,), float(rank), device=dev))
+    assert [p.sum().item() for p in parts] == [0, 6]
+    dist.reduce_scatter(mine := torch.empty(6, device=dev), parts)
+    assert mine.tolist() == [2.0 * rank] * 6
+
+
 @works("torch/distributed/distributed_c10d.py")
 def booleans_are_added_as_or():
     x = torch.tensor([rank == 0, False], device=dev)
