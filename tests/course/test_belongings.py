@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ddplab.course.replicas import inside
+from ddplab.course.belongings import inside
 from ddplab.vgpu import virtual_gpus
 
 
