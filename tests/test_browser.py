@@ -342,7 +342,7 @@ def test_everything_is_legible(notebook, lab, picture):
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER, MOVING]
     shown = ["run = launch(train, 60, wait=False)", question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
     is_there = (
@@ -391,7 +391,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
 
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP, DARTS, DEALER, THEATRE]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP, DARTS, DEALER, THEATRE, MOVING]
     shown = ["guess = predict('Which?', 'one', 'another')", *widgets, PAGER, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):
