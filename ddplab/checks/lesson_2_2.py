@@ -242,7 +242,8 @@ def _packed(*lengths: int, wide: int) -> tuple[Any, Any]:
 def _shape_and_words(states: Any, *_: Any) -> list[Any]:
     if not isinstance(states, torch.Tensor):
         return [_kind(states), "-"]
-    return [" x ".join(map(str, states.shape)), " ".join(f"{it:g}" for it in states.flatten(2)[0, :, 0].tolist())]
+    first = states.flatten(2)[0, :, 0] if states.dim() > 2 else states.flatten()
+    return [" x ".join(map(str, states.shape)), " ".join(f"{it:g}" for it in first.tolist())]
 
 
 def _unpacked(packed: Any, tokens: Any, total: Any = lambda tokens: tokens.size(1), **options: Any) -> Any:
@@ -291,12 +292,32 @@ turn(
             "Return the first of the two.",
         ),
         (
+            lambda packed, tokens: pad_packed_sequence(packed, batch_first=True)[1],
+            "the lengths come back, and not the states",
+            "Of the two things that `pad_packed_sequence` returns, the first.",
+        ),
+        (
+            partial(_unpacked, total=torch.numel),
+            "the width is as many as there are numbers in `tokens`",
+            "`tokens` has two dimensions: sentences and words. Which of them is the width?",
+        ),
+        (
+            lambda packed, tokens: _unpacked(packed, tokens, lambda _: None).reshape(*tokens.shape, -1),
+            "the numbers are dealt out anew to make up that shape, and none are added",
+            "A shape with more places needs zeros: `pad_packed_sequence` puts them in, up to a width that it is told.",
+        ),
+        (
             lambda packed, tokens: packed,
             "the sequence is packed still",
             "`pad_packed_sequence` makes a rectangle of it again.",
         ),
     ],
-    hints={"total_length": "Which dimension of `tokens` is its width?"},
+    hints={
+        "total_length": "Which dimension of `tokens` is its width?",
+        "'torch.Size'": "One number is wanted: of the two in `tokens.shape`, the second.",
+        "is invalid for input": "There are not so many numbers: `packed.data` has the words alone, without padding.",
+        "expected Tensor as element": "`pad_sequence` takes a list; what is packed, `pad_packed_sequence` unpacks.",
+    },
 )
 
 
@@ -309,10 +330,31 @@ class _Seen(nn.Module):
         self.seen: dict[int, str] = {}
 
     def forward(self, tokens: Any, lengths: Any, scale: Any) -> Any:
+        self.seen[self.at.device.index] = self._amiss(tokens, lengths, scale) or self._held(tokens, lengths, scale)
+        return self.at.expand(len(tokens) if isinstance(tokens, torch.Tensor) else 1)
+
+    def _amiss(self, tokens: Any, lengths: Any, scale: Any) -> str:
+        """Say what stands where something of another kind belongs."""
+        tensors = [isinstance(it, torch.Tensor) for it in (tokens, lengths, scale)]
+        whole_row = tensors[1] and lengths.dim() == 1 and not lengths.is_floating_point()
+        fine = {
+            "tokens": tensors[0] and tokens.dim() == 2,
+            "lengths": whole_row or isinstance(lengths, tuple | list),
+            "scale": isinstance(scale, float | int) or (tensors[2] and tensors[0] and tokens.dim() == 2 and whole_row),
+        }
+        given = {"tokens": tokens, "lengths": lengths, "scale": scale}
+        return ", ".join(f"{name}: {_brief(it)}" for name, it in given.items() if not fine[name])
+
+    def _held(self, tokens: Any, lengths: Any, scale: Any) -> str:
         pairs = zip(tokens[:, 0].tolist(), [int(n) for n in lengths], strict=False)
         held = " ".join(f"{first}:{length}" for first, length in pairs)
-        self.seen[tokens.device.index] = held + f" x {float(torch.as_tensor(scale).float().mean()):g}"
-        return tokens[:, :1].float()
+        return held + f" x {float(torch.as_tensor(scale).float().mean()):g}"
+
+
+def _brief(it: Any) -> str:
+    if isinstance(it, torch.Tensor):
+        return ("floats, " if it.is_floating_point() else "") + (" x ".join(map(str, it.shape)) or "one number")
+    return f"{it:g}" if isinstance(it, float | int) else _kind(it)
 
 
 def _called(call: Callable[..., Any], sentences: int, n: int) -> list[Any]:
@@ -376,6 +418,55 @@ turn(
             "the lengths are not in the order of the sentences",
             "As they come, each at the place of its sentence.",
         ),
+        *[
+            (by, "the arguments are in another order than `forward` takes them", "`tokens`, the lengths, the scale.")
+            for by in (
+                lambda model, tokens, lengths, scale: model(tokens, scale, torch.tensor(lengths)),
+                lambda model, tokens, lengths, scale: model(tokens, scale, lengths),
+                lambda model, tokens, lengths, scale: model(torch.tensor(lengths), tokens, scale),
+                lambda model, tokens, lengths, scale: model(lengths, tokens, scale),
+                lambda model, tokens, lengths, scale: model(torch.tensor(lengths), scale, tokens),
+                lambda model, tokens, lengths, scale: model(lengths, scale, tokens),
+                lambda model, tokens, lengths, scale: model(scale, tokens, torch.tensor(lengths)),
+                lambda model, tokens, lengths, scale: model(scale, tokens, lengths),
+                lambda model, tokens, lengths, scale: model(scale, torch.tensor(lengths), tokens),
+                lambda model, tokens, lengths, scale: model(scale, lengths, tokens),
+            )
+        ],
+        *[
+            (by, "the lengths have two dimensions", "One tensor of one dimension, with a number for each sentence.")
+            for by in (
+                lambda model, tokens, lengths, scale: model(tokens, torch.tensor([lengths]), scale),
+                lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths)[:, None], scale),
+            )
+        ],
+        (
+            lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths).float(), scale),
+            "the lengths are floats, and packing takes whole numbers",
+            "`torch.tensor(lengths)` leaves them whole; `torch.Tensor(…)` makes floats.",
+        ),
+        (
+            lambda model, tokens, lengths, scale: model(tokens, len(lengths), scale),
+            "one number comes for the lengths, how many there are",
+            "A tensor of all the lengths.",
+        ),
+        (
+            lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), [scale] * len(tokens)),
+            "the scale is a list, which goes whole to every replica",
+            "A number goes to every replica as it is: leave `scale` alone.",
+        ),
+        (
+            lambda model, tokens, lengths, scale: model(tokens, torch.full((len(tokens),), tokens.size(1)), scale),
+            "every sentence comes with the width of `tokens`, not with its own length",
+            "One tensor that holds `lengths`.",
+        ),
+        (
+            lambda model, tokens, lengths, scale: [
+                model(it[None], torch.tensor([n]), scale) for it, n in zip(tokens, lengths, strict=True)
+            ],
+            "`model` is called for each sentence alone, and GPU 0 does all the work",
+            "One call, with all of them: DataParallel deals them out.",
+        ),
         (
             lambda model, tokens, lengths, scale: (model(tokens, torch.tensor(lengths), scale), None)[1],
             "`model` is called, and what it returns is dropped",
@@ -384,8 +475,7 @@ turn(
     ],
     hints={
         "required positional argument": "All three are needed: `tokens`, the lengths, and the scale.",
-        "only one element tensors": "The lengths in one dimension, as they come: the first dimension is what is cut.",
-        "at least a 1-dimensional": "A number alone cannot be cut. Leave `scale` as it is.",
+        "at least a 1-dimensional": "A tensor of one number has no dimension to cut. Leave `scale` a plain number.",
     },
 )
 
@@ -429,6 +519,10 @@ def _pieces(
     return loss.view(1), count(targets).view(1)
 
 
+def _by_word(scores: Any, targets: Any) -> Any:
+    return nn.functional.cross_entropy(scores.mT, targets, ignore_index=0, reduction="none")
+
+
 def _number_of(make: Callable[[Any], float]) -> Callable[..., Any]:
     return lambda targets: torch.tensor(make(targets), device=targets.device)
 
@@ -454,6 +548,41 @@ turn(
             partial(_pieces, count=_number_of(lambda targets: targets.numel())),
             "the padding is counted too",
             "A target of 0 is no word. How many are not 0?",
+        ),
+        (
+            lambda scores, targets: (_pieces(scores, targets, "mean")[0] / (targets != 0).sum(), (targets != 0).sum()),
+            "each GPU divides its loss twice, and then you divide once more",
+            "`cross_entropy` divides too, unless `reduction` says otherwise; and a GPU must not.",
+        ),
+        (
+            partial(_pieces, ignore=-100, count=_number_of(lambda targets: targets.numel())),
+            "the padding is in the sums, and it is counted, too",
+            "`ignore_index=0` leaves it out of the one; and of the other: how many targets are not 0?",
+        ),
+        (
+            partial(_pieces, count=lambda targets: (targets == 0).sum()),
+            "the padding is counted, and not the words",
+            "How many targets are *not* 0?",
+        ),
+        (
+            partial(_pieces, count=_number_of(lambda targets: targets.size(1))),
+            "the places of one sentence are counted, padding among them",
+            "In the whole of `targets`: how many are not 0?",
+        ),
+        (
+            lambda scores, targets: (_by_word(scores, targets).mean(1), (targets != 0).sum(1)),
+            "each sentence's loss is divided by its places",
+            "Nothing is divided here: `sum`.",
+        ),
+        (
+            lambda scores, targets: (_by_word(scores, targets), targets != 0),
+            "nothing is added up: for each place there is a loss, and whether it is a word",
+            "The `sum()` of each of the two.",
+        ),
+        (
+            lambda scores, targets: (_by_word(scores, targets), (targets != 0).sum()),
+            "the losses are not added up: there is one for each place",
+            '`reduction="sum"`',
         ),
         (
             partial(_pieces, count=_number_of(len)),

@@ -259,7 +259,26 @@ ANSWERS = {
     },
     "2.2.a": {
         "accepted": [padded_by_hand, into_zeros, by_shape],
-        "wrong": [(lambda packed, tokens: None, ["nothing as shape"])],
+        "wrong": [
+            (lambda packed, tokens: None, ["nothing as shape"]),
+            (
+                lambda packed, tokens: by_shape(packed, tokens).sum(2).ne(0).sum(1),
+                ["the lengths come back, and not the states"],
+            ),
+            (
+                lambda packed, tokens: pad_packed_sequence(packed, True)[0].reshape(*tokens.shape, -1),
+                ["dealt out anew"],
+            ),
+            (
+                lambda packed, tokens: pad_packed_sequence(packed, True, total_length=tokens.shape),
+                ["torch.Size"],
+            ),
+            (
+                lambda packed, tokens: torch.nn.utils.rnn.pad_sequence(packed),
+                ["raised TypeError: expected Tensor as element"],
+            ),
+            (lambda packed, tokens: packed.data.view(*tokens.shape, -1), ["is invalid for input of size 56"]),
+        ],
     },
     "2.2.b": {
         "accepted": [
@@ -284,7 +303,38 @@ ANSWERS = {
             ),
             (
                 lambda model, tokens, lengths, scale: model(tokens, torch.tensor([lengths]), scale),
-                ["only one element tensors"],
+                ["the lengths have two dimensions"],
+            ),
+            (
+                lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths).reshape(-1, 1), scale),
+                ["the lengths have two dimensions"],
+            ),
+            (
+                lambda model, tokens, lengths, scale: model(tokens, scale, torch.tensor(lengths)),
+                ["in another order than `forward` takes them"],
+            ),
+            (
+                lambda model, tokens, lengths, scale: model(torch.tensor(lengths), tokens, scale),
+                ["in another order than `forward` takes them"],
+            ),
+            (lambda model, tokens, lengths, scale: model(tokens, scale, scale), ['"lengths: 2" as GPU 0']),
+            (
+                lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), len(lengths) * [scale]),
+                ["the scale is a list"],
+            ),
+            (
+                lambda model, tokens, lengths, scale: model(tokens, torch.Tensor(lengths), scale),
+                ["the lengths are floats"],
+            ),
+            (
+                lambda model, tokens, lengths, scale: torch.cat(
+                    [model(row[None], torch.tensor([n]), scale) for row, n in zip(tokens, lengths, strict=True)]
+                ),
+                ["for each sentence alone"],
+            ),
+            (
+                lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), torch.tensor(scale)),
+                ["chunk expects at least a 1-dimensional tensor"],
             ),
             (returns_nothing, ["what it returns is dropped"]),
         ],
@@ -304,6 +354,27 @@ ANSWERS = {
             (
                 lambda scores, targets: (2 * by_each_word(scores, targets)[0], by_each_word(scores, targets)[1]),
                 ["14.2 as sums"],
+            ),
+            (
+                lambda scores, targets: (
+                    by_each_word(scores, targets)[0] / targets.count_nonzero() ** 2,
+                    targets.count_nonzero(),
+                ),
+                ["divides its loss twice"],
+            ),
+            (
+                lambda scores, targets: (
+                    nn.functional.cross_entropy(scores.mT, targets, reduction="sum"),
+                    torch.tensor(targets.numel(), device=targets.device),
+                ),
+                ["the padding is in the sums, and it is counted, too"],
+            ),
+            (
+                lambda scores, targets: (
+                    nn.functional.cross_entropy(scores.mT, targets, ignore_index=0, reduction="none"),
+                    targets.count_nonzero(),
+                ),
+                ["the losses are not added up"],
             ),
         ],
     },
