@@ -154,10 +154,14 @@ def _in_pieces(
         losses.append(F.cross_entropy(model(a), b) * share(len(a), most))
         if backward == "each":
             losses[-1].backward()
+        if backward == "all so far":
+            sum(losses).backward(retain_graph=True)
         if step == "each":
             optimizer.step()
     if backward == "last":
         sum(losses).backward()
+    if backward == "the last":
+        losses[-1].backward()
     if step == "last":
         optimizer.step()
 
@@ -170,6 +174,7 @@ def _after_an_update(_: Any, model: Any, *given: Any) -> list[Any]:
 
 
 ONCE = "One update for the batch: once, after all pieces."
+SUM = "A sum over images is divided by the images: `len(x)`."
 ONLY_LAST = "`zero_grad()` belongs before the pieces, not between them."
 
 turn(
@@ -184,6 +189,11 @@ turn(
          "`x.split(most)` cuts x into pieces of at most so many."),
         (partial(_in_pieces, backward="last"), "they go forward piece by piece, and all are kept till the end",
          "Go backward from each piece at once: that frees what it has kept."),
+        *[(partial(_in_pieces, backward="the last", share=share), "only the last piece goes backward",
+           "A loop's last line is its last piece's only: `backward()` belongs into the loop.")
+          for share in (lambda n, most: n / 4, lambda n, most: 1)],
+        (partial(_in_pieces, backward="all so far"), "the pieces before go backward again with each piece",
+         "Go backward from the loss of this piece alone; the gradients add up by themselves."),
         (partial(_in_pieces, zero=""), "the gradient from before is still in it", "Begin with `zero_grad()`."),
         (partial(_in_pieces, zero="each"), "only the last piece is left", ONLY_LAST),
         (partial(_in_pieces, zero="each", share=lambda n, most: 1), "only the last piece is left, as if it were all",
@@ -194,6 +204,20 @@ turn(
          ONCE),
         (partial(_in_pieces, share=lambda n, most: 1), "the pieces' means are added up",
          "Each loss is a mean over its piece: it counts for its part of x."),
+        (partial(_in_pieces, share=lambda n, most: n), "that is a sum over the images, and the mean is wanted",
+         "All of x has `len(x)` images: divide by them."),
+        (partial(_in_pieces, share=lambda n, most: 1 / 4), "each piece's mean is divided by all images",
+         "Each loss is a mean over its piece: it counts for its part of x, `len(a)` of `len(x)`."),
+        (partial(_in_pieces, share=lambda n, most: 1 / most), "each piece's mean is divided by `most`",
+         "Each loss is a mean over its piece: it counts for its part of x, `len(a)` of `len(x)`."),
+        (partial(_in_pieces, share=lambda n, most: n / most), "a piece counts for its part of `most`, and not of x",
+         "`len(a)` of `len(x)`."),
+        (partial(_in_pieces, share=lambda n, most: 4 / n), "the wrong way round: a short piece counts for much",
+         "`len(a)` of `len(x)`, not the other way."),
+        (partial(_in_pieces, share=lambda n, most: n / math.ceil(4 / most)),
+         "each piece's sum is divided by how many pieces there are", SUM),
+        (partial(_in_pieces, share=lambda n, most: n * most / 4), "each piece's sum is divided by `len(x) / most`",
+         SUM),
         (partial(_in_pieces, share=lambda n, most: most / 4), "the shorter piece counts as if it were full",
          "A piece's part is that of its images: `len(a)` of `len(x)`."),
         (partial(_in_pieces, share=lambda n, most: 1 / math.ceil(4 / most)),
@@ -203,9 +227,11 @@ turn(
          "Pieces of so many: `x.split(most)` cuts x into pieces of at most so many."),
         (lambda *it: _in_pieces(*it, pieces=4 // it[4]), "the last, shorter piece is left out", "A loop over all."),
         (partial(_in_pieces, step=""), "there is no update", "`optimizer.step()`, after all pieces."),
-        (partial(_in_pieces, pieces=1), "the rest of the images is left out", "A loop over all pieces."),
+        *[(partial(_in_pieces, pieces=1, share=share), "the rest of the images is left out", "A loop over all pieces.")
+          for share in (lambda n, most: n / 4, lambda n, most: 1)],
     ],
-    hints={"second time": "Each piece needs a forward pass of its own before its backward pass."},
+    hints={"second time": "Each piece needs a forward pass of its own before its backward pass.",
+           "to match target": "The labels of a piece are those of its images: split `y` as `x`."},
     otherwise="zero_grad once; forward and backward for each piece, by its share; step once.",
 )  # fmt: skip
 
@@ -245,12 +271,26 @@ turn(
          "Weigh this rank's loss: it has `len(mine)` of `len(x)` images."),
         (partial(_fair, reduction="sum", factor=lambda n, size: 1), "that is a sum over images",
          "Divide by the images of the whole batch, and mind that the ranks take a mean."),
+        (partial(_fair, factor=lambda n, size: n * size), "the sum over the images is not divided by how many they are",
+         "The whole batch has `len(x)`."),
+        (partial(_fair, factor=lambda n, size: n / size), "it is divided by the ranks, and not by the images",
+         "The mean over the ranks divides by them once more. And what makes a mean of a sum over the images?"),
         (partial(_fair, factor=lambda n, size: size), "each rank's mean is multiplied by the number of ranks",
          "How many images is this mean of, and of how many in all?"),
-        (partial(_fair, factor=lambda n, size: 4 / size / n), "the wrong way round: many images count for little",
-         "`len(mine)` of `len(x)`, not the other way."),
+        *[(partial(_fair, factor=factor), "the wrong way round: many images count for little",
+           "`len(mine)` of `len(x)`, not the other way.")
+          for factor in (lambda n, size: 4 / size / n, lambda n, size: 4 / n, lambda n, size: 4 * size / n,
+                         lambda n, size: 1 / n)],
         (partial(_fair, share=lambda rank, size: slice(None), factor=lambda n, size: 1),
          "every rank computes all four images: right, and nothing is won", "Take this rank's share first."),
+        *[(partial(_fair, share=lambda rank, size: slice(None), factor=factor),
+           "every rank computes all four images, and what comes of them is weighed, too",
+           "Take this rank's share first: `x[rank::ranks]`.")
+          for factor in (lambda n, size: size, lambda n, size: size / 4, lambda n, size: 1 / size)],
+        *[(partial(_fair, share=lambda rank, size: slice(4 // size * rank, 4 // size * (rank + 1)), factor=factor),
+           "one image on each of three ranks: the fourth is left out",
+           "Deal as `own_loss` does: `x[rank::ranks]`.")
+          for factor in (lambda n, size: n * size / 4, lambda n, size: 1)],
         (partial(_fair, share=lambda rank, size: slice(0, None, size)), "all ranks take rank 0's images",
          "Begin at `rank`: `x[rank::ranks]`."),
         (partial(_fair, factor=lambda n, size: n * 3 / 4), "right on three ranks only", "`ranks` says how many."),
@@ -304,6 +344,19 @@ turn(
          "only rank 0 has everybody's: that is `reduce`", "`dist.all_reduce` gives them to every rank."),
         (lambda total, images: _summed(total / images), "the ranks' means are added up",
          "Add up the totals and the images, each for itself; then divide."),
+        (lambda total, images: 1 / _loss_of_all(total, images), "upside down: images over losses",
+         "The total, divided by the images."),
+        (lambda total, images: (_summed(total), _summed(images)), "both sums come back, and are not divided",
+         "The one over the other is the mean."),
+        (lambda total, images: _loss_of_all(total, images) / images, "divided by this rank's images, too",
+         "Everybody's images are counted already: divide by them, and by nothing else."),
+        (lambda total, images: _loss_of_all(total * images, images), "each total is multiplied by its images",
+         "A total is a sum over its images already."),
+        (lambda total, images: _loss_of_all(total, images, lambda both: dist.broadcast(both, src=0)),
+         "all return rank 0's own loss; it has the largest total and the most images, too",
+         "Nothing is added up by `broadcast`, nor with `ReduceOp.MAX`: `dist.all_reduce`, as it comes."),
+        (lambda total, images: [_loss_of_all(total, images), None][dist.get_rank() > 0], "only rank 0 returns it",
+         "Every rank is to return it: no `if` around the `return`."),
         (lambda total, images: print(_loss_of_all(total, images)), "nothing comes back", "`return` it."),
         (waiting(lambda total, images: None if dist.get_rank() else _loss_of_all(total, images)),
          "rank 0 waits for ever", "`all_reduce` is called by every rank, or it does not end."),

@@ -1,6 +1,7 @@
 """Answers to the exercises of lesson 1.4: a correct one, a blank one, and the mistakes people make."""
 
 import math
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -150,6 +151,57 @@ def a_plain_number(total, images):
     return total / images
 
 
+def only_the_last_backward(model, optimizer, x, y, most):
+    optimizer.zero_grad()
+    for first in range(0, len(x), most):
+        piece = slice(first, first + most)
+        loss = F.cross_entropy(model(x[piece]), y[piece], reduction="sum") / len(x)
+    loss.backward()
+    optimizer.step()
+
+
+def a_total_that_grows(model, optimizer, x, y, most):
+    optimizer.zero_grad()
+    total = 0.0
+    for a, b in zip(x.split(most), y.split(most), strict=True):
+        total = total + F.cross_entropy(model(a), b, reduction="sum") / len(x)
+        total.backward(retain_graph=True)
+    optimizer.step()
+
+
+def weighed_in_pieces(model, optimizer, x, y, most, weigh, reduction="mean"):
+    optimizer.zero_grad()
+    for a, b in zip(x.split(most), y.split(most), strict=True):
+        (F.cross_entropy(model(a), b, reduction=reduction) * weigh(len(a), most)).backward()
+    optimizer.step()
+
+
+def all_labels_at_once(model, optimizer, x, y, most):
+    optimizer.zero_grad()
+    for a in x.split(most):
+        F.cross_entropy(model(a), y).backward()
+    optimizer.step()
+
+
+def one_image_each(model, x, y):
+    return F.cross_entropy(model(x[dist.get_rank()]), y[dist.get_rank()])
+
+
+def all_of_them_weighed(model, x, y):
+    return F.cross_entropy(model(x), y) * dist.get_world_size() / len(x)
+
+
+def sum_by_ranks(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    return F.cross_entropy(model(x[rank::ranks]), y[rank::ranks], reduction="sum") / ranks
+
+
+def by_an_operation(total, images, op=dist.ReduceOp.SUM, last=lambda both: both[0] / both[1]):
+    both = torch.tensor([float(total), images], device=device())
+    dist.all_reduce(both, op=op)
+    return last(both)
+
+
 ANSWERS = {
     "1.4.1": {
         "correct": (math.log(100), 80, 84, 391, 98),
@@ -181,6 +233,12 @@ ANSWERS = {
         "wrong": [
             (one_forward_for_all, ["4 images, 3 at once raised RuntimeError"]),
             (as_many_pieces, ["`chunk` makes so many pieces"]),
+            (only_the_last_backward, ["only the last piece goes backward"]),
+            (a_total_that_grows, ["the pieces before go backward again"]),
+            (partial(weighed_in_pieces, weigh=lambda n, most: 1, reduction="sum"), ["a sum over the images"]),
+            (partial(weighed_in_pieces, weigh=lambda n, most: 4 / n), ["the wrong way round"]),
+            (partial(weighed_in_pieces, weigh=lambda n, most: 1 / most), ["mean is divided by `most`"]),
+            (all_labels_at_once, ["to match target batch_size (4)"]),
         ],
     },
     "1.4.b": {
@@ -189,6 +247,9 @@ ANSWERS = {
             (goes_backward_itself, ["on 3 ranks", "raised AttributeError"]),
             (averages_the_loss, ["each rank counts alike still"]),
             (in_chunks, ["rank 2 raised IndexError"]),
+            (one_image_each, ["the fourth is left out"]),
+            (all_of_them_weighed, ["every rank computes all four images, and"]),
+            (sum_by_ranks, ["divided by the ranks, and not by the images"]),
         ],
     },
     "1.4.c": {
@@ -197,6 +258,9 @@ ANSWERS = {
             (a_plain_number, ["raised"]),
             (counts_its_own, ["this rank's images times the ranks"]),
             (to_rank_0, ["only rank 0 has everybody's"]),
+            (partial(by_an_operation, op=dist.ReduceOp.MAX), ["the largest total and the most images, too"]),
+            (partial(by_an_operation, last=lambda both: both), ["both sums come back"]),
+            (partial(by_an_operation, last=lambda both: both[1] / both[0]), ["upside down"]),
         ],
     },
 }
