@@ -38,6 +38,7 @@ COMMON = {
     "'method' object": "A method is called with parentheses behind its name: without them it is the method itself.",
     "is not defined": "Python knows nothing of that name: is it imported, and spelt as it was?",
     "can only concatenate list": "`+` joins two lists. `[…]` makes a list of one thing.",
+    "operand type(s) for ^": "`^` is no power in Python: that is `**`.",
     "result type Float can't be cast": "A tensor of whole numbers cannot hold a fraction: make it of floats.",
 }
 

@@ -69,6 +69,32 @@ def _gradients(*off: list[float]) -> tuple[Any, Any]:
     return whole + torch.tensor(off), whole
 
 
+OTHER_LENGTHS = [  # what it is divided by, if not by the length of `whole`
+    (lambda gradients, whole: whole.pow(2).sum(), "it is divided by the squared length of `whole`"),
+    (lambda gradients, whole: whole, "it is divided by each number of `whole`"),
+    (lambda gradients, whole: len(whole), "it is divided by how many numbers `whole` has: that is `len`"),
+    (lambda gradients, whole: whole.sum(), "it is divided by the numbers of `whole`, added up"),
+    (lambda gradients, whole: whole.mean(), "it is divided by the mean of `whole`'s numbers"),
+    (lambda gradients, whole: gradients.norm(), "it is divided by the length of all gradients together"),
+]
+CANCEL = "Square each number before anything is added up."
+OTHER_MEANS = [  # what is made of the differences, if not the root of the mean of their squared lengths
+    (lambda off: off.abs().sum(dim=1).mean(), "absolute values are added up, and no squares", "Squares, and a root."),
+    (
+        lambda off: off.std(),
+        "that is the spread of all the numbers, `std`",
+        "One squared length for each row; then their mean, and its root.",
+    ),
+    (lambda off: off.mean().abs(), "the errors cancel, for they are added up before they are squared", CANCEL),
+    (lambda off: off.sum(dim=1).pow(2).mean().sqrt(), "a row's numbers are added up before they are squared", CANCEL),
+    (
+        lambda off: off.norm() / len(off),
+        "the root of the sum is divided by how many there are, not the sum",
+        "The mean first, and its root then.",
+    ),
+    (lambda off: off.norm(dim=1).max(), "that is the longest error", "Of the squared lengths the mean, and its root."),
+]
+
 turn(
     "1.5.a",
     "The rms error",
@@ -104,6 +130,16 @@ turn(
          "the sum goes over the gradients, the mean over the numbers", "A gradient is a row: `dim=1` runs along it."),
         (lambda gradients, whole: (gradients - whole).norm(dim=1) / whole.norm(), "there is a number for each gradient",
          "One for all of them: square, take the mean, then the root."),
+        (lambda gradients, whole: (_rms_error(gradients, whole) ** 2 * whole.norm()).sqrt(),
+         "the root is taken of `whole`'s length, too", "The root first, of the mean alone; then divide."),
+        *[(lambda gradients, whole, by=by: _rms_error(gradients, whole) * whole.norm() / by(gradients, whole), what,
+           "Divide by the length of `whole`: `whole.norm()`.") for by, what in OTHER_LENGTHS],
+        *[(lambda gradients, whole, to=to: to(gradients - whole) / whole.norm(), what, hint)
+          for to, what, hint in OTHER_MEANS],
+        (lambda gradients, whole: _rms_error(gradients, gradients.mean(dim=0)) * gradients.mean(dim=0).norm()
+         / whole.norm(), "that is how far they lie from their own mean", "From `whole`: subtract that."),
+        (lambda gradients, whole: 1 / _rms_error(gradients, whole), "upside down",
+         "The error is divided by the length of `whole`."),
         (lambda gradients, whole: None, "nothing comes back", "Is there a `return`?"),
     ],
     otherwise="Differences, squared lengths, mean, root; divided by the length of `whole`.",
@@ -128,7 +164,7 @@ turn(
         f"{error} with 32, {wanted} wanted": partial(lambda *it: it, wanted, 32, error)
         for error, wanted in ((1.0, 0.5), (1.0, 0.1), (4.0, 8.0))
     },
-    look=lambda batch, *_: [] if batch is None else batch,
+    look=lambda batch, *_: [] if batch is None else "a text" if isinstance(batch, str) else batch,
     heads=("batch",),
     mistakes=[
         (partial(_batch_for, power=1), "as if twice the batch halved the error",
@@ -143,6 +179,28 @@ turn(
         (lambda wanted, batch, error: batch / wanted**2, "right where the error is 1 only", "Where is `error`?"),
         (_by_halvings, "too large a batch, unless the error is to be halved",
          "Any two errors have a ratio, larger than 1 or smaller. How does the batch go with it?"),
+        (lambda wanted, batch, error: batch / wanted, "the error is left out, and the square", "Where is `error`?"),
+        (lambda wanted, batch, error: batch * error / wanted**2, "`wanted` is squared, and `error` is not",
+         "The square of the ratio: `(…) ** 2` around both."),
+        (lambda wanted, batch, error: batch * error**2 / wanted, "`error` is squared, and `wanted` is not",
+         "The square of the ratio: `(…) ** 2` around both."),
+        (lambda wanted, batch, error: batch * (error // wanted) ** 2, "the ratio is rounded down",
+         "`/` divides; `//` drops the fraction."),
+        (lambda wanted, batch, error: (batch * error / wanted) ** 2, "the batch is squared, too",
+         "Only the ratio of the errors is squared."),
+        (lambda wanted, batch, error: batch**2 * error / wanted,
+         "the batch is squared, and not the ratio of the errors", "It is the other way."),
+        (lambda wanted, batch, error: batch**0.5 * error / wanted, "the root is taken of the batch",
+         "The error goes with the root of the batch. So the batch goes with what of the error?"),
+        (lambda wanted, batch, error: batch * 2 * error / wanted, "the ratio is doubled, and not squared",
+         "Half the error needs four times the batch, a third of it nine times."),
+        (lambda wanted, batch, error: batch * 2 ** (error / wanted), "that is 2 to the power of the ratio",
+         "The other way: the ratio to the power of 2."),
+        (lambda wanted, batch, error: batch * (error - wanted) ** 2, "the difference of the errors is squared",
+         "How many times smaller shall the error be? That is a ratio."),
+        (lambda wanted, batch, error: (error / wanted) ** 2 / batch, "it is divided by the batch",
+         "A smaller error needs a larger batch: times `batch`."),
+        (lambda wanted, batch, error: str(batch), "a text comes back", "A number is wanted."),
         (lambda wanted, batch, error: (error / wanted) ** 2, "that is how many times the batch",
          "And with how many images did it begin?"),
         (lambda wanted, batch, error: None, "nothing comes back", "Is there a `return`?"),
@@ -151,12 +209,19 @@ turn(
 )  # fmt: skip
 
 
-def _drawn_thrice(deal: Any, n: int, batch: int) -> list[list[int]]:
-    return [[int(it) for it in deal(n, batch)] for _ in range(3)]
+def _drawn_thrice(deal: Any, n: int, batch: int) -> list[list[float]]:
+    drawn = [deal(n, batch) for _ in range(3)]
+    if isinstance(drawn[0], int) or (isinstance(drawn[0], torch.Tensor) and not drawn[0].dim()):
+        return []
+    return [[int(it) if int(it) == it else float(it) for it in draw] for draw in drawn]
 
 
-def _drawn(draws: list[list[int]], n: int, batch: int) -> list[Any]:
+def _drawn(draws: list[list[float]], n: int, batch: int) -> list[Any]:
     """How many images were drawn, whether all are different, from where, whether by lot, and by another each time."""
+    if not draws:
+        return ["one number", *"----"]
+    if not all(draws):
+        return ["none", *"----"]
     chosen, again, _ = draws
     counts = {*map(len, draws)}
     many = "fewer, by chance" if len(counts) > 1 and max(counts) < batch else len(chosen)
@@ -164,6 +229,7 @@ def _drawn(draws: list[list[int]], n: int, batch: int) -> list[Any]:
     lot = batch == n or len(steps) > 1
     top = max(chosen)
     where = "beyond the end" if top >= n else "the first only" if batch < n and top < batch else "all"
+    where = where if all(isinstance(it, int) for it in chosen) else "fractions"
     return [many, "yes" if len(set(chosen)) == len(chosen) else "no", where, "yes" if lot else "no",
             "yes" if batch == n or set(chosen) != set(again) else "no"]  # fmt: skip
 
@@ -185,6 +251,18 @@ turn(
         (lambda n, batch: torch.randperm(batch), "only the first images can come", "Shuffle all n of them."),
         (lambda n, batch: torch.randperm(n), "all images come", "Take the first `batch` of the shuffled ones."),
         (lambda n, batch: torch.randperm(n)[1:batch], "one image is missing", "A slice begins at 0: `[:batch]`."),
+        (lambda n, batch: torch.randperm(n)[: batch + 1], "one image too many, where there are more",
+         "`[:batch]` takes `batch` of them."),
+        (lambda n, batch: torch.randperm(n)[batch:], "the first `batch` of the shuffled ones are left out",
+         "`[:batch]` takes those, and `[batch:]` the others."),
+        *[(to, "one number comes back, and no batch", "`[:batch]` takes the first `batch` of what is shuffled.")
+          for to in (lambda n, batch: torch.randperm(n)[batch], lambda n, batch: torch.randperm(n)[0])],
+        (lambda n, batch: torch.randperm(n)[::batch],
+         "`batch` is how many batches there are, or the step: n / batch come", "`[:batch]` takes `batch` of them."),
+        (lambda n, batch: torch.randperm(n - 1)[:batch], "where all are to come, one is missing",
+         "`torch.randperm(n)` shuffles 0 to n - 1 already: all of them, from the first on."),
+        (lambda n, batch: torch.rand(n)[:batch], "those are fractions, and no numbers of images",
+         "Whole numbers, shuffled: `torch.randperm(n)`."),
         (lambda n, batch: torch.randperm(n)[:batch] + 1, "image n does not exist", "They are numbered from 0."),
         (lambda n, batch: torch.randint(n - batch + 1, (1,)) + torch.arange(batch),
          "only the first is drawn by lot, and the others come after it", "Shuffle all n of them."),
@@ -192,7 +270,8 @@ turn(
         (lambda n, batch: torch.randperm(n, generator=torch.Generator().manual_seed(0))[:batch],
          "each call draws the same images, for the seed is set inside", "Seed once, outside, where the run begins."),
     ],
-    hints={"'NoneType' object is not iterable": "Nothing comes back: is there a `return`?",
+    hints={"'NoneType' object is not subscriptable": "`random.shuffle` returns nothing: it shuffles the list itself.",
+           "'NoneType' object is not iterable": "Nothing comes back: is there a `return`?",
            "only one element tensors": "One batch is wanted: the numbers of `batch` images, in one dimension."},
     otherwise="`torch.randperm(n)` is a shuffled 0, 1, …, n - 1.",
 )  # fmt: skip

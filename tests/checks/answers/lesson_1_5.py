@@ -70,11 +70,27 @@ ANSWERS = {
             (lambda batch, ranks, fits: plan(batch, ranks, fits)[1], ["not a pair"]),  # pieces alone
         ],
     },
-    "1.5.a": {"accepted": [by_lengths, in_a_loop]},
+    "1.5.a": {
+        "accepted": [by_lengths, in_a_loop],
+        "wrong": [
+            (lambda gradients, whole: by_lengths(gradients, whole) / whole.norm(), ["the squared length of `whole`"]),
+            (lambda gradients, whole: (gradients - whole).norm(dim=1).amax() / whole.norm(), ["the longest error"]),
+            (
+                lambda gradients, whole: (gradients - whole).pow(2).sum() ** 0.5 / len(gradients) / whole.norm(),
+                ["the root of the sum is divided"],
+            ),
+            (lambda gradients, whole: (gradients - whole).mean().square().sqrt() / whole.norm(), ["the errors cancel"]),
+        ],
+    },
     "1.5.b": {
         "accepted": [
             lambda wanted, batch, error: round(batch * error**2 / wanted**2),
             lambda wanted, batch, error: batch / (wanted / error) / (wanted / error),
+        ],
+        "wrong": [
+            (lambda wanted, batch, error: batch * error / wanted / wanted, ["`wanted` is squared, and `error` is not"]),
+            (lambda wanted, batch, error: batch * (error / wanted) ^ 2, ["raised TypeError", "for ^"]),
+            (lambda wanted, batch, error: f"{batch * (error / wanted) ** 2:g}", ["a text comes back"]),
         ],
     },
     "1.5.c": {
@@ -84,6 +100,11 @@ ANSWERS = {
             (lambda n, batch: torch.randperm(n).split(batch), ["returned a tuple of 100: the check met ValueError"]),
             (lambda n, batch: torch.randint(n, (batch,)).unique(), ["what came twice is dropped"]),
             (lambda n, batch: torch.tensor([*range(n)])[torch.randperm(n) < batch // 2], ["has 5 as images"]),
+            (lambda n, batch: torch.randperm(n)[:batch].sum(), ["one number comes back"]),
+            (lambda n, batch: torch.rand(n).topk(batch).values, ["those are fractions"]),
+            (lambda n, batch: torch.randperm(n).chunk(batch)[0], ["n / batch come"]),
+            (lambda n, batch: torch.randperm(n)[batch:], ["are left out"]),
+            (lambda n, batch: random.shuffle([*range(n)])[:batch], ["'NoneType' object is not subscriptable"]),
             (seeds_inside, ["the seed is set inside"]),
         ],
     },
