@@ -341,6 +341,8 @@ def _written(write: Callable[..., Any], n: int) -> list[Any]:
         after = []
         for _ in range(3):
             parallel(torch.ones(5, 1).to(gpus[0]))
+            if diary.total.device != diary.layer.weight.device:
+                return ["on the CPU", "-"]
             after.append(diary.total.sum().item())
     return [after[0], after[2]]
 
@@ -365,6 +367,14 @@ def _sets_it_to_one(diary: Any, n: int) -> None:
     diary.total.fill_(1)
 
 
+def _adds(make: Callable[[int], float]) -> Callable[..., Any]:
+    return lambda diary, n: diary.total.add_(make(n))
+
+
+INTO_TOTAL = (
+    "Write into `diary.total` itself: `+=` and `add_` do, `+` and `add` make another tensor. "
+    "A Python number of a replica goes with it."
+)
 NOT_THERE = "`total` of your own module does not move on two GPUs, and does on one"
 NEVER = "`total` never moves"
 
@@ -386,8 +396,28 @@ turn(
             "it counts rows; and of those, only replica 0's are kept on two GPUs",
             "Forwards are asked for. How many does replica 0 take part in?",
         ),
-        (_counts_in_a_number, NEVER, "Write into `diary.total`. A Python number of a replica goes with it."),
-        (lambda diary, n: None, NEVER, "Write into `diary.total`. A Python number of a replica goes with it."),
+        (_counts_in_a_number, NEVER, INTO_TOTAL),
+        (lambda diary, n: None, NEVER, INTO_TOTAL),
+        (
+            lambda diary, n: setattr(diary, "total", torch.tensor(diary.total.item() + 1)),
+            "a new tensor, on the CPU, takes the place of `total`",
+            INTO_TOTAL,
+        ),
+        (
+            lambda diary, n: diary.total.fill_(n),
+            "it holds how many rows came last, to replica 0",
+            "Forwards are asked for, and what is there already has to count.",
+        ),
+        (
+            _adds(lambda n: 0.5),
+            "each forward adds a half",
+            "Only what replica 0 adds is kept: one addition for each forward, whole.",
+        ),
+        (
+            _adds(lambda n: 1 / n),
+            "each forward adds 1, divided by the rows of replica 0",
+            "The rows do not matter: a forward is one, whatever it was given.",
+        ),
         (
             _sets_it_to_one,
             "it is 1 for ever",
@@ -395,6 +425,8 @@ turn(
         ),
     ],
     hints={
+        "0-dim tensor": "`diary.total` is one number, without a dimension: no `[…]` behind it.",
+        "no attribute 'append'": "`diary.total` is a tensor that holds one number, and no list.",
         "leaf Variable": "Leave the parameters alone. `diary.total` is a buffer.",
         "no attribute 'module'": "`diary` is the module, or the replica that runs: only `parallel` has a `.module`.",
     },
@@ -450,6 +482,15 @@ def _by_no_grad(parallel: Any, which: Any = lambda parallel: parallel.parameters
     with torch.no_grad():
         for p in which(parallel):
             p.clamp_(low, 1)
+
+
+def _changed(by: Callable[[Any], Any]) -> Callable[..., Any]:
+    def change(parallel: Any) -> None:
+        with torch.no_grad():
+            for p in parallel.parameters():
+                p.copy_(by(p))
+
+    return change
 
 
 def _of_children(parallel: Any) -> list[Any]:
@@ -510,6 +551,32 @@ turn(
             "`parameters()` yields all of them, whoever they belong to.",
         ),
         (
+            partial(_by_no_grad, which=lambda parallel: [parallel.module.layer.weight]),
+            "the bias and `scale` are left out: `weight` is one of the layer's parameters",
+            "`parameters()` yields all of them, whoever they belong to.",
+        ),
+        (
+            partial(_by_no_grad, which=lambda parallel: [parallel.module.scale]),
+            "`scale` alone is clipped, and the layer is left out",
+            "`parameters()` yields all of them, whoever they belong to.",
+        ),
+        *[
+            (_changed(by), "weights that were in the range change, too", "Clip: what lies in the range stays as it is.")
+            for by in (
+                lambda p: p / p.abs().max(),
+                lambda p: p / p.norm(),
+                torch.tanh,
+                torch.sign,
+            )
+        ],
+        (_changed(lambda p: p.abs().clamp(max=1)), "the sign is lost", "-4 becomes -1: from -1 to 1."),
+        (
+            _changed(lambda p: p.clamp(1, -1)),
+            "all weights are -1: the bounds are in the wrong order",
+            "First the lower bound, then the upper: `clamp_(-1, 1)`.",
+        ),
+        (_changed(lambda p: p.clamp(min=-1)), "nothing stops a weight above 1", "From -1 to 1."),
+        (
             partial(_by_no_grad, low=0),
             "negative weights become 0",
             "From -1 to 1.",
@@ -546,9 +613,15 @@ def _reported(report: Callable[..., Any], rows: int, n: int) -> list[Any]:
 
     with gpus_for(2) as gpus, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a scalar from each replica is fine
-        got = nn.DataParallel(Reporter().to(gpus[0]), device_ids=gpus[:n])(torch.ones(rows, 2).to(gpus[0]))
+        got = nn.DataParallel(Reporter().to(gpus[0]), device_ids=gpus[:n])(
+            torch.arange(1.0, 2 * rows + 1).view(rows, 2).to(gpus[0])
+        )
+    if isinstance(got, torch.Tensor):
+        return ["one tensor, " + (" x ".join(map(str, got.shape)) or "a number"), "-", "-"]
     if not isinstance(got, tuple | list) or len(got) != 2:
         return [_kind(got), "-", "-"]
+    if not isinstance(got[0], torch.Tensor):
+        return [_kind(got[0]), "-", "-"]
     counts = [int(count) for count in torch.as_tensor(got[1]).flatten().tolist()]
     away = "" if got[0].requires_grad or got[0].shape != (rows, 1) else ", no gradient"
     return [(" x ".join(map(str, got[0].shape)) or "one number") + away, " + ".join(map(str, counts)), sum(counts)]
@@ -613,10 +686,61 @@ turn(
             "The scores are what `layer` makes of `x`.",
         ),
         (
+            lambda layer, x: (layer, torch.tensor([len(x)], device=x.device)),
+            "the layer itself comes back, and not its scores",
+            "`layer(x)`",
+        ),
+        *[
+            (
+                lambda layer, x, by=by: _report(lambda x: by(layer(x)), x),
+                "the scores are not those of single rows: they are added up, or averaged",
+                "As they come out of `layer`.",
+            )
+            for by in (torch.sum, lambda scores: scores.sum(0))
+        ],
+        (
+            lambda layer, x: _report(lambda x: layer(x).flatten(), x),
+            "the scores have lost their second dimension",
+            "As they come out of `layer`: no `squeeze`, no `flatten`.",
+        ),
+        (
+            lambda layer, x: _report(lambda x: layer(x).T, x),
+            "the scores are turned round: gather joins along the first dimension, which is to be the rows",
+            "As they come out of `layer`.",
+        ),
+        (
+            lambda layer, x: torch.cat([layer(x), torch.ones_like(x[:, :1])], 1),
+            "one tensor comes back, of two columns",
+            "`return` two things: the scores, and a tensor with the count.",
+        ),
+        (
+            lambda layer, x: dict(enumerate(_report(layer, x))),
+            "a dictionary comes back",
+            "`return` the two things themselves, with a comma between.",
+        ),
+        (
+            partial(_report, count=lambda x: torch.tensor([x.size(1)], device=x.device)),
+            "the numbers in a row are counted, and not the rows",
+            "The rows are the first dimension: `len(x)`.",
+        ),
+        (
+            partial(_report, count=lambda x: torch.tensor([*x.shape], device=x.device)),
+            "the whole shape of `x` comes back: its rows, and how long they are",
+            "One number: how many rows.",
+        ),
+        (
+            partial(_report, count=torch.sum),
+            "the numbers in `x` are added up",
+            "How many rows has this replica seen? `len(x)`.",
+        ),
+        (
             lambda layer, x: _report(lambda x: layer(x).detach(), x),
             "no gradient goes back through the scores",
             "No `detach`, no `data`, no `no_grad()`: training goes on with them.",
         ),
     ],
-    hints={"not iterable": "Put the number into a tensor, on the device of `x`."},
+    hints={
+        "not iterable": "Put the number into a tensor, on the device of `x`.",
+        "not compiled with CUDA": "`device=x.device`: wherever this replica is, on a GPU that is real or not.",
+    },
 )

@@ -197,6 +197,25 @@ def counts_twice(diary, n):
     diary.total += 2
 
 
+def makes_another_total(diary, n):
+    diary.total = torch.tensor(float(diary.total) + 1)
+
+
+def by_weights(parallel):
+    for layer in parallel.module.children():
+        layer.weight.data.clamp_(-1, 1)
+
+
+def by_division(parallel):
+    for p in parallel.module.parameters():
+        p.data /= p.data.abs().max()
+
+
+def by_one_bound(parallel):
+    for p in parallel.module.parameters():
+        p.data.clamp_(min=-1)
+
+
 def by_data(parallel):
     for p in parallel.module.parameters():
         p.data = p.data.clamp(-1, 1)
@@ -341,7 +360,13 @@ ANSWERS = {
             lambda diary, n: diary.total.copy_(diary.total + 1),
             lambda diary, n: diary.total.data.__iadd__(1),
         ],
-        "wrong": [(counts_twice, ["has 2 as after 1 forward, and 1 is wanted"])],
+        "wrong": [
+            (counts_twice, ["has 2 as after 1 forward, and 1 is wanted"]),
+            (lambda diary, n: diary.total.add(1), ["`total` never moves"]),
+            (lambda diary, n: diary.total.copy_(torch.tensor(n)), ["how many rows came last"]),
+            (lambda diary, n: diary.total.__iadd__(1 / 2), ["each forward adds a half"]),
+            (makes_another_total, ["on the CPU, takes the place of `total`"]),
+        ],
     },
     "2.4.b": {
         "accepted": [by_data, by_state_dict, by_minimum_and_maximum],
@@ -349,6 +374,9 @@ ANSWERS = {
             (by_the_loops_name, ["nothing is written into a weight"]),
             (by_a_copy, ["no weight of your own module has moved"]),
             (by_gradients, ["the gradients are clipped, and no weight"]),
+            (by_weights, ["the bias and `scale` are left out"]),
+            (by_division, ["weights that were in the range change, too"]),
+            (by_one_bound, ["nothing stops a weight above 1"]),
         ],
     },
     "2.4.c": {
@@ -362,6 +390,13 @@ ANSWERS = {
         "wrong": [
             (lambda layer, x: (layer(x), torch.tensor([x.numel()]).to(x.device)), ["a row has two"]),
             (lambda layer, x: (layer(x).data, x.new_tensor([len(x)])), ["no gradient goes back"]),
+            (lambda layer, x: (layer(x), x.sum().view(1)), ["the numbers in `x` are added up"]),
+            (lambda layer, x: (layer(x).mean(), x.new_tensor([len(x)])), ["not those of single rows"]),
+            (lambda layer, x: (layer(x).squeeze(), x.new_tensor([len(x)])), ["lost their second dimension"]),
+            (lambda layer, x: (layer, x.new_tensor([len(x)])), ["the layer itself comes back"]),
+            (lambda layer, x: {"scores": layer(x), "rows": x.new_tensor([len(x)])}, ["a dictionary comes back"]),
+            (lambda layer, x: torch.cat([layer(x), x.new_full((len(x), 1), len(x))], dim=1), ["of two columns"]),
+            (lambda layer, x: (layer(x), x.new_tensor([x.shape[-1]])), ["the numbers in a row are counted"]),
             (lambda layer, x: (layer(x), tuple(x.shape)), ["returned a tuple of 2: the check met TypeError"]),
         ],
     },
