@@ -156,6 +156,11 @@ def _from_last(x: Any, src: int | None = None, only: Callable[[bool], bool] | No
     return x
 
 
+def _only_to_0(x: Any) -> Any:
+    own = x.clone()
+    return [_from_last(x), own][0 < dist.get_rank() < dist.get_world_size() - 1]
+
+
 turn(
     "3.1.a",
     "From the last to all",
@@ -174,6 +179,11 @@ turn(
          "`dist.broadcast` asks who had them: `src`."),
         (torch.zeros_like, "nobody's numbers: it is not `x` that is broadcast", "`x` itself is sent, and filled."),
         (lambda x: _from_last(x).tolist(), "a list is returned", "`return x`, the tensor."),
+        (lambda x: _everyones(x), "everybody's numbers are returned", "The last rank's alone: `dist.broadcast`."),
+        (lambda x: _everyones(x, join=lambda places: places[dist.get_rank() - 1]),
+         "each rank holds what the rank before it had", "-1 in a list is the last: `places[-1]`."),
+        (_only_to_0, "only rank 0 gets them", "`dist.broadcast` gives them to all."),
+        (lambda x: _from_last(x)[:1], "only the first of the numbers is returned", "`return x`, all of it."),
         (lambda x: None, "nothing is returned", "`dist.broadcast` returns nothing; it fills `x`. Return that."),
         (waiting(partial(_from_last, only=bool)), "only the last rank calls `broadcast`, and waits for the others",
          "Those who get something call it too: no `if` around a collective."),
@@ -183,7 +193,11 @@ turn(
          "every rank names itself as `src`, and all wait",
          "All have to name the same rank: the one that holds what is wanted."),
     ],
-    hints={"root rank": "With N ranks, which number has the last? `dist.get_world_size()` is N.",
+    hints={"'dst'": "`broadcast` has no `dst`: it goes to all. `src` says from whom.",
+           "Must specify global_rank": "`src=` says whose numbers they are.",
+           "got <class 'int'>": "First the tensor, and then `src`.",
+           "input list size": "`scatter` deals out pieces. `broadcast` gives all of it to everybody.",
+           "root rank": "With N ranks, which number has the last? `dist.get_world_size()` is N.",
            "not part of group": "With N ranks, which number has the last? `dist.get_world_size()` is N."},
     otherwise="One `dist.broadcast(x, src=…)` on every rank, all with the same `src`, the last rank; and return `x`.",
 )  # fmt: skip
@@ -195,6 +209,12 @@ def _everyones(x: Any, same: bool = False, join: Callable[..., Any] = torch.cat)
         places = places[:1] * len(places)
     dist.all_gather(places, x)
     return join(places)
+
+
+def _own_place(x: Any, others: float) -> Any:
+    places = [torch.full_like(x, others) for _ in range(dist.get_world_size())]
+    places[dist.get_rank()] = x
+    return torch.cat(places)
 
 
 def _gathered_on_0(x: Any, others: float | None = None) -> Any:
@@ -231,6 +251,15 @@ turn(
          "The places are in the order of the ranks as they are."),
         (lambda x: torch.cat([x, _everyones(x)]), "each rank puts its own numbers before all",
          "Its own are among everybody's already."),
+        (partial(_everyones, join=lambda places: torch.cat(places[1:])), "rank 0's numbers are left out",
+         "The first place is rank 0's: a list begins at 0."),
+        *[(partial(_own_place, others=others), "each rank fills its own place alone, and nothing comes to the others",
+           "They have to travel: `dist.all_gather`.") for others in (0.0, math.nan)],
+        *[(partial(_everyones, join=lambda places, empty=empty: torch.cat(places).fill_(empty)),
+           "the places are empty still: nothing has come, or not yet",
+           "`dist.all_gather` fills them, at once unless `async_op` is set.") for empty in (0.0, math.nan)],
+        (lambda x: _from_last(x, src=0).repeat(dist.get_world_size()), "all numbers are rank 0's",
+         "A broadcast overwrites `x`, and then a rank has lost its own: give it a copy, for each rank a new one."),
         (partial(_everyones, join=lambda places: places[0]), "only rank 0's numbers are returned",
          "What makes one tensor of several? `torch.cat(…)`."),
         (partial(_everyones, join=lambda places: places[-1]), "only the last rank's numbers are returned",
@@ -248,8 +277,11 @@ turn(
     hints={
         "expected length": "One place for each rank: `dist.get_world_size()` of them.",
         "`gather_list`": "`gather` fills the places of one rank only. Which collective does it for all?",
+        "with elements of type": "Each place is a tensor like `x`: `torch.empty_like(x)`.",
+        "only one element tensors": "`torch.tensor` takes numbers. Of several tensors `torch.cat(…)` makes one.",
+        "scatter_list": "`scatter` deals out. To bring everybody's to everybody is `all_gather`.",
         "'NoneType'": "All shall have them, so every rank brings places.",
-        "`tensor_list`": "First the list of places, then the tensor to send.",
+        "`tensor_list`": "First a list of places, one tensor for each rank; then the tensor to send.",
         "dtypes": "The places have to be like `x`: `torch.empty_like(x)`.",
         "invalid tensor size": "The places have to be like `x`: `torch.empty_like(x)`.",
         "'dst'": "There is no `dst`: it is for everybody.",
@@ -306,6 +338,17 @@ turn(
          "both come from one tensor, in which the largest stood already", OVERWRITES),
         (lambda x: (_pair(x)[0], x), "the second is each rank's own number",
          "`x.max()` looks at this rank alone. `dist.all_reduce`, with `op=dist.ReduceOp.MAX`, at all of them."),
+        (lambda x: (_of_all(x), _of_all(x)), "both are the sum",
+         "`mean()` and `max()` look at one rank's tensor alone. A mean of a sum: divide. The largest: `ReduceOp.MAX`."),
+        (lambda x: (_pair(x)[0] / dist.get_world_size(), _pair(x)[1]), "the mean is divided by the ranks twice",
+         "Once: before they are added up, or after it."),
+        (lambda x: (_of_all(x) / dist.get_rank(), _pair(x)[1]), "each rank divides by its own number",
+         "By how many there are: `dist.get_world_size()`."),
+        (lambda x: (_pair(x)[0], _of_all(x, dist.ReduceOp.PRODUCT)), "the second is the product",
+         "`dist.ReduceOp.MAX`"),
+        (lambda x: (_pair(x)[0], _from_last(x.clone())),
+         "the second is the last rank's number, and it need not be the largest",
+         "`dist.all_reduce`, with `op=dist.ReduceOp.MAX`, finds out."),
         (lambda x: (_pair(x)[0], _of_all(x, dist.ReduceOp.MIN)), "the second is the smallest", "`dist.ReduceOp.MAX`"),
         (lambda x: _pair(x, largest=x / dist.get_world_size()), "the largest is divided by the ranks, too",
          "Only what has been added up is to be divided."),
@@ -319,7 +362,9 @@ turn(
         (lambda x: _pair(x)[::-1], "the largest comes first", "First the mean, and then the largest."),
         (lambda x: print(_pair(x)), "nothing is returned", "`return mean, largest`"),
     ],
-    hints={"NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it."},
+    hints={"NoneType": "`dist.all_reduce` returns nothing: it changes the tensor that you give it.",
+           "incompatible function arguments": "`op=` takes one of torch's own operations: `dist.ReduceOp.MAX`.",
+           "multiple values for argument": "One tensor in each call, and its operation."},
     otherwise="Two all-reduces: one that adds up, and one with `op=dist.ReduceOp.MAX`.",
 )  # fmt: skip
 
@@ -350,6 +395,11 @@ def _report(loss: Any, by: Callable[[int], bool] = lambda rank: rank == 0, over:
         print((loss / (over or dist.get_world_size())).item())
 
 
+def _reduced_and_printed(loss: Any) -> None:
+    dist.reduce(loss, dst=0)
+    print((loss / dist.get_world_size()).item())
+
+
 turn(
     "3.1.d",
     "One line in the log",
@@ -365,6 +415,17 @@ turn(
         (partial(_report, add="no", over=1), "rank 0 prints its own loss", "The others' have to come to it first."),
         (partial(_report, add="no"), "rank 0 prints its own loss, divided: the others' have not come to it",
          "`all_reduce` leaves the sum on every rank, and `reduce` on one: `dst`. Who prints?"),
+        (lambda loss: _report(loss / dist.get_world_size()), "it is divided by the ranks twice",
+         "Once: before they are added up, or after it."),
+        (lambda loss: dist.get_rank() or print(max(LOSSES[:dist.get_world_size()])),
+         "rank 0 prints the last rank's loss, which is the largest, too",
+         "`ReduceOp.MAX` takes the largest; and places that are all one tensor hold what came last."),
+        (lambda loss: dist.get_rank() or print("loss"), "rank 0 prints a text without a number",
+         "In quotes a name is a text: `print(mean)`, or `f\"… {mean}\"`."),
+        (lambda loss: dist.get_rank() or print(LOSSES[:dist.get_world_size()][1]),
+         "what rank 0 prints is rank 1's loss, alone or among others, and not the mean", "Add them up, and divide."),
+        (_reduced_and_printed, "every rank prints, and after `reduce` rank 0 alone has the sum",
+         "Which rank shall? `dist.get_rank()`."),
         (partial(_report, over=1), "rank 0 prints the sum", "What makes a mean of a sum?"),
         (partial(_report, over=3), "it divides by 3", "How many ranks are there?"),
         (partial(_report, over=2), "it divides by 2", "How many ranks are there?"),

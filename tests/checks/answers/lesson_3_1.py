@@ -155,6 +155,47 @@ def pair_with_an_own_largest(x):
     return mean / dist.get_world_size(), x.max()
 
 
+def sent_to_rank_0(x):
+    last = dist.get_world_size() - 1
+    if dist.get_rank() == last:
+        dist.send(x, dst=0)
+    elif dist.get_rank() == 0:
+        dist.recv(x, src=last)
+    return x
+
+
+def fills_its_own_place(x):
+    rows = x.new_zeros(dist.get_world_size(), len(x))
+    rows[dist.get_rank()] = x
+    return rows.flatten()
+
+
+def one_broadcast_after_the_other(x):
+    everyone = []
+    for rank in range(dist.get_world_size()):
+        dist.broadcast(x, src=rank)
+        everyone.append(x)
+    return torch.cat(everyone)
+
+
+def report_of_one_place(loss):
+    places = [torch.zeros_like(loss)] * dist.get_world_size()
+    dist.all_gather(places, loss)
+    if dist.get_rank() == 0:
+        print(sum(places) / len(places))
+
+
+def report_of_all_losses(loss):
+    losses = into_rows(loss.view(1))
+    if dist.get_rank() == 0:
+        print(losses.flatten().tolist())
+
+
+def report_of_scraps(loss):
+    dist.reduce(loss, dst=0)
+    print(loss.item() / dist.get_world_size())
+
+
 def report_in_two_lines(loss):
     report_by_reduce(loss)
     if dist.get_rank() == 0:
@@ -233,6 +274,10 @@ ANSWERS = {
             (always_from_rank_2, ["on 2 ranks", "raised"]),
             (what_broadcast_returns, ["nothing is returned"]),
             (lambda x: by_keyword(x).tolist(), ["a list is returned"]),
+            (lambda x: as_objects(x).to(x), ["everybody's numbers are returned"]),
+            (lambda x: into_rows(x)[dist.get_rank() - 1], ["what the rank before it had"]),
+            (sent_to_rank_0, ["only rank 0 gets them"]),
+            (lambda x: by_keyword(x)[0], ["only the first of the numbers"]),
             (lambda x: dist.all_reduce(x, op=dist.ReduceOp.MAX) or x, ["on 2 ranks", "largest numbers"]),
         ],
     },
@@ -243,6 +288,10 @@ ANSWERS = {
             (gathered_places_on_all, ["raised ValueError", "gather_list"]),
             (a_list, ["in a list, and not in one tensor"]),
             (always_three_places, ["on 2 ranks", "raised"]),
+            (lambda x: into_rows(x)[1:].flatten(), ["rank 0's numbers are left out"]),
+            (fills_its_own_place, ["each rank fills its own place alone"]),
+            (one_broadcast_after_the_other, ["all numbers are rank 0's"]),
+            (lambda x: torch.tensor([*into_rows(x)]), ["raised ValueError"]),
             (leaves_the_places, ["each rank returns its own numbers alone"]),
         ],
     },
@@ -254,6 +303,10 @@ ANSWERS = {
             (pair_of_copies_of_one, ["in which the largest stood already"]),
             (pair_of_which_one_is_reduced, ["on 3 ranks", "only rank 0 has the largest"]),
             (pair_by_an_operation_of_its_own, ["has no attribute 'MEAN'"]),
+            (lambda x: tuple(2 * [into_rows(x.view(1)).sum()]), ["both are the sum"]),
+            (lambda x: (from_everybodys(x)[0] / dist.get_world_size(), from_everybodys(x)[1]), ["by the ranks twice"]),
+            (lambda x: (from_everybodys(x)[0], into_rows(x.view(1))[-1]), ["on 2 ranks", "the last rank's number"]),
+            (lambda x: (from_everybodys(x)[0], into_rows(x.view(1)).prod()), ["the second is the product"]),
             (pair_with_an_own_largest, ["each rank's own number"]),
         ],
     },
@@ -264,6 +317,11 @@ ANSWERS = {
             (report_to_a_barrier, ["waits in barrier"]),
             (report_by_reduce_to_the_last, ["the others' have not come to it"]),
             (partial(report_by_reduce_to_the_last, digits=4), ["the others' have not come to it"]),
+            (lambda loss: report_by_return(loss / dist.get_world_size()), ["divided by the ranks twice"]),
+            (report_of_one_place, ["the last rank's loss, which is the largest, too"]),
+            (lambda loss: dist.get_rank() or print("{loss}"), ["a text without a number"]),
+            (report_of_all_losses, ["rank 1's loss, alone or among others"]),
+            (report_of_scraps, ["every rank prints"]),
             (report_by_reduce_of_one, ["waits in reduce"]),
         ],
     },
