@@ -294,7 +294,9 @@ def _two_ranks(
         blocks = share in ("first", "blocks", "mixed blocks")
         mine = slice(first, first + 64 // size) if blocks else slice(rank, None, size)
         of_two = {"of two": slice(rank, None, 2), "blocks of two": slice(32 * rank, 32 * rank + 32)}
-        mine = {"same": slice(None, None, size), "cut": slice(rank, size), **of_two}.get(share, mine)
+        others = {"cut": slice(rank, size), "late": slice(rank + 1, None, size), "of a share": slice(rank, 64, size**2)}
+        others |= {"same": slice(None, None, size), "size long": slice(rank * size, (rank + 1) * size)}
+        mine = (others | of_two).get(share, mine)
         images, labels = images[mine], {"mixed": neighbours, "mixed blocks": turns}.get(share, labels[mine])
     loss = F.cross_entropy(model(images), labels, reduction=reduction)
     (loss / divide).backward()
@@ -356,6 +358,23 @@ turn(
             "the labels are not those of the images",
             "Cut both in the same way.",
         ),
+        (
+            partial(_two_ranks, share="late"),
+            "it begins one image too late, and image 0 is nobody's",
+            "Ranks are counted from 0, and so are images: rank 0's share begins with image 0.",
+        ),
+        (
+            lambda net, images, labels: _two_ranks(
+                net, *(it[dist.get_rank() :: dist.get_world_size()] for it in (images, labels))
+            ),
+            "the share is cut once more",
+            "Every `size`-th image, taken once.",
+        ),
+        (
+            partial(_two_ranks, share="size long"),
+            "it takes as many images as there are ranks, one block after the other",
+            "A share is one `size`-th of the images: how many are those?",
+        ),
         (partial(_two_ranks, share="of two"), TWO_ONLY, SIZE),
         (partial(_two_ranks, share="blocks of two"), TWO_ONLY, SIZE),
         (
@@ -380,14 +399,15 @@ turn(
         ),
         (
             lambda net, images, labels: DDP(net)(images[dist.get_rank() :: dist.get_world_size()]),
-            "there is no gradient",
-            "Compute the loss, and call its `backward()`.",
+            "`net` has no gradient",
+            "Compute the loss, and call its `backward()`. It is `net` itself that goes into DDP, and no copy of it.",
         ),
     ],
     hints={
         "target batch_size (0)": "`images[rank]` is one image. Every `size`-th of them, from that one on, is a share.",
         **HINTS,
         "scalar outputs": "What goes backward is one number, the loss: `F.cross_entropy(…)`.",
+        "slice step cannot be zero": "From, to, step: from number `rank` on, in steps of `size`.",
         "does not require grad": "Without `no_grad`: `backward()` needs what the forward pass keeps.",
         "construction of DDP": "All ranks put their network into DDP: no `if` around it.",
         "'float' object": "`backward()` is a method of the loss, a tensor: without `.item()`.",
@@ -446,7 +466,15 @@ turn(
         (lambda *it: _added_up(_summed(*it, factor=1)), f"{NO_PATH} DDP divides your sum by the number of ranks",
          "What undoes a division by N?"),
         (lambda *it: _added_up(_mean(*it)), f"{NO_PATH} that is the gradient of a mean", 'Ask for `reduction="sum"`.'),
+        (lambda *it: _added_up(_summed(*it, factor=1)) / dist.get_world_size(),
+         f"{NO_PATH} DDP divides by the number of ranks, and you divide again", "What undoes a division by N?"),
+        (lambda *it: _added_up(_mean(*it)) / dist.get_world_size(),
+         f"{NO_PATH} that is the gradient of a mean, and you divide again", 'Ask for `reduction="sum"`.'),
         (partial(_summed, factor=1), "DDP divides your sum by the number of ranks", "What undoes a division by N?"),
+        (lambda *it: _summed(*it, factor=1) * dist.get_rank(), "each rank's sum is multiplied by its own number",
+         "DDP divides by how many ranks there are: `dist.get_world_size()`."),
+        (lambda *it: _summed(*it, factor=1) * (dist.get_rank() + 1), "each rank's sum is multiplied by its own number",
+         "DDP divides by how many ranks there are: `dist.get_world_size()`."),
         (lambda *it: _summed(*it) / dist.get_world_size() ** 2, "DDP divides, and you divide again", "Multiply."),
         (_mean, "that is the gradient of a mean", 'Ask for `reduction="sum"`.'),
         (lambda *it: _mean(*it) * dist.get_world_size(), "that is the sum of the ranks' means, not of the images",
@@ -480,17 +508,30 @@ def _images_and_seed(rank: int, size: int) -> tuple[int, int, int, int]:
     return 67, 3, rank, size
 
 
-def _with_two_seeds(share: Callable[..., Any], n: int, seed: int, rank: int, size: int) -> list[list[int]]:
-    return [[int(it) for it in share(n, which, rank, size)] for which in (seed, seed + 1)]
+def _with_seeds(share: Callable[..., Any], n: int, seed: int, rank: int, size: int) -> list[list[int]]:
+    """Return a rank's images by a seed, by another, by the first once more, and by one that is less by the rank."""
+    return [[int(it) for it in share(n, which, rank, size)] for which in (seed, seed + 1, seed, seed - rank)]
 
 
-def _shared_out(both: list[list[int]], n: int, seed: int, rank: int, size: int) -> list[Any]:
-    mine, other_seed = both
+def _shared_out(by_seeds: list[list[int]], n: int, seed: int, rank: int, size: int) -> list[Any]:
+    mine, other_seed, *_ = by_seeds
     everyone: list[Any] = [None] * size
-    dist.all_gather_object(everyone, mine)
-    others = {it for other, theirs in enumerate(everyone) if other != rank for it in theirs}
-    shuffled = "no" if mine == sorted(mine) else "alike for each seed" if mine == other_seed else "yes"
-    if shuffled == "yes" and set(mine) == set(other_seed):
+    dist.all_gather_object(everyone, by_seeds)
+    of_all, of_another_seed, again, less = zip(*everyone, strict=True)
+    if not {it for theirs in (*of_all, *of_another_seed) for it in theirs} <= {*range(n)}:
+        return ["no such image", "…", "…"]
+    if any(len(set(theirs)) < len(theirs) for theirs in of_all):
+        return ["the same again", "…", "…"]
+    if len(set().union(*of_all)) < sum(map(len, of_all)):  # whoever has the same as another
+        if of_all != again:
+            return [len(mine), "some", "another each time"]
+        if len(set().union(*less)) == sum(map(len, less)):
+            return [len(mine), "some", "another on each rank"]
+    others = {it for other, theirs in enumerate(of_all) if other != rank for it in theirs}
+    shuffled = "alike for each seed" if mine == other_seed else "yes"
+    if mine == sorted(mine):
+        shuffled = "no" if mine == other_seed else "sorted again"
+    elif shuffled == "yes" and set(mine) == set(other_seed):
         shuffled = "only among its own"
     return [len(mine), len(set(mine) & others), shuffled]
 
@@ -512,17 +553,28 @@ turn(
     _my_images,
     _images_and_seed,
     ranks=(2, 4),
-    call=_with_two_seeds,
+    call=_with_seeds,
     look=_shared_out,
     heads=("images", "also elsewhere", "shuffled"),
     mistakes=[
         (partial(_my_images, whole=67), "not all ranks have the same number of images", "Leave the rest out first."),
-        (partial(_my_images, shared=False), "each rank shuffles for itself", "One seed on all ranks: `seed`."),
-        (lambda n, seed, rank, size: torch.randperm(n)[: n - n % size][rank::size], "the shuffle has no common seed",
+        (partial(_my_images, shared=False), "each rank shuffles in an order of its own, and shares overlap by chance",
+         "One seed on all ranks: `seed`, without the rank."),
+        (lambda n, seed, rank, size: torch.randperm(n)[: n - n % size][rank::size],
+         "the order does not come of `seed`: two calls with the same one give two orders",
          "`torch.randperm(n, generator=…)`, with a generator seeded with `seed`."),
         (partial(_my_images, share=False), "every rank has all images", "Every `size`-th, from number `rank` on."),
         (lambda n, seed, rank, size: torch.arange(n)[: n - n % size][rank::size], "nothing is shuffled",
          "`torch.randperm(n, generator=…)` is a shuffled 0, 1, …, n - 1."),
+        (lambda n, seed, rank, size: _my_images(n, seed, rank, size) + 1, "there is no image number `n`",
+         "They are counted from 0, as `torch.randperm` does."),
+        (lambda n, seed, rank, size: _my_images(n, seed, rank, size) // 2, "a rank has the same image more than once",
+         "`torch.randperm` has each number once; `randint` and `choices` may draw one again."),
+        (lambda n, seed, rank, size: _my_images(n, seed, rank, size).sort().values,
+         "each rank's share is sorted again", "It is the order that is asked for: leave it shuffled."),
+        (lambda n, seed, rank, size: _my_images(n, seed, 0, 1)[rank * (n // size) : n // size],
+         "only rank 0 has a share: with the rank the block's beginning moves, and not its end",
+         "Where a block ends, the next one begins."),
         (lambda n, seed, rank, size: _my_images(n, 0, rank, size), "the order is the same for each `seed`",
          "A next epoch wants another order. Seed the generator with `seed`."),
         (lambda n, seed, rank, size: _my_images(n, seed, 0, size), "every rank has rank 0's share",

@@ -26,6 +26,20 @@ turn(
     look=lambda both, *_: [f"{round(float(it)):,}" for it in both],
     heads=("GPU 0", "a rank"),
     mistakes=[
+        (lambda P, n: (8 * P, _moved(P, n)[1]), "GPU 0's bytes are right for two GPUs",
+         "It sends to each *other* GPU, and receives of each."),
+        (lambda P, n: (2 * _moved(P, n)[0], _moved(P, n)[1]), "GPU 0's bytes are counted twice",
+         "What GPU 0 sends, another GPU receives: that one's side is not asked for."),
+        (lambda P, n: (4 * P * (2 * n - 1), _moved(P, n)[1]), "in one direction GPU 0 is counted as one of the others",
+         "To how many *other* GPUs, and from how many?"),
+        (lambda P, n: (8 * P * n - 1, 8 * P * n - 1 / n), "`*` and `/` go before `-`", "Brackets: `(n - 1)`."),
+        (lambda P, n: (8 * P * n - 1, _moved(P, n)[1]), "`*` goes before `-`", "Brackets: `(n - 1)`."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P * n - 1 / n), "`*` and `/` go before `-`", "Brackets: `(n - 1)`."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1 / n)), "`/` goes before `-`", "Brackets: `(n - 1) / n`."),
+        (lambda P, n: (_moved(P, n)[0], _moved(P, n)[1] / 4), "a rank's are numbers, and not bytes",
+         "A number has 4 bytes."),
+        (lambda P, n: (_moved(P, n)[0] / 4, _moved(P, n)[1]), "GPU 0's are numbers, and not bytes",
+         "A number has 4 bytes."),
         (partial(_moved, ways=1), "parameters only, or gradients only", "Parameters go out, gradients come back."),
         (partial(_moved, size=1), "those are numbers, and not bytes", "A number has 4 bytes."),
         (lambda P, n: (8 * P * n, 8 * P), "GPU 0 sends nothing to itself", "To how many *other* GPUs?"),
@@ -75,11 +89,11 @@ def _model_and_batches(rank: int, size: int) -> tuple[Any, list[Any]]:
 
 
 def _rows(model: Any, batches: Any, each: bool = False, share: Any = lambda size: 1, buffer: bool = False,
-          reduce: Any = dist.all_reduce) -> Any:  # fmt: skip
+          reduce: Any = dist.all_reduce, count: Any = len) -> Any:  # fmt: skip
     rows = torch.zeros((), device=device())
     for x in batches:
         model(x).sum().backward()
-        rows += len(x)
+        rows += count(x)
         if each:
             dist.all_reduce(rows)
     rows = model.module.total if buffer else rows
@@ -89,10 +103,15 @@ def _rows(model: Any, batches: Any, each: bool = False, share: Any = lambda size
 
 
 def _counted(rows: Any, model: Any, batches: Any) -> Any:
-    return round(float(rows), 3) if model.module.number else "rows that never went through"
+    through = model.module.number
+    if through < sum(map(len, batches)):
+        return "rows that never went through" if not through else "rows of which some never went through"
+    return round(float(rows), 3)
 
 
-def _without_the_model(_: Any, batches: Any) -> Any:
+def _without_the_model(model: Any, batches: Any, through: int = 0) -> Any:
+    for x in batches[:through]:
+        model(x)
     rows = torch.tensor(sum(map(len, batches)), device=device())
     dist.all_reduce(rows)
     return rows.item()
@@ -130,21 +149,26 @@ turn(
          "Count each row once, and let `all_reduce` add up, once."),
         (partial(_rows, reduce=_nothing, share=lambda size: size), "a rank's own rows, times the ranks",
          "The ranks have different numbers of rows."),
-        (lambda model, batches: _rows(model, batches[-1:]), "only one batch is counted",
+        (lambda model, batches: [model(x) for x in batches] and _rows(model, batches[-1:]), "only one batch is counted",
          "Count in the loop, each batch; what comes after all of them stands behind it."),
-        (partial(_rows, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)), "the largest of the ranks' counts",
-         "`all_reduce` without `op` adds up."),
-        (lambda model, batches: _rows(model, [x.repeat(4 // len(x) + 1, 1)[:4] for x in batches]),
+        (partial(_rows, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)), "rank 0's rows, the most of all",
+         "All ranks' are asked for, added up: `all_reduce` without an `op` does that."),
+        (lambda model, batches: _rows(model, batches, count=lambda x: len(batches)),
          "the number of batches is counted for each batch", "`len(x)`, of the batch."),
-        (lambda model, batches: _rows(model, [x[:1] for x in batches]), "batches are counted, not rows", "`len(x)`"),
+        (partial(_rows, count=lambda x: 1), "batches are counted, not rows", "`len(x)`"),
+        (lambda model, batches: _rows(model, batches, count=lambda x: model(x).sum()),
+         "what the model returns is added up", "`len(x)`: how many rows it was given."),
         (partial(_rows, reduce=lambda rows: dist.reduce(rows, dst=0)), "rank 0 has the sum, others do not",
          "`dist.all_reduce` leaves it on every rank."),
+        (partial(_without_the_model, through=1), "not all batches have gone through the model",
+         "Call it with each, in the loop: `model(x)`."),
         (_without_the_model, "no batch has gone through the model", "Call it with each: `model(x)`."),
         (waiting(partial(_rows, reduce=_on_rank_0)), "only rank 0 comes to the all_reduce",
          "Every rank has to call it."),
     ],
     hints={"Expected a": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
            "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
+           "must be Tensor, not list": "The model takes one batch at a time: a loop goes through them.",
            "attribute 'number'": "The module inside of DDP is `model.module`.",
            "NoneType": "`return` the number. `all_reduce` itself returns nothing: it changes the tensor."},
     otherwise="Call the model with each batch, count its rows, `len(x)`, and after the loop add up over the ranks.",
@@ -236,12 +260,20 @@ turn(
          "Two of them, of three numbers each."),
         (partial(_fill, heads=lambda both: nn.ParameterList(both[:1] * 2)), "both heads are one and the same",
          "Make a new one for each."),
-        (partial(_fill, heads=_as_a_buffer), "nobody trains the heads", "A buffer is not trained."),
+        (partial(_fill, heads=_as_a_buffer), "nobody trains the heads",
+         "What is trained is a `Parameter` whose `requires_grad` is True; a buffer is not trained."),
+        (partial(_fill, scale="buffer", heads=_as_a_buffer), "nobody trains the scale, nor the heads",
+         "A buffer is not trained; a `Parameter` is."),
+        (partial(_fill, heads=lambda _: nn.ModuleList(nn.Linear(3, 1) for _ in range(2))),
+         "the heads are layers with a bias: that makes four numbers each", "A `ParameterList` of two tensors."),
         (_heads_are_the_scale, "the scale is one of the heads", "Each has numbers of its own: make new ones."),
     ],
     hints={
         "'NoneType' object is not iterable": "`register_buffer` makes the attribute, and returns nothing.",
         "buffer name should be": "First the name, and then the tensor.",
+        "argument: 'tensor'": "`register_buffer` takes the name, as a text, and then the tensor.",
+        "torch.nn.Parameter or None required": "Put the tensor into a `Parameter`: `nn.Parameter(tensor)`.",
+        "no attribute 'detach'": "A `Parameter` is made of a tensor, of three numbers here.",
         "Only Tensors of floating point": "What is trained is made of floats.",
         "already exists": "`register_buffer` makes the attribute. Do not assign it before.",
         "not a Module subclass": "`ModuleList` is for modules. For parameters there is `ParameterList`.",

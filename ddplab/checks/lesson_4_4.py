@@ -224,6 +224,9 @@ turn(
         (lambda seed: _seeds(seed, noise=lambda rank: rank - seed), "the noise does not depend on the seed",
          "Add the rank to the seed: another seed, other noise."),
         (lambda seed: torch.Generator().manual_seed(seed), "torch's own random numbers are not seeded", BY_RANK),
+        (lambda seed: torch.Generator().manual_seed(seed + dist.get_rank()),
+         "torch's own random numbers are not seeded, and the order is another on each rank",
+         "Two seeds: one with the rank for `torch.manual_seed`, one without it for the generator."),
         (lambda seed: _seeds(0), "neither the order nor the noise depends on the seed",
          "Both begin with `seed`; to the noise's the rank is added."),
         (_at_random, "with the same seed the noise is another each time", "Seed it with `seed` and the rank alone."),
@@ -296,7 +299,10 @@ def _adds_up_again(model: Any, optimizer: Any, loss: Any, limit: float) -> None:
     _update(model, optimizer, loss, limit, do="clip step")
 
 
-WHEN = "`clip_grad_norm_` shortens what is in `.grad`: before `backward()` nothing new, and after `step()` too late."
+WHEN = (
+    "`clip_grad_norm_(model.parameters(), limit)` shortens what is in `.grad` then: before `backward()` nothing new, "
+    "and after `step()` too late."
+)
 NOT_CLIPPED = "the step is 10 long: its gradient was not clipped"
 BETWEEN = "`clip_grad_norm_` changes `.grad`: when the mean is there, and before it is used."
 LAST = "`zero_grad()`, `backward()` of the loss as it is, the gradient made short enough, `optimizer.step()`."
@@ -316,7 +322,15 @@ turn(
         (partial(_update, do="zero backward step clip"), NOT_CLIPPED, WHEN),
         (_clips_its_own, "each rank clips its own gradient, and DDP averages what is left", BETWEEN),
         (partial(_update, clip=clip_grad_value_), "each number is clipped by itself",
-         "`clip_grad_norm_` looks at the length."),
+         "`clip_grad_norm_` is given all parameters at once, and looks at the length of the whole."),
+        (partial(_update, do="zero backward clip step step"), "it steps twice", "One `optimizer.step()`."),
+        (lambda model, optimizer, loss, limit: _update(model, optimizer, loss * (limit / loss.item()), limit,
+                                                       do="zero backward step"),
+         "the loss is brought down to the limit, and not the gradient", BETWEEN),
+        (lambda *it: _update(*it, do="zero backward step" if dist.get_rank() else "zero backward clip step"),
+         "only rank 0 clips, and the ranks drift apart", "Each rank has the mean, and weights of its own: all clip."),
+        (lambda model, optimizer, loss, limit: _update(model, optimizer, loss, 1.0),
+         "clipped to 1, and not to `limit`", "How long it may be is what `update` is given."),
         (partial(_update, do="backward clip step"), STALE, "`optimizer.zero_grad()` first."),
         (partial(_update, do="clip backward step"), STALE, "`optimizer.zero_grad()` first."),
         (partial(_update, do="backward step"), STALE, "`optimizer.zero_grad()` first."),
@@ -380,6 +394,11 @@ def _sums_losses(losses: Any) -> Any:
     return loss
 
 
+def _times_words(losses: Any) -> Any:
+    words = losses.sum().detach() / _over_words(losses).detach()  # of all, by rank
+    return losses.sum() * words
+
+
 def _on_rank_0(words: Any) -> None:
     if dist.get_rank() == 0:
         dist.all_reduce(words)
@@ -407,8 +426,12 @@ turn(
          "`dist.all_reduce` makes of each rank's number of words that of all."),
         (lambda losses: losses.sum() * dist.get_world_size(), "the sum over all words",
          "Divide by how many words there are on all ranks."),
-        (lambda losses: losses.sum() / dist.get_world_size(), "sums, divided by the ranks twice, and never by words",
-         "DDP divides by the ranks. How many words have all of them?"),
+        (lambda losses: losses.sum() / dist.get_world_size(),
+         "sums, divided by 4: that is by the ranks twice, or by the words of the rank that has most",
+         "DDP divides by the ranks, once. All words are 5: `dist.all_reduce` adds them up."),
+        (_times_words, "multiplied by the words of all ranks, and divided by the ranks", "The other way round."),
+        (partial(_over_words, count=partial(dist.reduce, dst=0)), "only rank 0 divides by the words of all",
+         "`dist.reduce` leaves the sum on one rank, `dist.all_reduce` on every rank."),
         (lambda losses: losses.mean() / dist.get_world_size(), "each rank's own mean, and divided by the ranks twice",
          "Divide the sum by something that all ranks share."),
         (lambda losses: _over_words(losses) / len(losses), "divided by the rank's own words, too",
@@ -424,6 +447,7 @@ turn(
         "Invalid function argument": "`all_reduce` takes a tensor, on `device()`.",
         "Expected a": "`all_reduce` takes a tensor, on `device()`.",
         "implicitly created only for scalar": "One number for all words of the rank: add the losses up.",
+        "waits in backward": "Do all ranks send equally many numbers? How many words it has is one number for each.",
         "second time": "Return the loss. `backward()` is called on what you return.",
         "invalid tensor size": "The ranks have different numbers of words. Send how many: one number each.",
     },

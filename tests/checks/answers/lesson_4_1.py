@@ -222,6 +222,76 @@ def by_random(n, seed, rank, size):
     return order[: n // size * size][rank::size]
 
 
+def of_a_copy(net, images, labels):
+    blocks(copy.deepcopy(net), images, labels)
+
+
+def one_image_too_late(net, images, labels):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    F.cross_entropy(model(images[rank + 1 :: size]), labels[rank + 1 :: size]).backward()
+
+
+def share_of_a_share(net, images, labels):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    images, labels = images[rank::size], labels[rank::size]
+    F.cross_entropy(model(images[rank::size]), labels[rank::size]).backward()
+
+
+def labels_first(net, images, labels):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    F.cross_entropy(labels[rank::size], model(images[rank::size])).backward()
+
+
+def largest_alone(net, images, labels):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    model = DDP(net)
+    F.cross_entropy(model(images[rank::size]).argmax(1), labels[rank::size]).backward()
+
+
+def averaged_over_the_ranks(model, images, labels):
+    return sum_over_the_ranks(model, images, labels) / dist.get_world_size()
+
+
+def sum_times_the_rank(model, images, labels, add=0):
+    return F.cross_entropy(model(images), labels, reduction="none").sum() * (dist.get_rank() + add)
+
+
+def a_block_of(order, rank, size):
+    each = len(order) // size
+    return order[rank * each : (rank + 1) * each]
+
+
+def by_the_rank_too(n, seed, rank, size):
+    return a_block_of(torch.randperm(n, generator=torch.Generator().manual_seed(seed + rank)), rank, size)
+
+
+def by_the_global_seed_and_the_rank(n, seed, rank, size):
+    torch.manual_seed(seed + rank)
+    return torch.randperm(n)[rank::size][: n // size]
+
+
+def unseeded(n, seed, rank, size):
+    import random
+
+    return a_block_of(random.sample(range(n), n), rank, size)
+
+
+def drawn_with_repeats(n, seed, rank, size):
+    return a_block_of(torch.randint(n, (n,), generator=torch.Generator().manual_seed(seed)), rank, size)
+
+
+def counted_from_1(n, seed, rank, size):
+    return [it + 1 for it in in_blocks(n, seed, rank, size)]
+
+
+def block_without_an_end(n, seed, rank, size):
+    each = n // size
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed))[rank * each : each]
+
+
 ANSWERS = {
     "4.1.1": {
         "correct": (128, 32, 4.5, 1 / 8),
@@ -277,6 +347,11 @@ ANSWERS = {
             (partial(zeroed_at_the_end, set_to_none=False), ["set to zero again"]),
             (divided_by_hand, ["DDP divides by the number of ranks, and you divide again"]),
             (labels_of_others, ["the labels are not those of the images"]),
+            (of_a_copy, ["`net` has no gradient"]),
+            (one_image_too_late, ["one image too late"]),
+            (share_of_a_share, ["the share is cut once more"]),
+            (labels_first, ["raised"]),
+            (largest_alone, ["raised"]),
             (two_images, ["between number `rank` and number `size`"]),
         ],
     },
@@ -287,6 +362,9 @@ ANSWERS = {
             (backward_already, ["a second time"]),
             (sum_over_the_ranks, ["changes the loss, and no gradient: DDP divides your sum"]),
             (mean_over_the_ranks, ["changes the loss, and no gradient: that is the gradient of a mean"]),
+            (averaged_over_the_ranks, ["changes the loss, and no gradient", "you divide again"]),
+            (sum_times_the_rank, ["multiplied by its own number"]),
+            (partial(sum_times_the_rank, add=1), ["multiplied by its own number"]),
             (mean_times_64, ["on 4 ranks", "right for 64 images only"]),
         ],
     },
@@ -296,6 +374,13 @@ ANSWERS = {
             (lambda n, seed, rank, size: by_random(n, 1, rank, size), ["the same for each `seed`"]),
             (own_share_shuffled, ["the same images for each `seed`"]),
             (overlapping, ["as also elsewhere"]),
+            (by_the_rank_too, ["each rank shuffles in an order of its own"]),
+            (by_the_global_seed_and_the_rank, ["each rank shuffles in an order of its own"]),
+            (unseeded, ["two calls with the same one give two orders"]),
+            (drawn_with_repeats, ["the same image more than once"]),
+            (counted_from_1, ["no image number `n`"]),
+            (block_without_an_end, ["only rank 0 has a share"]),
+            (lambda n, seed, rank, size: sorted(in_blocks(n, seed, rank, size)), ["sorted again"]),
         ],
     },
 }

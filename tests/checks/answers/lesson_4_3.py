@@ -74,14 +74,71 @@ def without_heads(module):
     module.scale, module.mean = nn.Parameter(torch.ones(3)), torch.ones(3)
 
 
+def first_batch_alone(model, batches):
+    model(batches[0])
+    return never_called(model, batches)
+
+
+def what_comes_out(model, batches):
+    total = sum(model(x).sum() for x in batches).detach()
+    dist.all_reduce(total)
+    return total
+
+
+def number_of_batches(model, batches):
+    for x in batches:
+        model(x)
+    return never_called(model, [x[:1] for x in batches])
+
+
+def rows_of_rank_0(model, batches):
+    rows = torch.tensor(sum(len(model(x)) for x in batches), device=device())
+    dist.broadcast(rows, src=0)
+    return rows
+
+
+def all_at_once(model, batches):
+    return len(model(batches))
+
+
+def buffers_only(module):
+    for name, shape in {"scale": (3,), "mean": (3,), "heads": (2, 3)}.items():
+        module.register_buffer(name, torch.zeros(shape))
+
+
+def without_a_name(module):
+    module.register_buffer(torch.zeros(3))
+
+
+def without_parameter(module):
+    module.register_parameter("scale", torch.zeros(3))
+
+
+def of_a_number(module):
+    module.scale = nn.Parameter(3)
+
+
 ANSWERS = {
     "4.3.a": {
         "accepted": [by_measure, lambda P, n: torch.tensor([8 * P * (n - 1), 8 * P * (n - 1) // n])],
-        "wrong": [(lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"])],
+        "wrong": [
+            (lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"]),
+            (lambda P, n: (8 * P * (n - 1), 2 * P * (n - 1) / n), ["a rank's are numbers"]),
+            (lambda P, n: (2 * 4 * P, 2 * 4 * P * (n - 1) / n), ["right for two GPUs"]),
+            (lambda P, n: (8 * P * (n - 1), 8 * P * n - 1 / n), ["`*` and `/` go before `-`"]),
+        ],
     },
     "4.3.b": {
         "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],
-        "wrong": [(with_a_number, ["raised TypeError"]), (never_called, ["no batch has gone through the model"])],
+        "wrong": [
+            (with_a_number, ["raised TypeError"]),
+            (never_called, ["no batch has gone through the model"]),
+            (first_batch_alone, ["not all batches have gone through the model"]),
+            (what_comes_out, ["what the model returns is added up"]),
+            (number_of_batches, ["batches are counted, not rows"]),
+            (rows_of_rank_0, ["rank 0's rows"]),
+            (all_at_once, ["raised TypeError"]),
+        ],
     },
     "4.3.c": {
         "accepted": [with_a_frozen_parameter, with_register, heads_of(two_layers)],
@@ -91,6 +148,15 @@ ANSWERS = {
             (heads_of(lambda: torch.ones(2, 3)), ["does not know the heads"]),
             (heads_of(lambda: nn.ParameterList([torch.ones(2)] * 3)), ["not two times three"]),
             (heads_of(lambda: nn.ParameterList([torch.ones(3)])), ['"3 numbers" as heads']),
+            (heads_of(lambda: nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 1)])), ["layers with a bias"]),
+            (
+                heads_of(lambda: nn.ParameterList([torch.ones(3)] * 2).requires_grad_(False)),
+                ["nobody trains the heads"],
+            ),
+            (buffers_only, ["nobody trains the scale, nor the heads"]),
+            (without_a_name, ["raised TypeError"]),
+            (without_parameter, ["raised TypeError"]),
+            (of_a_number, ["raised AttributeError"]),
         ],
     },
 }

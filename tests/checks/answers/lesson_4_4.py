@@ -202,6 +202,52 @@ def by_objects(losses):
     return losses.mean() * len(losses) * len(everyone) / sum(everyone)
 
 
+def order_by_rank_alone(seed):
+    order = torch.Generator()
+    order.manual_seed(seed + dist.get_rank())
+    return order
+
+
+def scales_the_loss(model, optimizer, loss, limit):
+    optimizer.zero_grad()
+    (loss * limit / loss.detach()).backward()
+    optimizer.step()
+
+
+def clips_as(model, optimizer, loss, limit, clip, steps=1):
+    optimizer.zero_grad()
+    loss.backward()
+    clip(model, limit)
+    for _ in range(steps):
+        optimizer.step()
+
+
+def clips(model, limit):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+
+def clips_on_rank_0(model, limit):
+    if dist.get_rank() == 0:
+        clips(model, limit)
+
+
+def by_words(losses, count):
+    words = torch.tensor(len(losses), device=losses.device)
+    count(words)
+    return losses.sum() * dist.get_world_size() / words
+
+
+def times_words(losses):
+    words = torch.tensor(len(losses), device=losses.device)
+    dist.all_reduce(words)
+    return losses.sum() * words / dist.get_world_size()
+
+
+def adds_up_the_losses(losses):
+    dist.all_reduce(losses)
+    return losses.mean()
+
+
 ANSWERS = {
     "4.4.1": {
         "correct": seed_ranks,
@@ -251,6 +297,7 @@ ANSWERS = {
             (torch.manual_seed, ["torch's own generator"]),
             (lambda seed: order_of_seed_0(seed).seed(), ["returned an int: the check met AttributeError"]),
             (times_the_rank, ["rank 0 always draws the same"]),
+            (order_by_rank_alone, ["torch's own random numbers are not seeded, and the order is another"]),
             (order_of_seed_0, ["the order does not depend on the seed"]),
             (never_the_same, ["with the same seed the noise is another each time"]),
             (generator_of_a_seed, ["raised "]),
@@ -261,6 +308,10 @@ ANSWERS = {
         "wrong": [
             (always_as_long, ["a gradient that is short enough is lengthened"]),
             (clips_the_model, ["raised TypeError"]),
+            (scales_the_loss, ["the loss is brought down to the limit"]),
+            (partial(clips_as, clip=clips, steps=2), ["it steps twice"]),
+            (partial(clips_as, clip=clips_on_rank_0), ["only rank 0 clips"]),
+            (partial(clips_as, clip=lambda model, limit: clips(model, 1.0)), ["clipped to 1"]),
         ],
     },
     "4.4.c": {
@@ -269,8 +320,12 @@ ANSWERS = {
             (with_everybodys_losses, ["the losses are all-reduced, too"]),
             (partial(with_everybodys_losses, ranks=2), ["the losses are all-reduced, too"]),
             (lambda losses: over_words(losses.detach()), ["returned a Tensor", "does not require grad"]),
-            (lambda losses: losses.sum() / 2, ["on 2 ranks", "never by words"]),
-            (lambda losses: losses.mean() * len(losses) / dist.get_world_size(), ["on 2 ranks", "never by words"]),
+            (lambda losses: losses.sum() / 2, ["on 2 ranks", "by the ranks twice"]),
+            (lambda losses: losses.mean() * len(losses) / dist.get_world_size(), ["on 2 ranks", "by the ranks twice"]),
+            (partial(by_words, count=partial(dist.broadcast, src=0)), ["by the words of the rank that has most"]),
+            (partial(by_words, count=partial(dist.reduce, dst=0)), ["only rank 0 divides by the words of all"]),
+            (times_words, ["multiplied by the words of all ranks"]),
+            (adds_up_the_losses, ["waits in"]),
         ],
     },
 }
