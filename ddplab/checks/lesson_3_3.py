@@ -16,6 +16,9 @@ from ddplab.course.models import MLP
 from ddplab.hardware import device
 
 HINTS = {
+    "receives from itself": "Rank 0 receives, and from all others: `range(1, size)`.",
+    "SIGABRT": "gloo ends a rank to which more comes than it has room for, or less: `torch.empty_like(x)`.",
+    "Boolean value of Tensor": "`send` and `recv` take the tensor first, and then the rank.",
     "Pair is not connected": "Does rank 0 wait for a message from itself? `range(1, size)`.",
     "there is no rank": "They are numbered from 0 to N - 1: `range(1, size)` are all but rank 0.",
     "Expected parameter `tensor`": "`send` and `recv` are given a tensor; `recv` fills it, and returns no tensor.",
@@ -78,7 +81,7 @@ def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, 
         x += part if into == "part" else 0
         if back == "at once":
             send(x, other)
-    x += part if into == "last" else 0
+    x += part * {"last": 1, "all last": size - 1}.get(into, 0)
     x /= over
     for other in range(1, size if back == "at the end" else 0):
         send(x if hand == "x" else part, other)
@@ -118,6 +121,10 @@ def _added_again(x: Any) -> None:
     _plain(x)
     if dist.get_rank() > 0:
         x += own
+
+
+def _received_elsewhere(x: Any) -> None:
+    _plain(x if dist.get_rank() == 0 else x.clone())
 
 
 def _into_another(x: Any) -> None:
@@ -166,16 +173,22 @@ turn(
          BY_RANK_0),
         (partial(_plain, hand="part"), "rank 0 hands out what came last, and not the sum", "`send(x, other)`"),
         (partial(_plain, into="last"), "only the last that came is added", "Add each, inside of the loop."),
+        (partial(_plain, into="all last"), "what came last is added as often as there are others",
+         "One tensor in a list is the same one each time: `torch.empty_like(x)` inside of the loop makes new ones."),
+        (_received_elsewhere, "the sum comes to all, and only rank 0's `x` holds it",
+         "Receive into `x` itself: `dist.recv(x, 0)`. `x = …` gives the name to another tensor."),
         (_into_another, "the sum is in another tensor, and `x` is as it was",
          "`x += part` on rank 0, and `dist.recv(x, 0)` on the others."),
-        (waiting(_nobody_takes_it), "rank 0 sends the sum, and nobody receives it",
+        (waiting(_nobody_takes_it, "rank 0", "waits in send"), "rank 0 sends the sum, and nobody receives it",
          "All but rank 0 send, and then receive."),
-        (waiting(_keeps_the_sum), "rank 0 has the sum, and sends it to nobody",
+        (waiting(_keeps_the_sum, "rank 1", "waits in recv"), "rank 0 has the sum, and sends it to nobody",
          "The others wait for it: `send(x, other)`."),
         (_added_again, "all but rank 0 add the sum to their own numbers",
          "What comes back is the sum of all: receive it into `x` itself."),
-        (waiting(_receives_first), "all receive first, and nobody has sent", "Who sends first? All but rank 0."),
-        (waiting(_hands_out_first), "both send first, and nobody receives", "Who receives first? Rank 0."),
+        (waiting(_receives_first, "rank 0", "waits in recv"), "all receive first, and nobody has sent",
+         "Who sends first? All but rank 0."),
+        (waiting(_hands_out_first, "rank 0", "waits in send"), "both send first, and nobody receives",
+         "Who receives first? Rank 0."),
     ],
     hints=HINTS,
     otherwise=BY_RANK_0,
@@ -193,8 +206,13 @@ class _Net(torch.nn.Module):
         self.bias.grad = torch.tensor([4.0], device=device()) * 10 ** dist.get_rank()
 
 
+WEIGHTS_CHANGED = "the weights have changed"
+
+
 def _gradients(_: Any, net: Any) -> list[Any]:
-    return [*["none" if p.grad is None else p.grad for p in (net.weight, net.bias, net.frozen)]]
+    held = ["none" if p.grad is None else p.grad for p in (net.weight, net.bias, net.frozen)]
+    changed = any((p != 1).any() for p in net.parameters())
+    return [*held, *[WEIGHTS_CHANGED] * changed]
 
 
 def _average(
@@ -207,6 +225,25 @@ def _average(
             p.grad /= before
             (reduce or dist.all_reduce)(p.grad)
             p.grad /= after or dist.get_world_size()
+
+
+def _into_the_weights(net: Any) -> None:
+    _average(net, after=1)
+    for p in net.parameters():
+        p.data = p.data if p.grad is None else p.grad / dist.get_world_size()
+
+
+def _all_reduces_weights(net: Any) -> None:
+    _average(net, reduce=id)
+    for p in net.parameters():
+        dist.all_reduce(p.data)
+
+
+def _by_length(net: Any) -> None:
+    for p in net.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad /= len(p)
 
 
 def _divide_the_last(net: Any) -> None:
@@ -227,9 +264,17 @@ turn(
     mistakes=[
         (lambda net: net, "the gradients are as they were",
          "Change `p.grad` itself, in place: not `p`, and not a copy."),
-        (partial(_average, after=1), "the gradients are added up", "What makes a mean of a sum?"),
+        (partial(_average, after=1), "the gradients are added up, and are no mean",
+         "What makes a mean of a sum? In place: after `g = g / …` it is another tensor that has the mean."),
         (partial(_average, reduce=id), "each rank divides its own gradients, and nobody adds up",
-         "They have to meet: `dist.all_reduce`."),
+         "They have to meet: `dist.all_reduce(p.grad)`, of the gradient itself and no copy."),
+        (_all_reduces_weights, "the weights are added up, and not the gradients", "`p.grad`, and not `p`."),
+        (_into_the_weights, "the gradients are added up, and their mean is put into the weights",
+         "`p.grad` is to hold it, and not `p`."),
+        (lambda net: _average(net, after=dist.get_rank() or 1e-40), "each rank divides by its own number",
+         "How many ranks are there? `dist.get_world_size()`."),
+        (_by_length, "each gradient is divided by how many numbers it has",
+         "A mean over the ranks: `dist.get_world_size()`."),
         (lambda net: _average(net, before=dist.get_world_size()), "it divides twice", "Once, before or after the sum."),
         (lambda net: _average(net, after=dist.get_world_size() ** dist.get_world_size()),
          "it divides once for each rank", "Once in all, before or after the sum."),
@@ -299,6 +344,8 @@ def _one_step(
     each = 64 // size
     cuts = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None), "block": slice(each),
             "piece": slice(rank * each, (rank + 1) * each), "other's": slice(size - 1 - rank, None, size),
+            "late": slice(rank + 1, None, size), "of two": slice(rank, None, 2),
+            "block of two": slice(32 * rank, 32 * rank + 32),
             "cut": slice(rank, size), "size long": slice(rank * size, (rank + 1) * size),
             "from rank on": slice(rank, rank + each)}  # fmt: skip
     if zero:
@@ -315,6 +362,19 @@ def _first_labels(net: Any, images: Any, labels: Any, lr: float) -> None:
     _one_step(net, images, labels[: 64 // size].repeat_interleave(size), lr)
 
 
+def _adds_up_weights(net: Any, images: Any, labels: Any, lr: float) -> None:
+    _one_step(net, images, labels, lr, average=id)
+    for p in net.parameters():
+        dist.all_reduce(p.data)
+
+
+def _by_adam(net: Any) -> None:
+    _average(net)
+    for p in net.parameters():
+        p.grad = p.grad.sign()
+
+
+TWO_ONLY = "right on two ranks only", "`size` is the number of ranks: a share is one `size`-th of the images."
 NOT_THEIRS = "the labels are not those of the images", "Cut both in the same way."
 turn(
     "3.3.c",
@@ -327,6 +387,17 @@ turn(
     mistakes=[
         (partial(_one_step, average=id), "each rank goes by its own gradient, and the ranks drift apart",
          "Between `backward()` and the step they have to meet: `average_gradients`."),
+        (partial(_one_step, average=partial(_average, reduce=id)),
+         "each rank goes by its own gradient, divided by the ranks",
+         "Gradients have to meet: `average_gradients`. `backward()` does not go through an `all_reduce` of the loss."),
+        (_adds_up_weights, "each rank takes its own step, and the weights are added up",
+         "Gradients are averaged between `backward()` and the step: `average_gradients`."),
+        (partial(_one_step, average=_by_adam), "each weight moves by `lr`, as with Adam",
+         "Gradient descent: `p -= lr * p.grad`, or `torch.optim.SGD`."),
+        (partial(_one_step, share="of two"), *TWO_ONLY),
+        (partial(_one_step, share="block of two"), *TWO_ONLY),
+        (partial(_one_step, share="late"), "it begins one image too late, and image 0 is nobody's",
+         "Ranks are counted from 0, and so are images: rank 0's share begins with image 0."),
         (partial(_one_step, share="all"), "every rank computes all 64 images: the step is right, and nothing is won",
          "Rank r takes every `size`-th image, from image r on."),
         (partial(_one_step, share="first"), "all ranks take the same images", "The share depends on the `rank`."),

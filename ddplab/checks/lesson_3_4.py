@@ -264,7 +264,9 @@ turn(
          'The first process has the `__name__` `"__main__"`; a process begins with `start()`; and what is indented '
          "is still the body of `hello`."),
         (lambda: MAIN + "hello(0)\n", "the first process calls `hello` itself",
-         "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`."),
+         "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`, which is not `run()`."),
+        (lambda: MAIN + SPAWN + "\nhello(0)\n", "each process that reads the file says hello",
+         "What stands outside of the guard, a spawned process runs, too. It says hello by its `target`."),
         (lambda: MAIN + "spawn(hello, nprocs=1)\n", "it names something that the file does not know",
          'The file knows `get_context` and `hello`; and `"__main__"` stands in quotation marks.'),
         (lambda: MAIN + SPAWN.replace("target=hello, args=", "hello, "), "`Process` wants its arguments by name",
@@ -280,7 +282,7 @@ turn(
         (list, "a list is returned, and no text", "One text: three quotation marks go around several lines."),
         (lambda: MAIN + SPAWN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
         (lambda: MAIN + SPAWN.replace(", args=(0,)", ""), "`Process`, or the child, is not given what it takes",
-         "`target` is the function, and `args` a tuple, with a comma even where there is one: `args=(0,)`."),
+         "`target` is the function, no text, and `args` a tuple, with a comma even where there is one: `args=(0,)`."),
         (lambda: MAIN + SPAWN.replace("(0,)", "(0)"), "`args` is a number, and `Process` wants a tuple",
          "In brackets alone `(0)` is the number 0; a comma makes the tuple: `(0,)`."),
         (lambda: MAIN + "for rank in range(2): " + SPAWN, "two processes say hello", "One is asked for."),
@@ -299,6 +301,9 @@ def _number(text: Any) -> list[Any]:
     what = "no number" if ran.lines else "nothing"
     if any(re.search(r"\d\.\d", line) for line in ran.lines):
         what = "another"
+    said = [float(it) for line in ran.lines for it in re.findall(r"\d+\.\d+", line)]
+    if ran.number and any(abs(it - float(ran.number)) < 0.06 for it in said):
+        what = "not as it came"
     if ran.number and (times := sum(ran.number in line for line in ran.lines)):
         what = "the same number" + f", {times} times" * (times > 1)
     return [_who(ran), what, _error(ran.said)]
@@ -317,7 +322,10 @@ turn(
     mistakes=[
         (lambda: PRINTS.replace("(number):", "():") + MAIN + GIVEN.replace("(number,)", "()"),
          "the child prints another number than the first process has",
-         "Who reads the file draws another. Give the child the first one's, in `args`, to print it as it came."),
+         "Who reads the file draws `number` anew. Give the child the first one's, in `args`, and print what it is "
+         "given: by the name in `child`'s brackets."),
+        (lambda: PRINTS.replace("(number)\n", "(round(number, 2))\n") + MAIN + GIVEN,
+         "the child prints the number, and not as it came", "All of its digits: `print(number)`."),
         (lambda: PRINTS + MAIN + GIVEN.replace("(number,)", '("number",)'), "the child prints no number",
          "`number` without quotation marks is what the first process has drawn."),
         (lambda: PRINTS.replace("print(number)", "return number") + MAIN + GIVEN, "the child runs, and prints nothing",
@@ -331,7 +339,10 @@ turn(
          "The guard is missing."),
         (lambda: PRINTS + MAIN + GIVEN.replace("spawn", "fork"), "the child is forked", '`get_context("spawn")`'),
         (lambda: PRINTS + MAIN + "child(number)\n", "the first process prints it",
-         "The child is to. With its arguments after it a function is called here: `Process` wants the two apart."),
+         "The child is to. With its arguments after it a function is called here: `Process` wants the two apart. And "
+         "`start()` makes a child; `run()` does not."),
+        (lambda: PRINTS + MAIN + GIVEN.replace("target=child, args=", "child, "),
+         "`Process` wants its arguments by name", "`target=`, and `args=`."),
         (lambda: PRINTS + MAIN + "print(number)\n    " + GIVEN, "the first process prints, too",
          "Only the child is to: what stands outside of its function, the first process runs."),
         (lambda: PRINTS + MAIN + GIVEN.replace(", args=(number,)", ""),
@@ -425,6 +436,20 @@ turn(
         (lambda start, ranks: _launcher(start, ranks)[:1], "only rank 0 is in the list", "What each printed."),
         (partial(_launcher, what=lambda process: process.wait()), "`wait` returns a number, 0 where all went well",
          "`communicate` waits, too, and returns what was printed."),
+        (lambda start, ranks: _launcher(lambda it: start({**it, "RANK": str(int(it["RANK"]) + 1)}), ranks),
+         "the ranks are counted from 1", "From 0, as the local ranks."),
+        (lambda start, ranks: _launcher(start, ranks, local=ranks), "all are told the same GPU, which nobody has",
+         "On one machine the local rank is the rank."),
+        (partial(_launcher, numbers=lambda ranks: range(ranks + 1)), "one more is started than there are ranks",
+         "`range(ranks)` ends before `ranks`."),
+        (lambda start, ranks: _launcher(start, ranks)[-1:], "only the last rank is in the list",
+         "What each printed: is the line inside of the loop?"),
+        (partial(_launcher, what=lambda process: process.communicate()[1]), "None is in the list, for each",
+         "What was printed is the first of the two that `communicate()` returns: number 0."),
+        (partial(_launcher, what=lambda process: process.communicate()[0].split()), "each text is cut into words",
+         "Leave it whole: a text for each."),
+        (lambda start, ranks: _launcher(lambda it: start({**it, "RANK": str(ranks), "WORLD_SIZE": it["RANK"]}), ranks),
+         "`RANK` and `WORLD_SIZE` are mixed up", "`RANK` is the number in the loop, and `WORLD_SIZE` is `ranks`."),
         (partial(_launcher, more=-1), "`WORLD_SIZE` is the number of the last rank, and not how many there are",
          "There are `ranks` of them."),
         (lambda start, ranks: [start({}).communicate()[0] for _ in range(ranks)],

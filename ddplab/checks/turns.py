@@ -165,9 +165,12 @@ class Turn(NamedTuple):
 TURNS: dict[str, Turn] = {}
 
 
-def waiting(mistake: Callable[..., Any]) -> Callable[..., Any]:
-    """Say of a mistake that ranks wait for ever. To try it takes seconds: only who waits as well has to be asked."""
-    mistake.waits = True
+def waiting(mistake: Callable[..., Any], row: str = "", fate: str = "") -> Callable[..., Any]:
+    """Say of a mistake that ranks wait for ever. To try it takes seconds: only who waits as well has to be asked.
+
+    row, fate: how one rank's fate begins there, "waits in send", say: then only who shares that has to be.
+    """
+    mistake.waits = (row, fate)
     return mistake
 
 
@@ -243,9 +246,10 @@ def turn(
 
     def named(left: Left, size: int) -> tuple[str, str] | None:
         waits = any(fate.startswith(("waits", "never")) for fate in left.fate.values())
-        asked = [row for row in mistakes if not getattr(row[0], "waits", False)]
+        asked = [row for row in mistakes if not hasattr(row[0], "waits")]
         if waits:
-            asked = [row for row in mistakes if row not in asked] + asked
+            those = [(row, *row[0].waits) for row in mistakes if row not in asked]
+            asked = [row for row, rank, fate in those if left.fate.get(rank, "").startswith(fate)] + asked
         return next(((what, hint) for wrong, what, hint in asked if known(wrong, size).same(left)), None)
 
     def unexpected(left: Left, wanted: Left, size: int) -> tuple[str, str]:

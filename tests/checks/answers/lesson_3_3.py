@@ -214,6 +214,82 @@ def step_averaging(average, net, images, labels, lr=0.5):
     step_with(net, images, labels, lr, mine, mine, average)
 
 
+def plain_with(x, collect=plain_with_if, others=plain_with_if):
+    """The plain way, with another way to collect on rank 0, or another one on the others."""
+    (others if dist.get_rank() else collect)(x)
+    if collect is not plain_with_if and dist.get_rank() == 0:
+        for other in range(1, dist.get_world_size()):
+            send(x, other)
+
+
+def one_list_of_one_tensor(x):
+    part, parts = torch.empty_like(x), []
+    for other in range(1, dist.get_world_size()):
+        dist.recv(part, other)
+        parts.append(part)
+    x += sum(parts)
+
+
+def from_all_ranks(x):
+    for other in range(dist.get_world_size()):
+        part = torch.empty_like(x)
+        dist.recv(part, other)
+        x += part
+
+
+def into_too_little(x):
+    for other in range(1, dist.get_world_size()):
+        part = torch.zeros(1)
+        dist.recv(part, other)
+        x += part
+
+
+def received_under_another_name(x):
+    send(x, 0)
+    came = torch.empty_like(x)
+    dist.recv(came, 0)
+    x = came
+
+
+def average_of_weights(net):
+    for p in net.parameters():
+        if p.grad is not None:
+            p.grad /= dist.get_world_size()
+            dist.all_reduce(p.data)
+
+
+def mean_into_the_weights(net):
+    for p in net.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.data = p.grad / dist.get_world_size()
+
+
+def average_over(net, over):
+    for p in net.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad)
+            p.grad /= over(p)
+
+
+def step_with_the_loss_of_all(net, images, labels, lr):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    net.zero_grad()
+    loss = torch.nn.functional.cross_entropy(net(images[rank::size]), labels[rank::size])
+    dist.all_reduce(loss.data)
+    (loss / size).backward()
+    torch.optim.SGD(net.parameters(), lr=lr).step()
+
+
+def step_by(net, images, labels, lr, mine=None, optimizer=torch.optim.SGD):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    own = mine(rank, size) if mine else slice(rank, None, size)
+    net.zero_grad()
+    torch.nn.functional.cross_entropy(net(images[own]), labels[own]).backward()
+    average_divided_first(net)
+    optimizer(net.parameters(), lr=lr).step()
+
+
 ANSWERS = {
     "3.3.a": {
         "accepted": [plain_with_if, from_whoever_comes],
@@ -222,11 +298,21 @@ ANSWERS = {
             (all_to_all, ["another way"]),
             (without_the_book, ["the book knows of no message"]),
             (by_what_recv_returns, ["raised TypeError"]),
+            (partial(plain_with, collect=one_list_of_one_tensor), ["as often as there are others"]),
+            (partial(plain_with, collect=from_all_ranks), ["receives from itself"]),
+            (partial(plain_with, collect=into_too_little), ["SIGABRT"]),
+            (partial(plain_with, others=received_under_another_name), ["only rank 0's `x` holds it"]),
         ],
     },
     "3.3.b": {
         "accepted": [average_divided_first, average_as_one],
-        "wrong": [(forgets_the_frozen, ["on 3 ranks", "raised"])],
+        "wrong": [
+            (forgets_the_frozen, ["on 3 ranks", "raised"]),
+            (average_of_weights, ["the weights are added up, and not the gradients"]),
+            (mean_into_the_weights, ["their mean is put into the weights"]),
+            (partial(average_over, over=lambda p: dist.get_rank()), ["each rank divides by its own number"]),
+            (partial(average_over, over=lambda p: p.numel()), ["by how many numbers it has"]),
+        ],
     },
     "3.3.c": {
         "accepted": [step_by_sgd, step_by_autograd],
@@ -239,6 +325,11 @@ ANSWERS = {
             (step_with_images_in_pieces, ["the labels are not those of the images"]),
             (step_with_the_first_images, ["on 2 ranks", "the labels are not those of the images"]),
             (step_with_another_ranks_labels, ["the labels are not those of the images"]),
+            (step_with_the_loss_of_all, ["its own gradient, divided by the ranks"]),
+            (partial(step_by, optimizer=torch.optim.Adam), ["as with Adam"]),
+            (partial(step_by, mine=lambda rank, size: slice(rank, None, 2)), ["right on two ranks only"]),
+            (partial(step_by, mine=lambda rank, size: slice(32 * rank, 32 * rank + 32)), ["right on two ranks only"]),
+            (partial(step_by, mine=lambda rank, size: slice(rank + 1, None, size)), ["one image too late"]),
             (step_of_the_last_parameter, ["only the last parameter moves"]),
             (step_of_the_biases, ["on 2 ranks", "as number 1 of change of weights"]),
             (partial(step_averaging, divides_below_the_loop), ["only the last parameter's gradient is divided"]),

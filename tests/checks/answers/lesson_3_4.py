@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 3.4: the right ones, the blanks, and mistakes that people make."""
 
+from functools import partial
+
 BROKEN = """
 from multiprocessing import get_context
 
@@ -170,6 +172,18 @@ def launcher_of_one_text(start, ranks):
 
 RIGHT = (1, 4, 3, "old", "bootstrapping")
 
+
+def end_saying_it_at_the_margin():
+    return end_with_a_main() + "\n\nhello(0)\n"
+
+
+def launcher_told(start, ranks, who=dict, listed=slice(None), what=lambda process: process.communicate()[0]):
+    """A launcher; who: makes of what a rank is told what it is told instead."""
+    told = [{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks} for rank in range(ranks)]
+    processes = [start({name: str(number) for name, number in who(it).items()}) for it in told]
+    return [what(process) for process in processes][listed]
+
+
 ANSWERS = {
     "3.4.1": {
         "correct": RIGHT,
@@ -202,13 +216,14 @@ ANSWERS = {
         "accepted": [end_with_a_main, end_with_a_pool],
         "wrong": [
             (end_with_a_name_unquoted, ["names something that the file does not know"]),
+            (end_saying_it_at_the_margin, ["each process that reads the file says hello"]),
             (end_with_a_number_for_args, ["`args` is a number"]),
         ],
     },
     "3.4.b": {
         "accepted": [number_by_keyword, number_by_a_queue, number_and_a_greeting],
         "wrong": [
-            (number_rounded, ["another number than the first process has"]),
+            (number_rounded, ["the child prints the number, and not as it came"]),
             (number_returned, ["prints nothing"]),
             (number_twice, ["it is printed twice"]),
         ],
@@ -219,6 +234,21 @@ ANSWERS = {
             (launcher_with_numbers, ["2 ranks raised TypeError", "not int"]),
             (launcher_in_small_letters, ["told nothing"]),
             (launcher_of_one_text, ["one text is returned"]),
+            (
+                partial(launcher_told, who=lambda it: it | {"RANK": it["WORLD_SIZE"], "WORLD_SIZE": it["RANK"]}),
+                ["`RANK` and `WORLD_SIZE` are mixed up"],
+            ),
+            (partial(launcher_told, who=lambda it: it | {"RANK": it["RANK"] + 1}), ["the ranks are counted from 1"]),
+            (
+                partial(launcher_told, who=lambda it: it | {"LOCAL_RANK": it["WORLD_SIZE"]}),
+                ["all are told the same GPU"],
+            ),
+            (partial(launcher_told, listed=slice(-1, None)), ["only the last rank is in the list"]),
+            (partial(launcher_told, what=lambda process: process.returncode), ["None is in the list"]),
+            (
+                partial(launcher_told, what=lambda process: process.communicate()[0].split()),
+                ["each text is cut into words"],
+            ),
         ],
     },
 }
