@@ -338,7 +338,8 @@ def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
         except RankError as error:
             met = [os.path.exists(f"{folder}/last.pt.met{rank}") for rank in range(size)]
             if "PytorchStreamReader" in error.reason or error.type_name in ("EOFError", "FileNotFoundError"):
-                late = ", behind a barrier" if met[error.rank] else ", past a barrier" if any(met) else ""
+                late = ", though a file is there" if error.type_name != "FileNotFoundError" else ""
+                late = ", behind a barrier" if met[error.rank] else ", past a barrier" if any(met) else late
                 return [f"rank {error.rank} comes too early{late}"]
             raise
     writers = " and ".join(f"rank {rank}" for rank, it in enumerate(ranks) if it["wrote"])
@@ -371,7 +372,10 @@ def _on_a_slow_disk(save_then_load: Callable[[Any, str], Any], path: str) -> dic
     def slow_save(*args: Any, **kwargs: Any) -> None:
         if not in_memory(args):
             seen["wrote"] = True
-            time.sleep(0.5)
+            time.sleep(0.25)
+            if args[1:] and isinstance(args[1], str | os.PathLike):
+                Path(args[1]).touch()  # a file is there, and empty, while a slow disk writes it
+            time.sleep(0.25)
         real_save(*args, **kwargs)
 
     def watched_load(*args: Any, **kwargs: Any) -> Any:
@@ -447,6 +451,14 @@ def _rank_1_meets(state: Any, path: str) -> Any:
     return torch.load(path, map_location="cpu")
 
 
+def _looks_for_it(state: Any, path: str) -> Any:
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return torch.load(path, map_location="cpu")
+
+
 def _sleeps(state: Any, path: str) -> Any:
     if dist.get_rank() == 0:
         torch.save(state, path)
@@ -473,6 +485,8 @@ turn(
         (partial(_meet, meet=False),
          "a rank loads what is not written yet",
          "Which line does no rank cross before all have reached it? It comes between the two, on every rank."),
+        (_looks_for_it, "a file is there, and a rank loads it before it is written to its end",
+         "A file is there as soon as it is opened. Which line does no rank cross before all have reached it?"),
         (lambda state, path: (dist.barrier(), _meet(state, path, meet=False))[1],
          "the barrier stands before the writing, and rank 1 loads what is not written yet", "Between the two."),
         (_rank_0_meets, "rank 0 comes to a barrier, and rank 1 loads before it comes to one: nothing is written yet",

@@ -155,7 +155,11 @@ def _drawn(seed: Callable[[int, int, int], int]) -> list[Any]:
     epochs = any(len(set(column)) < 200 for column in zip(*numbers, strict=True))
     drawn, next_run = set().union(*numbers), set().union(*others)
     runs = "yes" if numbers == others else "in part" if drawn & next_run else "no"
-    return ["yes", *("yes" if it else "no" for it in (ranks, epochs, len(drawn) < 200 * 64)), runs]
+    across = "yes" if len(drawn) < 200 * 64 else "no"
+    if across == "yes" and not (ranks or epochs):
+        few = {"with many ranks": [row[:2] for row in numbers], "with many epochs": numbers[:2]}
+        across = next((it for it, rows in few.items() if len(set().union(*rows)) == sum(map(len, rows))), across)
+    return ["yes", *("yes" if it else "no" for it in (ranks, epochs)), across, runs]
 
 
 ROOM = "1 and 11 must not become what 11 and 1 become. Leave room for each."
@@ -175,6 +179,14 @@ turn(
         (lambda run, epoch, rank: run * 1000 + epoch + rank,
          "one rank draws in one epoch what another draws in another",
          ROOM),
+        *((lambda run, epoch, rank, room=room: run * room + epoch * 10 + rank,
+           "a rank of a high number draws in one epoch what another draws in another",
+           "There are up to 64 ranks, and too little room for them: how much further on does the next epoch begin?")
+          for room in (10**5, 1000)),
+        *((lambda run, epoch, rank, room=room: run * room + rank * 10 + epoch,
+           "a rank draws in a late epoch what another draws in another epoch",
+           "There are 200 epochs, and too little room for them: how much further on does the next rank begin?")
+          for room in (10**5, 500)),
         (lambda run, epoch, rank: run + epoch + rank, "one rank draws in one epoch what another draws in another",
          ROOM),
         (lambda run, epoch, rank: run + epoch * 64 + rank, "one run draws on one rank what the next draws on another",
@@ -266,8 +278,8 @@ turn(
          "Ask the others: `dist.all_gather_object`. And raise an error where one has found something else."),
         (partial(_agreed, choose=max), "rank 2 goes on at epoch 3 with the weights of a beginning",
          "Nobody can mend that here: raise an error."),
-        (partial(_agreed, choose=min), "all begin anew, and nobody hears of it",
-         "Somebody wants to know that the disks are not shared: raise an error."),
+        (partial(_agreed, choose=min), "all go on at the smallest epoch, which may be the "
+         "beginning, and nobody hears of it", "Somebody wants to know that the disks are not shared: raise an error."),
         (partial(_agreed, who=lambda *_: dist.get_rank() == 0), "one rank refuses, and the others go on without it",
          "By `all_gather_object` all ranks have the same list: each can raise by itself."),
         (partial(_agreed, who=lambda everyone, found: found != everyone[0]),

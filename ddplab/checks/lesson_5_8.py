@@ -134,6 +134,8 @@ turn(
         (partial(_total, of=2), "that is the mean", "The sum is asked for."),
         (partial(_total, how=dist.ReduceOp.MAX), "that is the larger of the two", "The sum is asked for."),
         (_total_there, "that is no number yet", "`.item()` makes one of a tensor."),
+        (lambda noted, here: _total_there(noted, here) and None, "nothing comes back",
+         "`dist.all_reduce` itself returns nothing: the sum is in the tensor that it is given. Return its number."),
         (_to_rank_0, "rank 0 alone knows", "`dist.all_reduce` tells all."),
         (lambda noted, here: _total(int(noted), here), "the halves are lost: 0.5 and 2.5 were noted",
          "A tensor of whole numbers has no room for them: `noted` as it is."),
@@ -239,7 +241,7 @@ turn(
     heads=("the sum", "copies to the CPU, a step", "holds the graph"),
     mistakes=[
         (lambda noted, loss: noted + loss.item(), "each step waits for its GPU",
-         "Leave the number where it is. What has a loss that the sum must not keep?"),
+         "`item()`, `float(…)`, `cpu()` and `print` all copy the number to the CPU. Leave it where it is."),
         (lambda noted, loss: noted + loss, "the sum holds the graph of every step, and memory grows",
          "`loss.detach()` is the number alone, on the GPU."),
         (lambda noted, loss: noted + loss.cpu(), "each step waits for its GPU, and the sum holds its graph too",

@@ -94,6 +94,12 @@ def divided(words, size):
     return epochs, images / 1
 
 
+def the_smallest(found):
+    epoch = torch.tensor(found)
+    dist.all_reduce(epoch, op=dist.ReduceOp.MIN)
+    return epoch.item()
+
+
 ANSWERS = {
     "5.6.a": {
         "accepted": [asserted, by_hand],
@@ -107,7 +113,9 @@ ANSWERS = {
         "accepted": [by_text, lambda run, epoch, rank: rank + 1000 * epoch + 10**8 * run, hashed],
         "wrong": [
             (lambda run, epoch, rank: None, ["TypeError"]),
-            (lambda run, epoch, rank: int(f"{run}{epoch}{rank}"), ["what another draws in another"]),
+            (lambda run, epoch, rank: int(f"{run}{epoch}{rank}"), ["a rank of a high number"]),
+            (lambda run, epoch, rank: run * 10**5 + epoch * 50 + rank, ["a rank of a high number"]),
+            (lambda run, epoch, rank: run * 10**5 + rank * 64 + epoch, ["in a late epoch"]),
             (lambda run, epoch, rank: f"{run}{epoch:03}{rank:02}", ["that is text"]),
             (lambda run, epoch, rank: hash((str(run), epoch, rank)), ["differs from process to process"]),
             (lambda run, epoch, rank: torch.manual_seed(run * 10**6 + epoch * 100 + rank), ["TypeError"]),
@@ -116,6 +124,7 @@ ANSWERS = {
     "5.6.c": {
         "accepted": [by_two_reductions, compared_with_a_list, with_any_exception],
         "wrong": [
+            (the_smallest, ["all go on at the smallest epoch"]),
             (compared_with_the_mean, ["rank 1 goes on"]),
             (far_apart, ["3, 4 and 3 differ"]),
             (only_told, ["each rank goes on where it likes"]),

@@ -72,7 +72,10 @@ ANSWERS = {
     "5.8.b": {
         "accepted": [total_of_a_list, gathered],
         "wrong": [
-            (lambda noted, here: dist.all_reduce(torch.tensor(noted, device=here)), ["rank 0 has None"]),
+            (
+                lambda noted, here: dist.all_reduce(torch.tensor(noted, device=here)),
+                ["nothing comes back"],
+            ),
             (on_the_current_gpu, ["raised DistBackendError"]),
             (sent_nowhere, ["what lies on the CPU"]),
             (lambda noted, here: total_of_a_list(round(noted), here), ["the halves are lost"]),
@@ -93,6 +96,7 @@ ANSWERS = {
         "wrong": [
             (lambda noted, loss: noted + loss.cpu().detach(), ["each step waits for its GPU"]),
             (printed, ["each step waits for its GPU"]),
+            (lambda noted, loss: noted + float(loss), ["each step waits for its GPU"]),
         ],
     },
 }
