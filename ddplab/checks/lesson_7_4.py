@@ -83,6 +83,18 @@ turn(
          "A piece that has gone round N ranks passes N - 1 connections."),
         (partial(_ring, sent=lambda s, n: 2 * s), "twice the vector is the limit, for very many ranks",
          "How large is the piece of one turn, and how many turns are there?"),
+        (partial(_ring, sent=lambda s, n: 2 * (n - 1) // n * s),
+         "the bytes are once the vector, which is what `//` makes of 2(N - 1)/N",
+         "`/` keeps the fraction: on 4 ranks it is one and a half times the vector."),
+        (partial(_ring, sent=lambda s, n: 2 * s * (n > 1)), "twice the vector is the limit, for very many ranks",
+         "There are as many pieces as ranks. How many of them does a rank send?"),
+        (partial(_ring, sent=lambda s, n: (n - 1) * s / n), "the bytes are those of the first half of the ring",
+         "A piece goes in each turn, in the second half as well."),
+        (partial(_ring, turns=lambda n: 2 * n - 1, sent=lambda s, n: (2 * n - 1) * s / n),
+         "there is a turn too many", "Each of the two halves has N - 1 turns."),
+        (partial(_ring, turns=lambda n: n - 1, sent=lambda s, n: (n - 1) * s),
+         "each rank sends its whole vector, N - 1 times",
+         "In a ring one piece goes in each turn; the sums go round as well, and that takes as many turns again."),
         (partial(_ring, sent=lambda s, n: 2 * (n - 1) * s),
          "that is what all ranks send together, or the whole vector in every turn",
          "How much does one of them send? A turn sends one piece, and there are as many pieces as ranks."),
@@ -93,6 +105,7 @@ turn(
          "How large is the piece of one turn, and how many turns are there?"),
         (lambda size, ranks: _ring(size, 4), "right on 4 ranks only", "`ranks` says how many there are."),
     ],
+    hints={"division by zero": "With one rank there are no turns, and nothing is sent: divide by `ranks` alone."},
     otherwise="Two halves of N - 1 turns, and one of N pieces in each turn.",
 )  # fmt: skip
 
@@ -123,8 +136,32 @@ turn(
          "Each rank sends more than its vector: see the last turn."),
         (partial(_seconds, vectors=lambda n: 2), "twice the vector is the limit, for very many ranks",
          "What does one of `ranks` ranks send? See the last turn."),
-        (partial(_seconds, vectors=lambda n: 2 * (n - 1)), "every turn sends the whole vector",
-         "A turn sends one piece."),
+        (partial(_seconds, vectors=lambda n: 2 * (n - 1) // n),
+         "the bytes are once the vector, which is what `//` makes of 2(N - 1)/N", "`/` keeps the fraction."),
+        (partial(_seconds, vectors=lambda n: 2 * (n - 1)),
+         "the bytes of all ranks are counted, one after the other, or every turn sends the whole vector",
+         "In a turn all ranks send at once, and each of them one piece."),
+        (partial(_seconds, vectors=lambda n: (n - 1) / n), "the bytes are those of half of the turns",
+         "A piece goes in each turn, of both halves."),
+        (partial(_seconds, vectors=lambda n: 1 / n), "the bytes are those of one piece", "A piece goes in each turn."),
+        (partial(_seconds, vectors=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were to be bits",
+         "`bandwidth` is in bytes a second, too."),
+        (partial(_seconds, alphas=lambda n: 1, vectors=lambda n: 1 / n), "that is one turn",
+         "And how many turns are there?"),
+        (partial(_seconds, alphas=lambda n: n), "alpha is there once for each rank", "Once for each turn: 2(N - 1)."),
+        (partial(_seconds, alphas=lambda n: n - 1), "the alphas are those of half of the turns",
+         "Adding up, and handing round: 2(N - 1) turns."),
+        (partial(_seconds, alphas=lambda n: 2 * (n - 1) / n), "the alphas are divided among the ranks",
+         "2(N - 1) turns, each with a whole alpha. Only the bytes are divided."),
+        (partial(_seconds, alphas=lambda n: 2 * n, vectors=lambda n: 2), "two turns too many", "2(N - 1) turns."),
+        (lambda size, ranks, alpha, bandwidth: 2 * (ranks - 1) + _seconds(size, ranks, 1, bandwidth, lambda n: alpha),
+         "alpha is added to the number of turns", "Each turn costs one: multiply."),
+        (lambda size, ranks, alpha, bandwidth: _seconds(size, ranks, alpha / bandwidth, bandwidth),
+         "alpha is divided by the bandwidth as well", "It is a time already. Brackets around the bytes only."),
+        (lambda size, ranks, alpha, bandwidth: _seconds(0, ranks, alpha, 1) * _seconds(size, ranks, 0, bandwidth),
+         "the two parts are multiplied", "Each takes its time: add them."),
+        (lambda size, ranks, alpha, bandwidth: max(_seconds(0, ranks, alpha, 1), _seconds(size, ranks, 0, bandwidth)),
+         "the longer of the two parts", "Each message takes both: add them."),
         (partial(_seconds, vectors=lambda n: (2 * (n - 1)) ** 2 / n), "in every turn go the bytes of all turns",
          "A turn sends one piece. What a rank sends in all counts once."),
         (partial(_seconds, alphas=lambda n: 0), "the bytes alone", "Add alpha for every turn."),
@@ -134,6 +171,7 @@ turn(
         (lambda size, ranks, alpha, bandwidth: ranks * _seconds(size, ranks, alpha, bandwidth),
          "the time of one rank after another", "In a turn all ranks send at once."),
     ],
+    hints={"division by zero": "The bytes may be 0, and alpha too: divide by the bandwidth, and by `ranks`."},
     otherwise="alpha for each turn, and the bytes that a rank sends over the bandwidth.",
 )  # fmt: skip
 
@@ -141,6 +179,17 @@ turn(
 def _step(compute: float, buckets: Sequence[float], room: float,
           exposed: Callable = lambda b, r: max(sum(b) - r, b[-1])) -> float:  # fmt: skip
     return compute + exposed(buckets, room)
+
+
+def _whole(buckets: Sequence[float], room: float, last: int = 0) -> float:
+    """What is exposed where a bucket is hidden whole or not at all. last: so many of the last are exposed anyway."""
+    exposed = 0.0
+    for place, seconds in enumerate(buckets):
+        if seconds <= room and place < len(buckets) - last:
+            room -= seconds
+        else:
+            exposed += seconds
+    return exposed
 
 
 turn(
@@ -162,8 +211,9 @@ turn(
          "It is ready only when nothing is left to compute."),
         (partial(_step, exposed=lambda b, r: sum(b) - r), "messages that are quick make the compute shorter",
          "No time that is exposed is negative; and the last bucket is exposed in any case."),
-        (partial(_step, exposed=lambda b, r: b[-1]), "all but the last bucket are hidden, however long they take",
-         "No more hides than `room`."),
+        (partial(_step, exposed=lambda b, r: b[-1]),
+         "in each row nothing but the last bucket is exposed, however long the others take",
+         "No more hides than `room`: what the others leave over is exposed, and the last bucket as well."),
         (partial(_step, exposed=lambda b, r: sum(max(it - r, 0) for it in b[:-1]) + b[-1]),
          "two buckets of 40 are hidden in a room of 60", "They travel one after the other, and share the room."),
         (partial(_step, exposed=lambda b, r: max(sum(b) - r, 0) + b[-1]), "the last bucket is there twice",
@@ -174,6 +224,20 @@ turn(
          "Which one is ready when nothing is left to compute?"),
         (partial(_step, exposed=lambda b, r: min(sum(b) - r, b[-1])), "the smaller of the two",
          "What does not fit into `room`, and *at least* the last bucket."),
+        (partial(_step, exposed=lambda b, r: 0), "no message costs anything", "Add what is exposed."),
+        (partial(_step, exposed=lambda b, r: max(sum(b[:-1]) - r, 0)), "the last bucket is left out",
+         "It is always exposed: add it."),
+        (partial(_step, exposed=lambda b, r: sum(b[:-1]) - r if sum(b[:-1]) > r else b[-1]),
+         "either the last bucket is exposed, or what the others leave over", "Where both are, both count."),
+        (partial(_step, exposed=lambda b, r: min(sum(b), r)), "what is hidden is added", "What is exposed, instead."),
+        (partial(_step, exposed=lambda b, r: abs(sum(b) - r)), "room to spare makes the step longer",
+         "Where all fits into `room`, only the last bucket is exposed."),
+        (partial(_step, exposed=lambda b, r: sum(max(it - r, 0) for it in b)),
+         "each bucket is hidden in a room of its own, the last one too",
+         "They share the room; and the last one is ready only when nothing is left to compute."),
+        *[(partial(_step, exposed=partial(_whole, last=last)), "a bucket of which a part does not fit is exposed whole",
+           "What does not fit into `room` is exposed, and at least the last bucket: seconds, not buckets.")
+          for last in (0, 1)],
         (lambda compute, buckets, room: max(compute, sum(buckets)), "all of the step can hide messages",
          "The first gradients are there only when the backward pass has begun: `room`."),
         (lambda compute, buckets, room: _step(0, buckets, room), "that is what is exposed", "The compute comes first."),

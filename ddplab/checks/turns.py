@@ -48,7 +48,7 @@ class Left:
         list of 3: …" where what came back is of no use to the check.
     reason: what the learner's code raised, in full. place: on which line of theirs.
     film: its frames, of a tensor that was `filmed`.
-    silent: the function returned nothing whenever it was called in this process.
+    silent: the function returned nothing whenever it was called in this process. at_times: nothing at times.
     late: rows of which the function had returned when something was raised.
     """
 
@@ -58,6 +58,7 @@ class Left:
     place: str = ""
     film: Sequence[Frame] = ()
     silent: bool = False
+    at_times: bool = False
     late: set[str] = field(default_factory=set)
 
     def same(self, other: Left) -> bool:
@@ -217,6 +218,7 @@ def turn(
             heard.of_ours = True
         left = what_is_left(heard, given, size, look, device, said)
         left.silent = {*said} - {""} == {NOTHING}
+        left.at_times = NOTHING in said
         return left
 
     known = functools.cache(tried)
@@ -269,6 +271,8 @@ def turn(
             mine, asked = (repr(it.rows[row][place]) for it in (left, wanted))
         clause = relation(left.rows, wanted.rows, {} if size or call else _by_name(right, given), right_with)
         further = _further(left.rows[row], wanted.rows[row], place, heads)
+        if mine == "None" and left.at_times and not left.silent and not wanted.at_times:
+            hint = "Is there a `return` on each way through the function? Here nothing came back."
         told = f"{row} has {mine} as {_column(heads, place, len(wanted.rows[row]))}, and {asked} is wanted{further}"
         return f"{told}{'; ' if further else ': '}{clause}".rstrip(";: ") + before, hint
 

@@ -156,6 +156,15 @@ def test_an_unexpected_answer_is_told_how_its_numbers_relate_to_those_wanted(mad
     assert told == "rank 0 has -0.5 as mean, and 0.5 is wanted: every number is minus what is wanted"
 
 
+def test_an_answer_that_returns_nothing_at_times_is_told_so(made):
+    cases = {str(n): lambda n=n: (n,) for n in (1, 2)}
+    asked = made(right=lambda n: n, ranks=(), given=cases, look=lambda it, *_: it)
+    verdict = asked(lambda n: n if n == 1 else None)
+    assert verdict.message.startswith("2 has None as mean") and "on each way" in verdict.hint
+    verdict = asked(lambda n: None)
+    assert "on each way" not in verdict.hint
+
+
 def test_a_number_is_told_by_the_argument_that_it_is_off_by(made):
     cases = {f"{size} by {ranks}": lambda size=size, ranks=ranks: (size, ranks) for size, ranks in ((12, 4), (30, 3))}
     asked = made(right=lambda size, ranks: size / ranks, ranks=(), given=cases, look=lambda it, *_: it)

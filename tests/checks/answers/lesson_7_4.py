@@ -57,6 +57,30 @@ def the_vector_in_each_turn(size, ranks):
     return 2 * ranks - 2, sum(size for _ in range(2 * ranks - 2))
 
 
+def divides_too_early(size, ranks):
+    turns = 2 * (ranks - 1)
+    return turns, turns // ranks * size
+
+
+def divides_by_the_turns(size, ranks):
+    turns = 2 * (ranks - 1)
+    return turns, size / (ranks / turns)
+
+
+def one_rank_after_another(size, ranks, alpha, bandwidth):
+    turns = 2 * (ranks - 1)
+    return turns * alpha + sum(turns * size / ranks for _ in range(ranks)) / bandwidth
+
+
+def upside_down(size, ranks, alpha, bandwidth):
+    turns = 2 * (ranks - 1)
+    return turns * alpha + bandwidth / (turns * size / ranks)
+
+
+def with_both_numbers(size, ranks, alpha, bandwidth):
+    return alpha + in_halves(size, ranks) / bandwidth
+
+
 def turn_by_turn(size, ranks, alpha, bandwidth):
     return sum(alpha + size / ranks / bandwidth for _ in range(2 * (ranks - 1)))
 
@@ -73,6 +97,37 @@ def the_last_apart(compute, buckets, room):
 def by_steps(compute, buckets, room):
     over = torch.tensor(buckets, dtype=torch.float64).sum() - room
     return compute + over.clamp(min=buckets[-1])
+
+
+def the_last_left_out(compute, buckets, room):
+    return compute + max(0, sum(buckets[:-1]) - room)
+
+
+def where_it_does_not_fit(compute, buckets, room):
+    if sum(buckets) > room:
+        return compute + max(sum(buckets) - room, buckets[-1])
+
+
+def one_or_the_other(compute, buckets, room):
+    *others, last = buckets
+    return compute + (sum(others) - room if sum(others) > room else last)
+
+
+def the_larger_of_the_two(compute, buckets, room):
+    return compute + max(sum(buckets[:-1]) - room, buckets[-1])
+
+
+def those_that_fit_whole(compute, buckets, room):
+    for bucket in buckets:
+        if bucket <= room:
+            room -= bucket
+        else:
+            compute += bucket
+    return compute
+
+
+def with_the_list(compute, buckets, room):
+    return compute + buckets - room
 
 
 ANSWERS = {
@@ -92,8 +147,29 @@ ANSWERS = {
     },
     "7.4.a": {
         "accepted": [piece_by_piece, in_halves],
-        "wrong": [(the_vector_in_each_turn, ["or the whole vector in every turn"])],
+        "wrong": [
+            (the_vector_in_each_turn, ["or the whole vector in every turn"]),
+            (divides_too_early, ["once the vector, which is what `//` makes"]),
+            (divides_by_the_turns, ["1 rank raised ZeroDivisionError"]),
+        ],
     },
-    "7.4.b": {"accepted": [turn_by_turn, by_the_formula]},
-    "7.4.c": {"accepted": [the_last_apart, by_steps]},
+    "7.4.b": {
+        "accepted": [turn_by_turn, by_the_formula],
+        "wrong": [
+            (one_rank_after_another, ["the bytes of all ranks are counted, one after the other"]),
+            (upside_down, ["0 bytes raised ZeroDivisionError"]),
+            (with_both_numbers, ["raised TypeError: unsupported operand type(s) for /: 'list' and"]),
+        ],
+    },
+    "7.4.c": {
+        "accepted": [the_last_apart, by_steps],
+        "wrong": [
+            (the_last_left_out, ["the last bucket is left out"]),
+            (where_it_does_not_fit, ["has None as step"]),
+            (the_larger_of_the_two, ["nothing but the last bucket is exposed"]),
+            (one_or_the_other, ["either the last bucket is exposed, or what the others leave over"]),
+            (those_that_fit_whole, ["a part does not fit is exposed whole"]),
+            (with_the_list, ["and 'list'"]),
+        ],
+    },
 }
