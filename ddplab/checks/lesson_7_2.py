@@ -128,6 +128,22 @@ def _by_hand(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor
         weight.data -= rate * weight.grad
 
 
+def _without_gradients(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    optimizer.zero_grad()
+    _stepped(optimizer, weights, rate, torch.lerp)
+
+
+def _every_rate(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    for own in rate.flatten().tolist():
+        optimizer.param_groups[0]["lr"] = own
+        optimizer.step()
+
+
+def _twice(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    _by_hand(optimizer, weights, rate)
+    optimizer.step()
+
+
 turn(
     "7.2.a",
     "Each run steps with a rate of its own",
@@ -140,13 +156,24 @@ turn(
          "Does the weight itself change at the end? `weight = …` is only a name: `weight.data = …`. "
          "And what you remember has to be a copy: `clone`."),
         (_without_a_copy, "the weights are set to where the step has taken them already",
-         "Is what you remember a copy? `detach` shares the weight's memory: `weight.detach().clone()`."),
+         "Is what you remember a copy, and from before the step? `detach` shares the weight's memory: "
+         "`weight.detach().clone()`."),
         (lambda optimizer, weights, rate: None, "nothing has moved",
          "Let the optimiser step in between, with the gradients that it has."),
         (partial(_stepped, end=lambda old, new, rate: torch.lerp(new, old, rate)), "the way is gone backwards",
          "From where the weights were, towards where they are after the step."),
+        (partial(_stepped, end=lambda old, new, rate: old + rate * (old - new)), "the way is gone backwards",
+         "From where the weights were, towards where they are after the step."),
+        (partial(_stepped, end=lambda old, new, rate: old + (new - old) / rate), "the way is divided by the rate",
+         "So many times the way: multiply."),
+        (_without_gradients, "the step moves nothing, as it does without gradients",
+         "The gradients are there when the function is called: leave them until it has stepped."),
+        (_every_rate, "every run makes the step of each rate, one after the other",
+         "One step, with a rate of 1; and then each run goes its own part of that way."),
+        (_twice, "SGD's step by hand, and the optimiser's as well",
+         "The optimiser steps; then each run goes its own part of that way."),
         (partial(_stepped, end=lambda old, new, rate: new + rate * (new - old)), "each run is one whole step too far",
-         "One step, and from where the weights were before it."),
+         "One step for all weights, not one for each; and from where they were before it."),
         (partial(_stepped, end=lambda old, new, rate: rate * (new - old)), "only the way is left of the weights",
          "Add it to where the weights were."),
         (partial(_stepped, end=lambda old, new, rate: rate * new), "the weights are multiplied, not the step",
@@ -169,18 +196,32 @@ def _sweep(*losses: float) -> Callable[[], tuple]:
 
 def _best(
     rates: torch.Tensor, losses: torch.Tensor, failed: float = math.inf, edges: tuple = (0, -1),
-    give: Callable = lambda rates, losses, place: rates[place],
+    give: Callable = lambda rates, losses, place: rates[place], none: Any = math.nan,
 ) -> Any:  # fmt: skip
-    """failed: what a failed run counts as. edges: places that are no answer. give: what is returned of the best."""
+    """failed: what a failed run counts as. edges: places that are no answer. give: what is returned of the best.
+
+    none: what is returned where there is none.
+    """
     place = int(torch.where(losses.isfinite(), losses, failed).argmin())
-    return math.nan if place in [edge % len(rates) for edge in edges] else give(rates, losses, place)
+    return none if place in [edge % len(rates) for edge in edges] else give(rates, losses, place)
 
 
 def _between_the_edges(rates: torch.Tensor, losses: torch.Tensor, _: int) -> Any:
     return rates[1 + torch.where(losses.isfinite(), losses, math.inf)[1:-1].argmin()]
 
 
+def _place_among_others(rates: torch.Tensor, losses: torch.Tensor, edges: bool) -> Any:
+    """The place among the runs that have not failed, taken as one in the list of all."""
+    ran = losses[losses.isfinite()]
+    place = int(ran.argmin()) if len(ran) else 0
+    return NAN if not len(ran) or (edges and place in (0, len(rates) - 1)) else rates[place]
+
+
 NAN, INF = math.nan, math.inf
+FRONT = (
+    "A failed run stays in its place, with a loss of `math.inf`. Among the others places are other places, and "
+    "Python's `min` keeps a nan that comes first."
+)
 AT_AN_EDGE = "the lowest is at an edge, and yet an answer"
 BEYOND = "Beyond the edge a better one may lie: `math.nan`."
 
@@ -222,10 +263,19 @@ turn(
         (lambda rates, losses: _best(rates, losses) if losses.isfinite().all() else NAN,
          "where a run has failed, you know no best",
          "A failed run hides nothing, and is no edge: leave it in its place, with a loss of `math.inf`."),
+        (partial(_place_among_others, edges=True), "where the first run has failed, you know no best", FRONT),
+        (partial(_place_among_others, edges=False), "the place among the runs that have not failed, taken as one among "
+         "all; and an edge is an answer", FRONT),
+        (lambda rates, losses: min(zip(losses.tolist(), rates.tolist(), strict=True))[1],
+         "a nan that comes first is the lowest, and an edge is an answer", FRONT),
+        (lambda rates, losses: NAN, "you never know the best", "Is its rate returned, where it stands between others?"),
+        *[(partial(_best, none=none), f"where the sweep does not know it, {what} comes back", "`math.nan`.")
+          for none, what in (("nan", "a text"), (INF, "infinity"), (0.0, "0"), (-1.0, "-1"))],
         (lambda rates, losses: _best(rates, losses.nan_to_num(NAN)), "where all have failed, one is still the best",
          "Did you use `nan_to_num`? It makes a finite number of inf, unless it is told `posinf=math.inf`."),
     ],
-    hints={"numel() == 0": "Here all have failed. Leave failed runs in their place, with a loss of `math.inf`."},
+    hints={"tensors used as indices": "`argmin` is the place of the lowest; `min` is the lowest itself.",
+           "numel() == 0": "Here all have failed. Leave failed runs in their place, with a loss of `math.inf`."},
     otherwise="Take what is not finite as infinite, find the lowest, and look whether it stands at an end.",
 )  # fmt: skip
 
@@ -245,8 +295,22 @@ turn(
          "How often does the rate double, while the batch doubles once?"),
         (lambda batches, rates: rates / batches, "the one divided by the other, which is no power",
          "To which power is the batch raised, to give the rate? Logarithms tell."),
-        (lambda batches, rates: math.log(rates / batches), "the logarithm of a quotient",
-         "The quotient of two logarithms."),
+        *[(lambda batches, rates, log=log: log(rates / batches), "the logarithm of a quotient",
+           "The quotient of two logarithms.") for log in (math.log, math.log2, math.log10)],
+        (lambda batches, rates: math.log(rates / batches) / math.log(batches), "the rate is divided by the batch first",
+         "The quotient of two logarithms, of the rate and of the batch."),
+        *[(by, "only one of the two is a logarithm", "The quotient of two logarithms.")
+          for by in (lambda batches, rates: math.log(rates) / batches, lambda batches, rates: rates / math.log(batches),
+                     lambda batches, rates: math.log2(rates) / batches,
+                     lambda batches, rates: rates / math.log2(batches))],
+        (lambda batches, rates: math.sqrt(rates / batches), "the root of a quotient",
+         "To which power is the batch raised, to give the rate? Logarithms tell."),
+        (lambda batches, rates: batches**rates, "the batch is raised to the rate",
+         "The other way: which power of the batch *is* the rate?"),
+        (lambda batches, rates: math.log2(batches), "how often the batch doubles",
+         "And how often does the rate double meanwhile?"),
+        (lambda batches, rates: math.log(rates) / math.log(batches) // 1, "a power need not be a whole number",
+         "`/`, and no `//`."),
         (lambda batches, rates: math.log(rates) - math.log(batches) + 1, "the logarithms are subtracted",
          "How many times the one fits into the other: divide."),
         (lambda batches, rates: math.log2(rates), "how often the rate doubles",
@@ -259,7 +323,8 @@ turn(
          "The power to which the batch is raised, to give the rate: logarithms."),
         (lambda batches, rates: round(math.log(rates) / math.log(batches)), "a power need not be a whole number",
          "Without `round`."),
-        (lambda batches, rates: math.log(rates), "the batch is not in it", "The quotient of two logarithms."),
+        *[(lambda batches, rates, log=log: log(rates), "the batch is not in it", "The quotient of two logarithms.")
+          for log in (math.log, math.log10)],
     ],
     hints={"must be Tensor": "These are plain numbers: `math.log`."},
     otherwise="The logarithm of the one, divided by that of the other.",

@@ -101,6 +101,49 @@ def new_ones_in_the_list(optimizer, weights, rate):
     weights[:] = [torch.lerp(old, new.detach(), rate) for old, new in zip(before, weights, strict=True)]
 
 
+def steps_for_each(optimizer, weights, rate):
+    for weight in weights:
+        before = weight.detach().clone()
+        optimizer.step()
+        weight.data = torch.lerp(before, weight.data, rate)
+
+
+def a_rate_after_another(optimizer, weights, rate):
+    for own in rate.flatten():
+        for group in optimizer.param_groups:
+            group["lr"] = own.item()
+        optimizer.step()
+
+
+def forgets_the_gradients(optimizer, weights, rate):
+    optimizer.zero_grad()
+    by_hand(optimizer, weights, rate)
+
+
+def the_place_among_others(rates, losses):
+    ran = losses[losses.isfinite()]
+    if not len(ran):
+        return math.nan
+    place = ran.argmin().item()
+    return rates[place] if 0 < place < len(rates) - 1 else math.nan
+
+
+def by_pythons_min(rates, losses):
+    losses = losses.tolist()
+    place = losses.index(min(losses))
+    return rates[place] if 0 < place < len(rates) - 1 else math.nan
+
+
+def says_only_that_it_does_not_know(rates, losses):
+    place = torch.where(losses.isfinite(), losses, math.inf).argmin()
+    if place in (0, len(rates) - 1):
+        return math.nan
+
+
+def by_the_lowest_itself(rates, losses):
+    return rates[torch.where(losses.isfinite(), losses, math.inf).min()]
+
+
 ANSWERS = {
     "7.2.1": {
         "correct": exponent,
@@ -123,13 +166,27 @@ ANSWERS = {
             (new_ones_in_the_list, ["the whole step"]),
             (without_a_copy, ["where the step has taken them already"]),
             (gives_the_name_only, ["the whole step"]),
+            (steps_for_each, ["one whole step too far"]),
+            (a_rate_after_another, ["every run makes the step of each rate"]),
+            (forgets_the_gradients, ["the step moves nothing, as it does without gradients"]),
         ],
     },
     "7.2.b": {
         "accepted": [in_lists, only_those_that_ran],
-        "wrong": [(among_those_that_ran, ["where a run has failed, you know no best"])],
+        "wrong": [
+            (among_those_that_ran, ["where a run has failed, you know no best"]),
+            (the_place_among_others, ["where the first run has failed, you know no best"]),
+            (by_pythons_min, ["where the first run has failed, you know no best"]),
+            (says_only_that_it_does_not_know, ["you never know the best"]),
+            (by_the_lowest_itself, ["raised IndexError"]),
+        ],
     },
     "7.2.c": {
-        "accepted": [lambda batches, rates: math.log(rates, batches), lambda *it: np.log2(it[1]) / np.log2(it[0])]
+        "accepted": [lambda batches, rates: math.log(rates, batches), lambda *it: np.log2(it[1]) / np.log2(it[0])],
+        "wrong": [
+            (lambda batches, rates: math.log2(rates) - math.log2(batches), ["the logarithm of a quotient"]),
+            (lambda batches, rates: batches**rates, ["the batch is raised to the rate"]),
+            (lambda batches, rates: math.log(rates) // math.log(batches), ["need not be a whole number"]),
+        ],
     },
 }
