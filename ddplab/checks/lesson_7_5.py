@@ -118,6 +118,14 @@ def _late_in_seconds(compute: float, size: float, ranks: int, alpha: float, band
     return _step(compute + late, size, ranks, alpha, bandwidth, late=lambda n: 0)
 
 
+def _messages(compute: float, *rest: float) -> float:
+    return _step(0, *rest, exposed=lambda one, room: 4 * one)
+
+
+def _only_the_waiting(compute: float, size: float, ranks: int, *wire: float) -> float:
+    return _step(0.02 * sqrt(2 * log(ranks)) * compute, size, ranks, *wire, late=lambda n: 0)
+
+
 turn(
     "7.5.a",
     "A planned step by hand",
@@ -139,6 +147,22 @@ turn(
          "Multiply it by `compute`."),
         (_late_in_seconds, "`plan.late` is a part of the compute, and you add it as seconds",
          "Multiply it by `compute`."),
+        (_only_the_waiting, "of compute and waiting only the waiting is counted",
+         "`plan.late(ranks) * compute` is what comes on top of `compute`."),
+        (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire) + 0.02 * sqrt(2 * log(ranks)) * compute,
+         "the waiting is there twice", "Once is enough: one and the same rank is the latest."),
+        (partial(_step, in_room=2.0), "all of the waiting is room", "Two thirds of compute and waiting together are "
+         "the backward pass, and three quarters of that are the room."),
+        (partial(_step, ready=5 / 8), "a quarter of the whole step is taken off the backward pass",
+         "A quarter of the backward pass itself: three quarters of it remain."),
+        (partial(_step, share=lambda n: 1 / n), "the bytes of a bucket are those of one turn", "A piece goes in each."),
+        (partial(_step, share=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were to be bits",
+         "`bandwidth` is in bytes a second, too."),
+        (partial(_step, exposed=lambda one, room: max(3 * one - room, 0)), "the last bucket is left out",
+         "It never hides, and is one of the four."),
+        (lambda compute, *rest: max(compute + 0.02 * sqrt(2 * log(rest[1])) * compute, _messages(compute, *rest)),
+         "that is the longer of the two, the compute with the waiting or the messages",
+         "What is exposed comes after the compute: add it."),
         (partial(_step, in_room=0.0), "the room is that of the compute alone",
          "The backward pass is two thirds of compute and waiting together."),
         (partial(_step, ready=1.0), "the room is all of the backward pass",
@@ -186,6 +210,8 @@ turn(
 def _knows(returned: Any, *_: Any) -> str:
     if returned is None:
         return "speaks"
+    if isinstance(returned, list | tuple | set | dict):
+        return f"a {type(returned).__name__}"
     return "does not know" if isinstance(returned, str) and returned.strip() else repr(returned)
 
 
@@ -227,6 +253,8 @@ turn(
               ("True or False comes back, and False is not None", True, False),
               ("True comes back for a reason", True, None),
               ("False comes back where the plan may speak, and that is not None", "no", False),
+              ("a list comes back, also where the plan may speak, and an empty one is not None", ["no"], []),
+              ("a list comes back for a reason", ["no"], None),
               ("empty words come back where the plan may speak, and those are not None", "no", ""))],
         (partial(_doubt, short=0.0, most=1e9), "what is exposed is the only reason", KEPT_REASON),
         (partial(_doubt, short=0.0, part=1e9), "the images are the only reason", KEPT_REASON),
@@ -241,8 +269,12 @@ turn(
         (partial(_doubt, part=1e9), "the network is no reason", "Where more is exposed than computed."),
         (partial(_doubt, part=0.0), "what is exposed is a reason, and it is less than the compute",
          "Only where it is more."),
-        (partial(_doubt, part=0.5), "three quarters of the compute are enough for you",
-         "More than all of it."),
+        (partial(_doubt, part=0.5), "you hold it back where 0.15 s are exposed of 0.2 s, with no images",
+         "Only where more is exposed than computed; and no images are no reason."),
+        (lambda compute, exposed, images: _doubt(0.04 - compute, exposed, images),
+         "a long step is too short for you", "Less than 20 ms, which are 0.02 s: `<`."),
+        (lambda compute, exposed, images: _doubt(compute, exposed, 10_000 - images),
+         "few images are a reason for you", "More than 5,000 a second: `>`."),
         (lambda compute, exposed, images: None if _doubt(compute, exposed, images) else "no", "the wrong way round",
          "None where the plan may speak."),
         (lambda compute, exposed, images: "no" if compute < 0.02 and images > 5000 and exposed > compute else None,
@@ -292,6 +324,13 @@ turn(
          "It is a float32 as well: 4 bytes."),
         (partial(_largest, each=lambda kept: (8 + kept) / 2), "that is half precision", "float32: 4 bytes a number."),
         (partial(_largest, each=lambda kept: 2 + kept / 4), "that is how many numbers fit", "4 bytes for each."),
+        (partial(_largest, each=lambda kept: 1 + kept / 4), "that is how many numbers fit, and gradients are not in it",
+         "A weight, its gradient, and what the optimiser keeps; 4 bytes for each."),
+        (partial(_largest, each=lambda kept: 8 + 2 * kept), "what the optimiser keeps has 8 bytes a number for you",
+         "Every number has 4 bytes. `momentum` keeps one of them, `adam` two."),
+        (lambda card, activations, optimizer: card - _largest(activations, 0, optimizer),
+         "only the activations are divided", "First take them off the card: in brackets."),
+        (lambda *it: 1000 * _largest(*it), "those are millions", "In billions."),
         (lambda *it: 1.073741824 * _largest(*it), "those are GiB", "Here a GB is a billion bytes."),
         (lambda *it: _largest(*it) // 1, "only whole billions are left", "Half a billion counts: `/` keeps it."),
         (lambda *it: -(-_largest(*it) // 1), "that is more than fits: whole billions, rounded up",
@@ -308,6 +347,8 @@ turn(
          "How often do they fit into what is left?"),
         (lambda *it: 1e9 * _largest(*it), "that is the number of parameters itself", "In billions."),
     ],
-    hints={"KeyError": 'The optimisers are called "sgd", "momentum" and "adam".'},
+    hints={"'Memory'": "`plan.memory(…)` counts several parts. All of them together are its `total`.",
+           "division by zero": "What keeps nothing needs its 8 bytes all the same: a weight and its gradient.",
+           "KeyError": 'The optimisers are called "sgd", "momentum" and "adam".'},
     otherwise="What the activations leave of the card, divided by the bytes of a parameter.",
 )  # fmt: skip

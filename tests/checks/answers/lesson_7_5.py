@@ -106,6 +106,54 @@ def by_numbers(card, activations, optimizer):
     return torch.tensor(card - activations) / 4 / numbers
 
 
+def by_one_turn(compute, size, ranks, alpha, bandwidth):
+    base = compute + plan.late(ranks) * compute
+    one = 2 * (ranks - 1) * alpha + size / 4 / ranks / bandwidth
+    return base + max(4 * one - base / 2, one)
+
+
+def with_less_room(compute, size, ranks, alpha, bandwidth):
+    base = compute + plan.late(ranks) * compute
+    one = 2 * (ranks - 1) * (alpha + size / 4 / ranks / bandwidth)
+    return base + max(4 * one - (2 / 3 - 1 / 4) * base, one)
+
+
+def late_is_all_of_it(compute, size, ranks, alpha, bandwidth):
+    base = plan.late(ranks) * compute
+    one = 2 * (ranks - 1) * (alpha + size / 4 / ranks / bandwidth)
+    return base + max(4 * one - base / 2, one)
+
+
+def in_a_list(compute, exposed, images):
+    reasons = []
+    if compute < 0.02:
+        reasons.append("short")
+    if images > 5000:
+        reasons.append("loading")
+    if exposed > compute:
+        reasons.append("network")
+    return reasons
+
+
+def no_images_are_a_reason(compute, exposed, images):
+    return "no images" if not images else one_condition(compute, exposed, images)
+
+
+def by_all_of_memory(card, activations, optimizer):
+    return (card - activations) / plan.memory(1, optimizer)
+
+
+def with_the_name(card, activations, optimizer):
+    return (card - activations) / (8 + optimizer)
+
+
+def forgets_momentum(card, activations, optimizer):
+    if optimizer == "sgd":
+        return (card - activations) / 8
+    if optimizer == "adam":
+        return (card - activations) / 16
+
+
 ANSWERS = {
     "7.5.1": {
         "correct": two_levels,
@@ -133,7 +181,14 @@ ANSWERS = {
             (the_last_resort, ["no number is enough", "not None"]),
         ],
     },
-    "7.5.a": {"accepted": [by_the_planner, in_one_go]},
+    "7.5.a": {
+        "accepted": [by_the_planner, in_one_go],
+        "wrong": [
+            (by_one_turn, ["the bytes of a bucket are those of one turn"]),
+            (with_less_room, ["a quarter of the whole step is taken off"]),
+            (late_is_all_of_it, ["only the waiting is counted"]),
+        ],
+    },
     "7.5.b": {
         "accepted": [one_condition, by_a_list],
         "wrong": [
@@ -141,6 +196,9 @@ ANSWERS = {
             (lambda *given: one_condition(*given) is not None, ["False is not None"]),
             (lambda *given: one_condition(*given) or "", ["empty words"]),
             (lambda *given: one_condition(*given) or False, ["False comes back"]),
+            (in_a_list, ["an empty one is not None"]),
+            (lambda *given: in_a_list(*given) or None, ["a list comes back for a reason"]),
+            (no_images_are_a_reason, ["0.15 s are exposed of 0.2 s, with no images"]),
             (loses_its_reason, ["what is exposed is the only reason"]),
             (
                 lambda compute, *rest: "short" if compute < 20 else one_condition(compute, *rest),
@@ -164,6 +222,9 @@ ANSWERS = {
         "wrong": [
             (lambda *given: int(by_numbers(*given)), ["only whole billions"]),
             (with_bytes_of_one, ["one byte for you"]),
+            (by_all_of_memory, ["'Memory'"]),
+            (with_the_name, ["'str'"]),
+            (forgets_momentum, ["has None as billions"]),
         ],
     },
 }
