@@ -244,11 +244,34 @@ def _distances_of_four(x: Any) -> Any:
     return (x - mean) / (_all((x - mean).square().sum()) / 4).sqrt()
 
 
-BY_ONE = "the mean is right, and what you divide by is 1"
-SPREAD = (
-    "That is no division at all, or one by each rank's own variance, or by the mean of those. The ranks' means differ "
-    "too, which is part of the spread: add up squares, and count."
+def _by(mean: Any, variance: Any) -> Any:
+    """A way to normalise, by what `mean(x)` and `variance(x, mean)` return."""
+
+    def by(x: Any) -> Any:
+        off = mean(x)
+        return (x - off) / variance(x, off).sqrt()
+
+    return by
+
+
+def _their_mean(x: Any) -> Any:
+    return _of_all(x)[0]
+
+
+def _in_distances(count: Any) -> Any:
+    """A way in two rounds: the mean, then the squares of the distances, where `count(x)` numbers are counted."""
+    return _by(lambda x: _all(x.sum()) / count(x), lambda x, mean: _all((x - mean).square().sum()) / count(x))
+
+
+BY_ONE = (
+    "the mean is right, and what you divide by is 1, as without any division, as with each rank's own variance, and as "
+    "with the mean of the ranks' variances"
 )
+SPREAD = (
+    "How far the ranks' means are apart is part of the spread, and in none of these: add up the squares over all "
+    "ranks, and count."
+)
+COUNTED = "A mean is a sum, divided by how many numbers there are on all ranks together: of squares, too."
 EVEN, COUNTS = "right where every rank has as many numbers", "How many there are is a sum over the ranks, too."
 
 turn(
@@ -282,6 +305,19 @@ turn(
          "from the mean of the squares the mean itself is taken off", "Take off its square."),
         (lambda x: x - _of_all(x)[0] / _of_all(x)[1].sqrt(), "only the mean is divided by the root of the variance",
          "First take off the mean, and then divide: in brackets."),
+        *[(_by(lambda x: _all(x.sum()), variance), "the sum is taken off, and not the mean", COUNTED)
+          for variance in (lambda x, _: _of_all(x)[1], lambda x, off: _all((x - off).square().sum()) / _all(len(x)),
+                           lambda x, off: (_all(x.square().sum()) / _all(len(x)) - off.square()).abs())],
+        *[(_by(_their_mean, variance), "the squares are added up, and not divided", COUNTED)
+          for variance in (lambda x, off: _all(x.square().sum()) - off.square(),
+                           lambda x, off: _all((x - off).square().sum()))],
+        *[(_by(_their_mean, variance), "sums are squared, and not each number", "First `x ** 2`, then its sum.")
+          for variance in (lambda x, off: _all(x.sum().square()) / _all(len(x)) - off.square(),
+                           lambda x, off: _all(x.sum()).square() / _all(len(x)) - off.square())],
+        (_in_distances(lambda x: dist.get_world_size()), "divided by how many ranks there are, and not numbers",
+         COUNTED),
+        (lambda x: (x - _their_mean(x)) / _all(x.std(correction=0)), "the ranks' spreads are added up", SPREAD),
+        (_by(_their_mean, lambda x, _: _all(x.var(correction=0))), "the ranks' variances are added up", SPREAD),
         (_counts_only_its_own, "what comes out is not a number",
          "A variance below 0 has no root. Is everything divided by how many numbers all ranks have?"),
         (_everybodys, "every rank returns the numbers of all, and not its own", "Return `x`, normalised."),
@@ -290,6 +326,10 @@ turn(
         (_as_if_even, EVEN, COUNTS),
         (_counts_its_own, EVEN, COUNTS),
         (_averages_spreads, EVEN, COUNTS),
+        (_in_distances(lambda x: len(x) * dist.get_world_size()), EVEN, COUNTS),
+        (_by(lambda x: _all(x.mean()) / dist.get_world_size(),
+             lambda x, off: _all((x - off).square().mean()) / dist.get_world_size()), EVEN, COUNTS),
+        (_in_distances(lambda x: len(x) * 2), "twice the rank's own numbers are taken for all", COUNTS),
         (_own_squares, "the squares are this rank's alone", "Add them up over the ranks, too."),
         (waiting(_only_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),
     ],
@@ -305,9 +345,9 @@ turn(
 
 def _layers(rank: int, size: int) -> tuple[Any]:
     net = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1), nn.Sequential(nn.BatchNorm1d(1))).to(device())
-    net[0].running_mean.fill_(2 + 4 * rank)
-    net[0].running_var.fill_(1 + 2 * rank)
-    net[2][0].running_mean.fill_(10 + 20 * rank)
+    net[0].running_mean.fill_(2 + 4 * rank + (0.5 if size == 4 else 0.0))  # for who drops the fraction
+    net[0].running_var.fill_(2.5 - rank)
+    net[2][0].running_mean.fill_(12 + 16 * rank)
     for layer in (net[0], net[2][0]):
         layer.num_batches_tracked.fill_(50)
         layer.weight.data.fill_(1 + rank)  # for who averages those; DDP keeps them alike
@@ -317,7 +357,8 @@ def _layers(rank: int, size: int) -> tuple[Any]:
 def _held(_: Any, net: Any) -> list[float]:
     first, _, (last,) = net
     kept = [first.running_mean, first.running_var, last.running_mean, first.num_batches_tracked]
-    return [float(it) for it in kept]
+    weights = {first.weight.item(), last.weight.item()}
+    return [*map(float, kept), *["weights too"] * (weights != {1.0 + dist.get_rank()})]
 
 
 def _average(net: Any, share: Any = dist.get_world_size, layers: Any = slice(None), names: str = "mean var",
@@ -329,15 +370,23 @@ def _average(net: Any, share: Any = dist.get_world_size, layers: Any = slice(Non
                 buffer.copy_(buffer / share())
 
 
-def _averages_parameters(net: Any) -> None:
+def _averages_parameters(net: Any, buffers: bool = False) -> None:
     for p in net.parameters():
         dist.all_reduce(p.data)
         p.data /= dist.get_world_size()
+    if buffers:
+        _average(net)
+
+
+def _drops_fractions(net: Any) -> None:
+    for buffer in net.buffers():
+        dist.all_reduce(buffer)
+        buffer //= dist.get_world_size()
 
 
 STATISTICS = (
-    "They are buffers, of any kind of BatchNorm, and no parameters: `net.buffers()`. The mean has to end up in the "
-    "buffer itself, not in a copy."
+    "They are buffers, of any kind of BatchNorm, and no parameters: `net.buffers()`. In `net` their names begin with "
+    "the layer's: `0.running_mean`. The mean has to end up in the buffer itself, not in a copy."
 )
 
 turn(
@@ -350,7 +399,15 @@ turn(
     heads=("mean", "variance", "next layer's mean", "batches"),
     mistakes=[
         (lambda net: None, "each rank keeps its own", STATISTICS),
-        (_averages_parameters, "each rank keeps its own", STATISTICS),
+        (_averages_parameters, "the weights are averaged, and each rank keeps its own statistics", STATISTICS),
+        (partial(_averages_parameters, buffers=True), "the weights are averaged as well",
+         "All but the running statistics stays as it is: `net.buffers()`, and no parameters."),
+        (_drops_fractions, "a fraction is dropped", "`/`, and no `//`. How many batches there were is left out."),
+        (partial(_average, share=lambda: 1, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)),
+         "all have the largest", "Without `op` the all_reduce adds up; then divide."),
+        (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=dist.get_world_size() - 1)),
+         "all have the last rank's", "To gather, a list has a tensor for each rank: `[t] * n` is one tensor, n times."),
+        (partial(_average, share=lambda: dist.get_world_size() ** 2), "the mean is divided once more", "Once."),
         (partial(_average, share=lambda: 1), "the sum over the ranks",
          "Divide by the number of ranks, in place: `t = t / …` is another tensor, and the buffer stays as it is."),
         (partial(_average, share=lambda: dist.get_world_size() if dist.get_rank() == 0 else 1),
@@ -362,7 +419,7 @@ turn(
          "`net[0]` is one layer, and `net.children()` are the outermost. All: `net.buffers()` or `net.modules()`."),
         (partial(_average, names="mean"), "the means only", "And the variances?"),
         (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)),
-         "rank 0's, for all, or the mean divided once more",
+         "all have rank 0's",
          "DDP sends rank 0's before a forward pass. Here the mean is asked for: the sum, divided once."),
         (partial(_average, reduce=lambda it: dist.reduce(it, dst=0)), "rank 0 has the mean, others do not",
          "`dist.all_reduce` leaves it on every rank."),
@@ -391,22 +448,29 @@ class _TwoWeights(nn.Module):
 
 def _scaled(rank: int, size: int) -> tuple[Any, Any, Any, Any, float]:
     model = DDP(_TwoWeights().to(device()))
+    model.began = []  # with which factor each backward pass began at the loss
     own = torch.tensor([[12.0, 0.0], [0.0, 16.0], [0.0, 0.0], [0.0, 0.0]], device=device())[rank]
     loss = model(own) * {2: 1, 3: float("inf"), 4: 4}[size]
+    loss.register_hook(lambda factor: model.began.append(factor.item()))
     scaler = torch.amp.GradScaler(device().type, init_scale=16.0, growth_interval=1)
-    limit = 25.0 if size == 4 else 5.0  # there the mean of the gradients, (12, 16), is short enough
+    limit = 100.0 if size == 4 else 5.0  # there the mean of the gradients, (12, 16), is short enough
     return model, torch.optim.SGD(model.parameters(), lr=1.0), scaler, loss, limit
 
 
 def _scaled_step(model: Any, optimizer: Any, scaler: Any, loss: Any, limit: float,
                  do: str = "backward unscale clip step update") -> None:  # fmt: skip
     optimizer.zero_grad()
-    for what in do.split():
+    for what in do.split(", " if "," in do else None):
         {
             "scale": lambda: scaler.scale(loss),
             "backward": lambda: scaler.scale(loss).backward(),
             "unscale": lambda: scaler.unscale_(optimizer),
             "clip": lambda: clip_grad_norm_(model.parameters(), limit),
+            "clip to 1": lambda: clip_grad_norm_(model.parameters(), 1.0),
+            "clip to a 16th": lambda: clip_grad_norm_(model.parameters(), limit / 16),
+            "clip sum": lambda: clip_grad_norm_(model.parameters(), limit, norm_type=1),
+            "clip largest": lambda: clip_grad_norm_(model.parameters(), limit, norm_type=float("inf")),
+            "add up": lambda: [dist.all_reduce(p.grad) for p in model.parameters()],
             "each": lambda: clip_grad_value_(model.parameters(), limit),
             "stretch": lambda: _stretch([p.grad for p in model.parameters()], limit),
             "loss.backward": loss.backward,
@@ -423,12 +487,17 @@ def _stretch(gradients: list[Any], limit: float) -> None:
 
 
 def _weights_and_scale(_: Any, model: Any, optimizer: Any, scaler: Any, *rest: Any) -> list[float]:
-    return [*(round(it.item(), 4) for it in model.parameters()), scaler.get_scale()]
+    held = [*(round(it.item(), 4) for it in model.parameters()), scaler.get_scale()]
+    as_it_was = model.began == [1.0] and dist.get_world_size() == 2 and held != [7, 16, 32]
+    return [*held, *["of the loss as it was"] * as_it_was]
 
 
 FOUR = "`scaler.update()` at the end. Each of the scaler's four methods has its turn in each step."
 TEN = "the step is 10 long, and not 5"
-TOO_LATE = "Clip after `backward()`, when gradients have their own size, and before the step. And there is one step."
+TOO_LATE = (
+    "Clip the gradients of `model.parameters()`, after `backward()`, when they have their own size, and before the "
+    "step. And there is one step."
+)
 
 turn(
     "4.5.c",
@@ -449,19 +518,37 @@ turn(
         (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its number", FOUR),
         (partial(_scaled_step, do="backward unscale clip update step"), "the number is updated before the step: "
          "the gradients are divided a second time", "First the step, then `update()`."),
-        (partial(_scaled_step, do="backward unscale clip update"), "there is no step", "`scaler.step(optimizer)`"),
+        (partial(_scaled_step, do="backward unscale clip update"),
+         "no weight has moved: there is no step, or the gradients are gone",
+         "`scaler.step(optimizer)`, and no `zero_grad` before it."),
         (partial(_scaled_step, do="backward unscale clip optimizer.step update"),
          "an infinite gradient is used for a step", "`scaler.step(optimizer)` may leave it out."),
         (partial(_scaled_step, do="backward optimizer.step"), "the gradients are used 16 times too long",
          "`scaler.scale(loss)` has multiplied them. Who divides?"),
-        (partial(_scaled_step, do="scale loss.backward unscale clip step update"),
-         "the gradients are divided, and nothing has multiplied them", "`backward()` of what `scaler.scale` returns."),
+        (partial(_scaled_step, do="loss.backward clip optimizer.step"), "the scaler is not used at all",
+         "`scaler.scale(loss)`, and `backward()` of that; then unscale, clip, `scaler.step(optimizer)`, update."),
+        *[(partial(_scaled_step, do=do),
+           "`backward()` is that of the loss itself: the gradients are divided, and nothing has multiplied them",
+           "`backward()` of what `scaler.scale(loss)` returns.")
+          for do in ("scale loss.backward clip step update", "scale loss.backward clip unscale step update",
+                     "scale loss.backward unscale step update", "scale loss.backward unscale clip step",
+                     "scale loss.backward unscale clip optimizer.step")],
+        (partial(_scaled_step, do="backward, clip to a 16th, step, update"),
+         "the limit is divided by the scaler's number",
+         "With gradients 16 times too long it would have to be multiplied; `scaler.unscale_(optimizer)` spares that."),
+        (partial(_scaled_step, do="backward, unscale, clip to 1, step, update"), "clipped to 1, and not to `limit`",
+         "`clip_grad_norm_(model.parameters(), limit)`"),
+        *[(partial(_scaled_step, do=f"backward, unscale, {clip}, step, update"), f"the length is measured by {by}",
+           "As `clip_grad_norm_` does by itself: without `norm_type`.")
+          for clip, by in (("clip sum", "a sum"), ("clip largest", "the largest"))],
+        (partial(_scaled_step, do="backward, unscale, add up, clip, step, update"),
+         "the gradients are added up once more", "DDP has averaged them, in `backward()`."),
         (partial(_scaled_step, do="backward unscale each step update"), "each weight is cut to the limit by itself",
          "One length for all: `clip_grad_norm_`, given all of them, shortens them together."),
         (partial(_scaled_step, do="backward unscale stretch step update"), "a gradient that is short enough is "
          "lengthened", "At most `limit` long: what is shorter stays as it is."),
         (lambda model, optimizer, scaler, loss, limit: _scaled_step(model, optimizer, scaler, loss, 5.0),
-         "clipped to 5, and not to `limit`", "Here `limit` is 25."),
+         "clipped to 5, and not to `limit`", "Here `limit` is 100."),
         (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number", FOUR),
     ],
     hints={
@@ -470,6 +557,9 @@ turn(
         "already been called": "Each of the scaler's methods once.",
         "called after step()": "Unscale, and clip, before the step.",
         "'NoneType' object is not iterable": "`scaler.unscale_` returns nothing; it divides what is in `.grad`.",
+        "DistributedDataParallel' object is not iterable": "It is `model.parameters()` that is clipped.",
+        "object has no attribute 'device'": "`scaler.update()` takes no optimiser.",
+        "positional argument: 'optimizer'": "`scaler.unscale_` and `scaler.step` take the optimiser.",
         "'param_groups'": "`scaler.unscale_` and `scaler.step` take the optimiser.",
     },
     otherwise="In their order: scale, `backward()`, unscale, clip, step, update.",

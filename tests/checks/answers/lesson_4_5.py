@@ -102,6 +102,29 @@ def of_the_sums_of_places(x):
     return (x - x.mean()) / x.std(correction=0)
 
 
+def mean_of_the_variances(x):
+    mean, variance = of_all(x.mean()), of_all(x.var(unbiased=False))
+    return (x - mean / dist.get_world_size()) / (variance / dist.get_world_size()).sqrt()
+
+
+def divides_by_the_ranks(x):
+    ranks = dist.get_world_size()
+    mean = of_all(x.sum()) / ranks
+    return (x - mean) / (of_all((x - mean).square().sum()) / ranks).sqrt()
+
+
+def two_ranks_numbers(x):
+    count = 2 * len(x)
+    mean = of_all(x.sum()) / count
+    return (x - mean) / (of_all((x - mean).square().sum()) / count).sqrt()
+
+
+def squares_of_sums(x):
+    rows = of_all(x.new_tensor(float(len(x))))
+    mean = of_all(x.sum()) / rows
+    return (x - mean) / (of_all(x.sum() ** 2) / rows - mean**2).sqrt()
+
+
 def by_layer(net):
     for layer in net.modules():
         if isinstance(layer, torch.nn.BatchNorm1d):
@@ -116,6 +139,29 @@ def by_gathering(net):
             everyone = [torch.empty_like(buffer) for _ in range(dist.get_world_size())]
             dist.all_gather(everyone, buffer)
             buffer.copy_(torch.stack(everyone).mean(0))
+
+
+def whole_numbers(net):
+    for buffer in net.buffers():
+        dist.all_reduce(buffer)
+        buffer //= dist.get_world_size()
+
+
+def weights_as_well(net):
+    for it in [*net.parameters(), *by_name(net).values()]:
+        dist.all_reduce(it.data)
+        it.data /= dist.get_world_size()
+
+
+def by_name(net):
+    return {name: it for name, it in net.named_buffers() if "running" in name}
+
+
+def one_tensor_for_all(net):
+    for it in by_name(net).values():
+        everyone = [it] * dist.get_world_size()
+        dist.all_gather(everyone, it)
+        it.copy_(torch.stack(everyone).mean(0))
 
 
 def of_children(net):
@@ -185,6 +231,51 @@ def forgets_to_scale(model, optimizer, scaler, loss, limit):
     scaler.update()
 
 
+def scales_and_forgets_it(model, optimizer, scaler, loss, limit):
+    scaler.scale(loss)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def without_the_scaler(model, optimizer, scaler, loss, limit):
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+    optimizer.step()
+
+
+def clips_with(model, optimizer, scaler, loss, clip):
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    clip(model)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def clips_the_model(model, optimizer, scaler, loss, limit):
+    clips_with(model, optimizer, scaler, loss, lambda model: torch.nn.utils.clip_grad_norm_(model, limit))
+
+
+def clears_before_it_clips(model, optimizer, scaler, loss, limit):
+    clips_with(model, optimizer, scaler, loss, lambda _: optimizer.zero_grad())
+
+
+def averages_by_hand(model, optimizer, scaler, loss, limit):
+    def clip(model):
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), limit)
+
+    clips_with(model, optimizer, scaler, loss, clip)
+
+
+def updates_the_optimiser(model, optimizer, scaler, loss, limit):
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update(optimizer)
+
+
 ANSWERS = {
     "4.5.1": {"correct": (18, 4, 3)},
     "4.5.2": {
@@ -225,6 +316,10 @@ ANSWERS = {
             (mean_of_the_ranks_means, ["on 3 ranks", "as many numbers"]),
             (less_the_mean, ["what you divide by is 1"]),
             (of_the_sums_of_places, ["as if it were alone"]),
+            (mean_of_the_variances, ["what you divide by is 1", "with the mean of the ranks' variances"]),
+            (divides_by_the_ranks, ["divided by how many ranks there are"]),
+            (two_ranks_numbers, ["on 3 ranks", "twice the rank's own numbers"]),
+            (squares_of_sums, ["sums are squared, and not each number"]),
         ],
     },
     "4.5.b": {
@@ -233,6 +328,11 @@ ANSWERS = {
             (all_buffers, ["raised RuntimeError"]),
             (of_children, ["inside a block is not reached"]),
             (of_the_net_itself, ["raised AttributeError"]),
+            (whole_numbers, ["on 4 ranks", "a fraction is dropped"]),
+            (weights_as_well, ["the weights are averaged as well"]),
+            (one_tensor_for_all, ["all have the last rank's"]),
+            (lambda net: [dist.broadcast(it, src=0) for it in by_name(net).values()], ["all have rank 0's"]),
+            (lambda net: by_layer(net) or [it.div_(2) for it in by_name(net).values()], ["divided once more"]),
         ],
     },
     "4.5.c": {
@@ -241,6 +341,12 @@ ANSWERS = {
             (forgets_to_scale, ["raised AssertionError"]),
             (clips_and_stretches, ["on 4 ranks", "short enough is lengthened"]),
             (clips_too_late, ["raised RuntimeError"]),
+            (scales_and_forgets_it, ["`backward()` is that of the loss itself"]),
+            (without_the_scaler, ["the scaler is not used at all"]),
+            (clips_the_model, ["'DistributedDataParallel' object is not iterable"]),
+            (clears_before_it_clips, ["or the gradients are gone"]),
+            (averages_by_hand, ["on 4 ranks", "the gradients are added up once more"]),
+            (updates_the_optimiser, ["no attribute 'device'"]),
             (clips_each_by_itself, ["each weight is cut to the limit by itself"]),
         ],
     },
