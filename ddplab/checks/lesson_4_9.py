@@ -21,8 +21,15 @@ FLAT = "`torch.cat` makes one vector of gradients of any size, once each is flat
 TWO_ONLY, COUNTS = "right on two ranks only", "`dist.get_world_size()` counts them."
 IN_PLACE = "`dist.all_reduce` changes the tensor that it is given, and returns nothing."
 OTHER_HOOK = "(In a hook of `register_hook`.)"
-NOT_ASKED = "it sends although the switch is off, as where nobody asks it, or only when the hooks are made"
-ASK = 'When it is called, the hook asks `switch["send"]`: not once, when the hooks are made.'
+NOT_ASKED = (
+    "it sends although the switch is off, as where nobody asks it, where it is asked only when the hooks are made, or "
+    "where the dictionary that comes back is another one"
+)
+ASK = (
+    'When it is called, the hook asks `switch["send"]`, of the very dictionary that comes back (and a dictionary '
+    "itself is true, whatever is in it)."
+)
+TOO_SOON, NOT_YET_THERE = "is called before there is a gradient", "a hook asks for a gradient that is not there yet"
 NO_GRADIENT = "A parameter that took no part has no gradient: its `.grad` is None."
 HINTS = {
     OTHER_HOOK: "`register_hook` calls its function with the gradient, before that stands in `.grad`; "
@@ -36,6 +43,8 @@ HINTS = {
     "should return None": "A hook changes `p.grad` in place, and returns nothing.",
     "must match the size of tensor": PIECES,
     "is invalid for input of size": PIECES,
+    "match the broadcast shape": PIECES,
+    "attempting to assign a gradient of size": PIECES,
     "split_with_sizes expects": PIECES,
     "stack expects each tensor to be equal size": FLAT,
     "same number of dimensions": FLAT,
@@ -71,6 +80,8 @@ def _backward(net: nn.Module, factor: float) -> None:
         own = [it for it in frames if "torch" not in it.f_code.co_filename.split(os.sep)]
         if others and "None" in str(error) and own and "grad" in own[-1].f_code.co_names:  # it reads a `.grad`
             error.args = (f"{error}\n{OTHER_HOOK}",)
+        elif "None" in str(error) and own and "grad" in own[-1].f_code.co_names:
+            error.args = (f"{NOT_YET_THERE}: {error}",)
         raise
 
 
@@ -116,7 +127,9 @@ turn(
     ranks=(2, 3),
     look=lambda _, net: [_one(net.a), _one(net.b), net.seen],
     heads=("a", "b", "buffer"),
-    hints={"<class 'str'>": "A dictionary gives its names; its `.values()` are the tensors.", **HINTS},
+    hints={"to unpack": "A dictionary gives its names; its `.items()` names and tensors, its `.values()` the tensors.",
+           "Must specify": "`src=0` says whose go to all.",
+           "<class 'str'>": "A dictionary gives its names; its `.values()` are the tensors.", **HINTS},
     otherwise="Every rank broadcasts each tensor of `net.state_dict()`, and all name the same `src`: rank 0.",
     mistakes=[
         (partial(_begin_alike, what="parameters"), "the buffer is each rank's own", "`net.state_dict()` has it too."),
@@ -134,7 +147,8 @@ turn(
          "All ranks call `broadcast`, also those that receive."),
         (waiting(partial(_one_side, giver=False)), "rank 0, whose weights are to go to all, does not broadcast",
          "All ranks call `broadcast`, also the one that gives."),
-        (_copies, "nothing in the network has changed", "Broadcast into the tensors themselves, not into copies."),
+        (_copies, "nothing in the network has changed",
+         "Broadcast into the tensors themselves, not into copies. (An object that came has to be loaded.)"),
     ],
 )  # fmt: skip
 
@@ -244,20 +258,37 @@ def _not_waited_for(p: Any) -> None:
     p.grad /= dist.get_world_size()
 
 
+def _called_too_soon(fn: Callable[..., Any], net: nn.Module) -> Any:
+    """Call an answer. Where it asks for a gradient itself, or a hook of its own that it calls, the error says so."""
+    try:
+        return fn(net)
+    except (TypeError, AttributeError) as error:
+        frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        inner = [it for it in frames if "torch" not in it.co_filename.split(os.sep)][-1]
+        if "None" in str(error) and "grad" in inner.co_names:
+            name = "average_in_backward" if inner.co_varnames[:1] == ("net",) else inner.co_name
+            error.args = (f"`{name}` {TOO_SOON}: {error}",)
+        raise
+
+
 turn(
     "4.9.b",
     "A hook",
     _hooked,
     lambda rank, size: (_net(rank),),
     ranks=(2, 3),
+    call=_called_too_soon,
     look=_after_backward,
     heads=("gradient of a", "gradient of b"),
-    hints={**HINTS, "Expected parameter `tensor`": "At this moment that parameter has no gradient. Hand over the "
-           "function itself: torch calls it, with the parameter, when there is one."},
+    hints={TOO_SOON: "Gradients come with `backward()`, later. Hand a function over, and do not call it: torch calls "
+           "it, with the parameter, when there is one.",
+           NOT_YET_THERE: "A hook averages the parameter that it is called with. Others may have no gradient by then.",
+           **HINTS},
     otherwise="Every rank hooks every parameter; the hook adds `p.grad` up over the ranks, and then divides, once.",
     mistakes=[
-        (partial(_hooked, hook=partial(_average, by=1)), "the gradients are added up, and not divided",
-         "The mean is the sum, divided by the number of ranks."),
+        (partial(_hooked, hook=partial(_average, by=1)),
+         "`.grad` is the sum over the ranks, and not the mean",
+         "Add up once, and divide `p.grad` itself, in place: `t = t / …` is another tensor, `p.grad` stays the sum."),
         (partial(_hooked, hook=partial(_average, by=2)), TWO_ONLY, COUNTS),
         (partial(_hooked, which=slice(1)), "the second parameter is each rank's own", "Every parameter wants a hook."),
         (_of_the_last, "the last parameter's gradient is averaged twice, and the first one's never",
@@ -267,7 +298,12 @@ turn(
         (_hook_that_forgets, "every rank keeps its own gradients",
          "Change `p.grad` itself, in a hook that runs when it is there: `register_post_accumulate_grad_hook`."),
         (partial(_hooked, hook=_weights_too), "the weights are averaged, and not their gradients", "`p.grad`"),
-        (partial(_hooked, hook=_divided_only), "divided, but nobody was asked", "`dist.all_reduce(p.grad)` adds up."),
+        (partial(_hooked, hook=_divided_only), "divided, and not added up",
+         "`dist.all_reduce(p.grad)` adds up, in `p.grad` itself: the sum of a copy is in the copy."),
+        (partial(_hooked, hook=lambda p: dist.all_reduce(p.grad, op=dist.ReduceOp.MAX)),
+         "all have the largest", "Without `op` it adds up."),
+        (partial(_hooked, hook=lambda p: _average(p, by=dist.get_rank() and 1)),
+         "rank 0 has the mean, others the sum", "`all_reduce` leaves the sum on every rank: each divides."),
         (partial(_hooked, hook=lambda p: dist.reduce(p.grad, 0) or _divided_only(p)), "only rank 0 has the mean",
          "`reduce` adds up on one rank, `all_reduce` on each."),
         (partial(_hooked, hook=lambda p: dist.broadcast(p.grad, 0)), "all have rank 0's gradients",
@@ -288,7 +324,7 @@ def _in_one(
     grads = [p.grad for p in net.parameters()]
     vector = torch.cat([grad.flatten() for grad in grads])
     send(vector)
-    vector /= by or dist.get_world_size()
+    vector /= len(vector) if by < 0 else by or dist.get_world_size()
     grads = grads[::order]
     for grad, piece in zip(grads, vector.split([grad.numel() for grad in grads]), strict=True):
         if back:
@@ -298,6 +334,26 @@ def _in_one(
 def _one_by_one(net: nn.Module) -> None:
     for p in net.parameters():
         _average(p)
+
+
+def _one_number(net: nn.Module) -> None:
+    total = torch.stack([p.grad.sum() for p in net.parameters()]).sum()
+    dist.all_reduce(total)
+    for p in net.parameters():
+        p.grad.fill_(total / dist.get_world_size())
+
+
+def _into_the_weights(net: nn.Module) -> None:
+    for p in net.parameters():
+        p.data.copy_(p.grad)
+    dist.all_reduce(torch.zeros(1, device=device()))
+
+
+def _gathered(net: nn.Module) -> None:
+    for p in net.parameters():
+        everyone = [torch.empty_like(p.grad) for _ in range(dist.get_world_size())]
+        dist.all_gather(everyone, p.grad)
+        p.grad = torch.stack(everyone).mean(0)
 
 
 def _local(net: nn.Module) -> None:
@@ -317,7 +373,9 @@ def _with_gradients(rank: int, size: int) -> tuple[nn.Module]:
 def _averaged(_: Any, net: nn.Module) -> list[Any]:
     """How many sums left, and the gradients, but of sums that nobody has waited for."""
     gradients = ["not there yet?"] * 2 if _still_on_its_way(net.sums, net.waited) else _gradients(net)
-    return [len(net.sums), *gradients]
+    changed = any((p != p.flatten()[0]).any() or p.flatten()[0] != first * 10.0 ** dist.get_rank()
+                  for p, first in ((net.a, 1), (net.b, 2)))  # fmt: skip
+    return [len(net.sums), *gradients, *["the weights changed"] * bool(changed)]
 
 
 turn(
@@ -336,6 +394,13 @@ turn(
         (partial(_in_one, by=2), TWO_ONLY, COUNTS),
         (partial(_in_one, by=4), "divided by four, and here are two ranks", "Once, by `dist.get_world_size()`."),
         (partial(_in_one, ones=True), "each gradient got one number, which `copy_` wrote everywhere", PIECES),
+        (partial(_in_one, by=-1), "divided by how many numbers the vector has", "By `dist.get_world_size()`."),
+        (_one_number, "all parameters have got one and the same number",
+         "`torch.cat` puts gradients side by side, and `split` takes them apart again."),
+        (_into_the_weights,
+         "the weights are changed, and the gradients not", "`p.grad.copy_(piece)`, and no `p.data`."),
+        (_gathered, "the means are right, and come without an all_reduce",
+         "One vector, and one `dist.all_reduce` of it."),
         (partial(_in_one, back=False), "the vector is right, and `.grad` is as it was", "Cut it up and copy it back."),
         (partial(_in_one, order=-1), "the pieces went back in another order", "In the order in which they came."),
         (_local, "divided, and nothing was sent", "`dist.all_reduce(vector)`."),
@@ -359,10 +424,14 @@ def _early(
     copy: bool = False,
     waited_for: slice = slice(None),
     too_early: bool = False,
+    first: int = 1,
+    last_only: bool = False,
 ) -> Callable[[], None]:
     sent = []
 
     def hook(p: Any) -> None:
+        p = [*net.parameters()][-1] if last_only else p
+        p.grad /= first
         work = dist.all_reduce(p.grad.clone() if copy else p.grad, async_op=background)
         if wait:
             work.wait()
@@ -393,7 +462,8 @@ def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     What nobody has waited for is not looked at: it may have come, or not.
     """
     moment = ["in backward"]
-    sums, waited = _watched_sums(moment, late=True)
+    where: list[int] = []
+    sums, waited = _watched_sums(moment, late=True, where=where)
     if not callable(finish):
         return [f"{kind(finish)} came back"]
     _backward(net, 10.0 ** dist.get_rank() * 6)
@@ -401,6 +471,8 @@ def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     moment.append("after it")
     finish()
     seen = [left, *(sum(it.startswith(when) for it in waited) for when in moment)]
+    if where == [net.b.grad.data_ptr()] * 2:
+        return [*seen, B_TWICE, B_TWICE]
     if _still_on_its_way(sums, waited):
         return [*seen, "not there yet?", "not there yet?"]
     too_early = any(it.endswith(TOO_EARLY) for it in waited)
@@ -427,7 +499,8 @@ turn(
     ranks=(2, 3),
     look=_left_early,
     heads=("left in backward", "waited for in it", "waited for after it", "gradient of a", "gradient of b"),
-    hints={"has no attribute 'wait'": "With `async_op=True` all_reduce returns what to wait for.",
+    hints={"has no attribute 'wait'": "With `async_op=True` all_reduce returns what to wait for: keep that.",
+           "required positional argument": "`finish()` is called without arguments: it reads `sent` from outside.",
            "has no attribute 'grad'": "A message knows no parameter: keep both, `sent.append((work, p))`.",
            "local variable 'sent'": "`sent = …` inside `finish` is a new `sent`; `sent.clear()` empties the outer one.",
            **HINTS},
@@ -435,7 +508,8 @@ turn(
         (partial(_early, wait=True), IN_THE_HOOK, LATER),
         (partial(_early, background=False), IN_THE_HOOK, LATER),  # leaves the same: tried by the tests as well
         (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
-        (partial(_early, divide=False), "added up, and not divided", "Divide when the sum has come."),
+        (partial(_early, divide=False), "added up, and not divided",
+         "Divide `p.grad` when the sum has come, in place: `t = t / …` is another tensor."),
         (partial(_early, waited_for=slice(0)), "nobody waits for the messages",
          "`work.wait()` for each, in `finish`; then divide."),
         (partial(_early, waited_for=slice(-1, None)), "only one message is waited for", "`work.wait()` for each."),
@@ -446,6 +520,12 @@ turn(
          "A hook at each parameter sends: `p.register_post_accumulate_grad_hook(…)`."),
         (partial(_early, empty=False), "a second step divides once more for the messages of the first",
          "What `finish` has waited for need not stay in `sent`."),
+        (partial(_early, last_only=True),
+         "the last parameter's gradient is sent twice, and the first one's never",
+         "A hook sends the gradient of the parameter that it is called with. A loop's `p` is, by then, the last one."),
+        (partial(_early, first=2), "divided twice", "Before it is sent, or when the sum has come: once."),
+        (lambda net: (_early(net), [])[1], "a list comes back, and no function",
+         "`return finish`: the function itself."),
         (lambda net: (_early(net), None)[1], "nothing came back",
          "`return finish`: the function itself, which is called later."),
     ],
@@ -484,6 +564,25 @@ def _divides_always(net: nn.Module) -> dict[str, bool]:
     return switch
 
 
+def _switches_itself(net: nn.Module, to: bool) -> dict[str, bool]:
+    switch = {"send": True}
+
+    def hook(p: Any) -> None:
+        if switch["send"]:
+            _average(p)
+        if to or switch["send"]:
+            switch["send"] = to
+
+    _hooked(net, hook)
+    return switch
+
+
+def _sends_always(net: nn.Module) -> dict[str, bool]:
+    switch = {"send": True}
+    _hooked(net, lambda p: _average(p) if switch["send"] else dist.all_reduce(p.grad))
+    return switch
+
+
 def _upside_down(net: nn.Module) -> dict[str, bool]:
     switch = {"send": True}
     _hooked(net, lambda p: None if switch["send"] else _average(p))
@@ -516,6 +615,12 @@ turn(
         (_asked_when_hooked, NOT_ASKED, ASK),
         (partial(_with_switch, never=True), "it sends nothing at all", "When the switch is on, the hook averages."),
         (partial(_with_switch, last_only=True), "the first portion's gradient is lost", "Let `.grad` grow."),
+        (partial(_switches_itself, to=True),
+         "with the switch off one message leaves, as where a hook turns it on again",
+         "Who has turned it off turns it on again: a hook only asks."),
+        (partial(_switches_itself, to=False), "with the switch on one message leaves, as where a hook turns it off",
+         "A hook only asks; every parameter's hook finds the switch on."),
+        (_sends_always, "with the switch off gradients are added up all the same", "Off means: send nothing."),
         (_upside_down, "it sends when the switch is off, and not when it is on", "The other way round."),
         (partial(_with_switch, by=4), "divided by four, and here are two ranks", "The mean is over the ranks only."),
         (partial(_with_switch, by=1), "added up, and not divided", "Divide by `dist.get_world_size()`."),
@@ -545,6 +650,25 @@ def _zeros_for_none(net: nn.Module, fill: float = 0.0, divide: str = "ranks") ->
         if divide == "users":
             dist.all_reduce(used)
         p.grad /= used if divide == "users" else by.get(divide, 1)
+
+
+def _divided_elsewhere(net: nn.Module) -> None:
+    for p in net.parameters():
+        mine = torch.zeros_like(p) if p.grad is None else p.grad
+        dist.all_reduce(mine)
+
+
+def _zeros_for_all(net: nn.Module) -> None:
+    for p in net.parameters():
+        p.grad = torch.zeros_like(p)
+        _average(p)
+
+
+def _weights_for_none(net: nn.Module) -> None:
+    for p in net.parameters():
+        if p.grad is None:
+            p.grad = p.detach().clone()
+        _average(p)
 
 
 def _skip_none(net: nn.Module) -> None:
@@ -592,6 +716,10 @@ turn(
          "A rank that did not use it has the gradient 0, and counts: DDP divides by all ranks."),
         (partial(_zeros_for_none, divide="none"), "added up, and not divided", "Divide by `dist.get_world_size()`."),
         (partial(_zeros_for_none, divide="two"), "divided by two, and there are three ranks", COUNTS),
+        (_divided_elsewhere, "the sums are there, and no `.grad` has become the mean",
+         "`p.grad = …` at the end, on every rank: `t = t / …` is another tensor, which has to be put there."),
+        (_zeros_for_all, "all send zeros, also those who have a gradient", "Only where `p.grad is None`."),
+        (_weights_for_none, "a rank that did not use it sends its weight", f"What adds nothing to a sum? {ZEROS}"),
         (partial(_zeros_for_none, fill=1.0), "a rank that did not use it sends ones", "What adds nothing to a sum?"),
         (partial(_zeros_for_none, divide="had one"), "who had no gradient does not divide", "All hold the sum."),
         (_not_put_back, "the mean is there, but a rank without a gradient does not keep it", "`p.grad = …`"),

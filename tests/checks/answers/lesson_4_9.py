@@ -46,6 +46,16 @@ def only_the_takers(net):
         dist.broadcast(tensor, 0)
 
 
+def by_name_and_tensor(net):
+    for _, tensor in net.state_dict():
+        dist.broadcast(tensor, 0)
+
+
+def from_nobody(net):
+    for tensor in net.state_dict().values():
+        dist.broadcast(tensor)
+
+
 # b: a hook
 
 
@@ -127,7 +137,62 @@ def gives_it_back(net):
         p.register_post_accumulate_grad_hook(average)
 
 
+def under_another_name(net):
+    def average(p):
+        grad = p.grad
+        all_reduce(grad)
+        grad = grad / dist.get_world_size()
+
+    [p.register_post_accumulate_grad_hook(average) for p in net.parameters()]
+
+
+def without_a_hook(net):
+    for p in net.parameters():
+        averaged(p)
+
+
+def all_of_them_in_each(net):
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(lambda _: [averaged(p) for p in net.parameters()] and None)
+
+
+def only_rank_0_divides(net):
+    def average(p):
+        all_reduce(p.grad)
+        if dist.get_rank() == 0:
+            p.grad /= dist.get_world_size()
+
+    [p.register_post_accumulate_grad_hook(average) for p in net.parameters()]
+
+
 # c: a bucket
+
+
+def bucketed(net, cut=None, by=None, weights=False):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()])
+    all_reduce(vector)
+    vector /= by(vector) if by else dist.get_world_size()
+    for p, piece in zip(net.parameters(), vector.split(cut or [p.numel() for p in net.parameters()]), strict=False):
+        (p.data if weights else p.grad).copy_(piece.view_as(p) if not cut else piece)
+
+
+def cut_by_how_many(net):
+    bucketed(net, cut=2)
+
+
+def divided_by_its_length(net):
+    bucketed(net, by=len)
+
+
+def into_the_weights(net):
+    bucketed(net, weights=True)
+
+
+def all_in_one_number(net):
+    total = sum(p.grad.sum() for p in net.parameters())
+    all_reduce(total)
+    for p in net.parameters():
+        p.grad.fill_(total / dist.get_world_size())
 
 
 def flattened(net):
@@ -267,6 +332,28 @@ def hooked_to_nothing(net):
     return finish
 
 
+def the_loops_last_sent(net):
+    sent = []
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(lambda _: sent.append((p, all_reduce(p.grad, async_op=True))))  # noqa: B023
+
+    def finish():
+        for p, work in sent:
+            work.wait()
+            p.grad /= dist.get_world_size()
+        sent.clear()
+
+    return finish
+
+
+def gives_what_was_sent(net):
+    return kept(net, give=lambda finish: [finish])
+
+
+def wants_an_argument(net):
+    return kept(net, give=lambda finish: lambda sent: finish())
+
+
 def called_finish(net):
     return kept(net, give=lambda finish: finish())
 
@@ -368,6 +455,26 @@ def no_switch_back(net):
     callable_switch(net)
 
 
+def another_switch_back(net):
+    return dict(callable_switch(net))
+
+
+def turns_itself(net, to):
+    switch = {"send": True}
+
+    def hook(p):
+        if switch["send"]:
+            averaged(p)
+        switch["send"] = to
+
+    [p.register_post_accumulate_grad_hook(hook) for p in net.parameters()]
+    return switch
+
+
+def turns_itself_on(net):
+    return turns_itself(net, True)
+
+
 # f: the unused head
 
 
@@ -410,6 +517,20 @@ def not_put_back(net):
         mine /= dist.get_world_size()
 
 
+def the_weight_for_none(net):
+    for p in net.parameters():
+        if p.grad is None:
+            p.grad = p.detach().clone()
+        averaged(p)
+
+
+def the_mean_of_another_name(net):
+    for p in net.parameters():
+        mine = torch.zeros_like(p) if p.grad is None else p.grad
+        all_reduce(mine)
+        mine = mine / dist.get_world_size()
+
+
 def no_thought_of_none(net):
     for p in net.parameters():
         all_reduce(p.grad)
@@ -424,6 +545,8 @@ ANSWERS = {
             (the_net_itself, ["raised TypeError"]),
             (each_from_itself, ["every rank names itself as `src`"]),
             (each_from_its_neighbour, ["each rank names the other as `src`"]),
+            (by_name_and_tensor, ["not enough values to unpack"]),
+            (from_nobody, ["raised ValueError: Must specify"]),
             (only_the_giver, ["rank 0 broadcasts, and no other rank takes part"]),
             (only_the_takers, ["rank 0, whose weights are to go to all, does not broadcast"]),
         ],
@@ -431,7 +554,11 @@ ANSWERS = {
     "4.9.b": {
         "accepted": [divided_first, with_the_gradients_own_hook],
         "wrong": [
-            (called_not_handed_over, ["raised TypeError"]),
+            (called_not_handed_over, ["`average` is called before there is a gradient"]),
+            (without_a_hook, ["is called before there is a gradient"]),
+            (all_of_them_in_each, ["a hook asks for a gradient that is not there yet"]),
+            (under_another_name, ["`.grad` is the sum over the ranks, and not the mean"]),
+            (only_rank_0_divides, ["rank 0 has the mean, others the sum"]),
             (hooks_the_network, ["raised AttributeError"]),
             (the_other_hook, ["raised TypeError", "of average"]),
             (the_other_hook_divides_first, ["raised AttributeError"]),
@@ -445,6 +572,10 @@ ANSWERS = {
         "accepted": [flattened, at_an_offset],
         "wrong": [
             (cut_into_ones, ["on 3 ranks", "raised RuntimeError"]),
+            (cut_by_how_many, ["match the broadcast shape"]),
+            (divided_by_its_length, ["on 3 ranks", "how many numbers the vector has"]),
+            (into_the_weights, ["the weights are changed, and the gradients not"]),
+            (all_in_one_number, ["one and the same number"]),
             (stacked, ["on 3 ranks", "equal size"]),
             (one_number_for_many, ["on 3 ranks", "each gradient got one number"]),
             (takes_what_comes_back, ["raised TypeError"]),
@@ -462,6 +593,9 @@ ANSWERS = {
             (emptied_by_assignment, ["raised UnboundLocalError"]),
             (hooked_to_nothing, ["nothing is sent"]),
             (called_finish, ["nothing came back"]),
+            (the_loops_last_sent, ["the last parameter's gradient is sent twice"]),
+            (gives_what_was_sent, ["a list comes back, and no function"]),
+            (wants_an_argument, ["missing 1 required positional argument"]),
             (the_other_hook_in_the_background, ["raised TypeError"]),
         ],
     },
@@ -470,6 +604,8 @@ ANSWERS = {
         "wrong": [
             (no_switch_back, ["raised TypeError"]),
             (asked_once, ["it sends although the switch is off", "only when the hooks are made"]),
+            (another_switch_back, ["where the dictionary that comes back is another one"]),
+            (turns_itself_on, ["as where a hook turns it on again"]),
             (the_other_hook_with_a_switch, ["raised TypeError"]),
         ],
     },
@@ -479,6 +615,8 @@ ANSWERS = {
             (asks_for_truth, ["raised RuntimeError", "ambiguous"]),
             (zeros_like_nothing, ["raised TypeError"]),
             (not_put_back, ["does not keep it"]),
+            (the_weight_for_none, ["sends its weight"]),
+            (the_mean_of_another_name, ["no `.grad` has become the mean"]),
             (no_thought_of_none, ["raised TypeError"]),
         ],
     },
