@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from ddplab.vgpu import meter
+from ddplab.vgpu import comm, meter
 from ddplab.vgpu.tensor import VTensor, here, label, place, place_of, raw
 
 from .trail import Trail
@@ -468,10 +468,8 @@ def patches() -> list[tuple[object, str, object]]:
         meter.book.compare()
         destroy(group)
 
-    new_group = c10d._new_process_group_helper
-
     def helper(*args, device_id=None, **kwargs):
-        pg, store = new_group(*args, device_id=device_id, **kwargs)
+        pg, store = comm.new_group(*args, device_id=device_id, **kwargs)
         if isinstance(pg, ProcessGroupNCCL) and device_id is not None:
             pg.bound_device_id = device_id
             pg._meet(place_of(device_id))  # NCCL connects at once

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 import torch
 from torch import Tensor
 from torch._utils import _flatten_dense_tensors, _reorder_tensors_as, _take_tensors
+from torch.distributed import distributed_c10d as c10d
 from torch.nn.parallel import comm
 from torch.utils._device import DeviceContext
 
@@ -265,12 +266,26 @@ def check_rng_state(new: Tensor) -> None:
         raise TypeError("RNG state must be a torch.ByteTensor")
 
 
+_groups = []  # of processes, each kept until the end of this one
+_new_group = c10d._new_process_group_helper
+
+
+@functools.wraps(_new_group)
+def new_group(*args, **kwargs):
+    """Keep each group. To drop gloo's right after a collective can hang: Python's lock is held while its thread is
+    awaited, and that thread frees the last collective's work, in which torch keeps our modes: Python objects."""
+    made = _new_group(*args, **kwargs)
+    _groups.append(made[0])
+    return made
+
+
 def patches() -> list[tuple[object, str, object]]:
     """What is replaced under either name: (where, name, what with)."""
     functions = sys.modules["torch.nn.parallel._functions"]  # a file, which torch.nn.parallel hides behind functions
     lazy = torch.nn.parameter.UninitializedTensorMixin
     seen_by_functions = _Torch(torch, accelerator=_Torch(torch.accelerator, is_available=lambda: False))  # no streams
     table = [
+        (c10d, "_new_process_group_helper", new_group),
         (functions, "torch", seen_by_functions),
         (comm, "reduce_add", reduce_add),
         (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
@@ -325,6 +340,7 @@ def vgpu_patches(count: int) -> list[tuple[object, str, object]]:
 def pretend(count: int) -> ExitStack:
     """Replace all that; closing what comes back puts everything as it was. An error leaves nothing replaced."""
     with ExitStack() as undo:
+        _groups.extend(c10d._world.pg_map)
         there = [] if state.get("wake") else patches()  # in a rehearsal they are in place, for good
         for owner, name, ours in there + vgpu_patches(count):
             if name in vars(owner):

@@ -103,6 +103,33 @@ def test_a_script_that_spawns_its_ranks_is_not_for_torchrun(tmp_path):
         assert error["where"].startswith("spawned.py, line 13")
 
 
+DROPS = """
+import contextlib, sys, torch, torch.distributed as dist
+from ddplab.vgpu import virtual_gpus
+
+kind = sys.argv[1]
+with virtual_gpus(1) if kind == "vgpu" else contextlib.nullcontext():
+    for _ in range(200):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to(kind))
+        model(torch.ones(2, 4, device=kind)).sum().backward()
+        dist.destroy_process_group()
+        del model  # the last that holds the group, right after a collective
+print("all gone")
+"""
+
+
+@pytest.mark.parametrize("kind", ["cuda", "vgpu"])
+def test_a_group_that_is_dropped_right_after_a_collective_hangs_nothing(tmp_path, kind):
+    (tmp_path / "drops.py").write_text(DROPS)
+    if kind == "cuda":
+        done = rehearse("--gpus=1", "--python", tmp_path / "drops.py", kind)
+    else:
+        words = [sys.executable, tmp_path / "drops.py", kind]
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ROOT}, timeout=60)
+    assert done.stdout.startswith("all gone"), done.stderr
+
+
 def test_a_rank_that_leaves_early_leaves_the_other_waiting_and_it_does_not_wait_for_ever(tmp_path):
     options = ("--json", tmp_path / "report.json", "--gpus", 2, "--python", HERE / "leaves.py")
     done = rehearse(*options, MEETING=str(tmp_path / "meeting"), TMPDIR=str(tmp_path))  # torch leaves a file there
