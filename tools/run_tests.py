@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 from run_notebooks import ROOT, copied, read, with_our_way_judged, write
 
 # Fold in what a slow name server costs: torch asks it about 127.0.0.1 at every meeting of ranks.
@@ -24,9 +25,9 @@ ENV.pop("PYTHONDONTWRITEBYTECODE", None)
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-sanitize-with=tests/sanitize.cfg"]
 NOTEBOOKS = ["lessons", "solutions", "exercises"]
 COPIES = "folder with copies of the notebooks"  # one word: of files that three words name alike, pytest-xdist runs one
-# Three workers for two cores: often tests wait, for a night to pass or a hang to be told; and each worker collects all
+# Four workers for two cores: often tests wait, for a night to pass or a hang to be told; and each worker collects all
 # tests and warms a kernel: twelve seconds of a core. The order is that of tests/conftest.py, the longest first.
-PYTEST = ["-m", "pytest", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+PYTEST = ["-m", "pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
 PYTEST += ["-p", "no:logging"]  # it hangs itself into torch's 55 loggers, six times a test; nothing here is logged
 # Nothing waits in quick: a worker for each core, of which the last -n counts. Of what checks judge it takes the right
 # answers and the blanks, and no whole trainings: the mistakes (all that is called test_each_...) and these are a third.
@@ -48,6 +49,7 @@ CHOSEN = """lessons/2_dataparallel/2.1_how_dataparallel_works lessons/4_ddp/4.1_
     lessons/5_torchrun/5.4_checkpoints lessons/6_when_it_goes_wrong/6.3_when_a_rank_dies
     solutions/4_ddp/4.1_distributed_data_parallel"""
 REHEARSED_NOTEBOOKS = "notebooks, rehearsed on two virtual GPUs"
+LIMIT = 3600  # seconds for a stage, but in stress: what hangs shall be seen, with what it has printed until then
 BESIDE = (*GATES, REHEARSED, REHEARSED_NOTEBOOKS)  # each runs one thing at a time, beside the longest stage
 STAGES = {
     "test": {
@@ -74,7 +76,22 @@ def judge_our_way(lessons: Path) -> None:
         write(notebook, path)
 
 
-def run(name: str, command: list[str]) -> tuple[bool, str]:
+def ended_well(command: list[str], limit: float | None, out) -> bool:
+    """Run it, for at most that many seconds, printing to that file, or to the screen if it is None."""
+    process = subprocess.Popen([sys.executable, *command], env=ENV, cwd=ROOT, stdout=out, stderr=out)
+    try:
+        return process.wait(limit) == 0
+    except subprocess.TimeoutExpired:
+        print(f"still running after {limit:.0f} seconds, and ended: {' '.join(command)}", file=out, flush=True)
+        return False
+    finally:
+        if process.poll() is None:
+            for each in [process, *psutil.Process(process.pid).children(recursive=True)]:
+                each.kill()
+            process.wait()
+
+
+def run(name: str, command: list[str], limit: float | None) -> tuple[bool, str]:
     """Run a stage; return whether it was green, and what one that runs beside another has printed, shown as it ends."""
     notebooks = [ROOT / folder for folder in NOTEBOOKS if COPIES in command]
     with copied(*notebooks) as copies, tempfile.TemporaryFile("w+") as told:
@@ -84,7 +101,7 @@ def run(name: str, command: list[str]) -> tuple[bool, str]:
         if name not in BESIDE:
             print(f"\n=== {name}", flush=True)
         out = told if name in BESIDE else None
-        green = subprocess.run([sys.executable, *command], env=ENV, cwd=ROOT, stdout=out, stderr=out).returncode == 0
+        green = ended_well(command, limit, out)
         told.seek(0)
         said = f"\n=== {name}\n{told.read()}" if name in BESIDE else ""
         print(said, end="", flush=True)
@@ -92,10 +109,10 @@ def run(name: str, command: list[str]) -> tuple[bool, str]:
 
 
 def main(which: str = "test") -> int:
-    began, stages = time.monotonic(), STAGES[which]
+    began, stages, limit = time.monotonic(), STAGES[which], None if which == "stress" else LIMIT
     with ThreadPoolExecutor(1) as beside:
-        ends = {name: beside.submit(run, name, stages[name]) for name in BESIDE if name in stages}
-        ended = {name: run(name, command) for name, command in stages.items() if name not in ends}
+        ends = {name: beside.submit(run, name, stages[name], limit) for name in BESIDE if name in stages}
+        ended = {name: run(name, command, limit) for name, command in stages.items() if name not in ends}
     ended |= {name: end.result() for name, end in ends.items()}
     failed = [name for name in stages if not ended[name][0]]
     for name in failed:  # once more: the end is what one sees of a long log
