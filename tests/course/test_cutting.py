@@ -1,0 +1,70 @@
+"""What the picture of two layers that are cut says travels is what makes their output right, on real ranks."""
+
+import re
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddplab import launch
+from ddplab.course.cutting import ENDS, MIDDLE, two_layers
+
+SENT = {("rows", "columns"): 4, ("rows", "rows"): 6, ("columns", "rows"): 10, ("columns", "columns"): 8}  # of two
+
+
+def computed(weight, cut, held, collective):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    part = weight.chunk(size, dim=0 if cut == "rows" else 1)[rank]
+    out = part @ (held if len(held) == part.shape[1] else held.chunk(size)[rank])
+    if collective in ("all-reduce", "reduce-scatter"):
+        dist.all_reduce(out)
+        out = out if collective == "all-reduce" else out.chunk(size)[rank]
+    elif collective == "all-gather":
+        parts = [torch.empty_like(out) for _ in range(size)]
+        dist.all_gather(parts, out)
+        out = torch.cat(parts)
+    return out
+
+
+def is_that_of_the_whole(first, second, between, end):
+    torch.manual_seed(0)
+    x, up, down = (torch.randn(*shape).double() for shape in ((ENDS,), (MIDDLE, ENDS), (ENDS, MIDDLE)))
+    held = computed(up, first, x, between).relu()
+    if len(held) < MIDDLE and second == "rows":
+        return False  # its rows have more columns than there are numbers
+    out, whole = computed(down, second, held, end), down @ (up @ x).relu()
+    return out.shape == whole.shape and torch.allclose(out, whole)
+
+
+@pytest.mark.parametrize("way", SENT, ids="-".join)
+def test_what_travels_is_what_makes_the_output_right(way):
+    words, _ = two_layers(2, *way)
+    travels = {int(numbers): name for name, numbers in re.findall(r": (\S+-\S+), (\d+)", words)}
+    between, end = travels.get(MIDDLE), travels[ENDS]
+
+    def ranks():
+        without = [between and is_that_of_the_whole(*way, None, end), is_that_of_the_whole(*way, between, None)]
+        return is_that_of_the_whole(*way, between, end), any(without)
+
+    assert launch(ranks, nproc_per_node=2, quiet=True).results == [(True, False)] * 2
+    assert words.endswith(f"each rank sends, on a ring: {SENT[way]} numbers")
+
+
+def test_every_cell_shows_who_has_it_and_what_travels_stands_beneath():
+    words, figure = two_layers(4, "columns", "rows")
+    shown = [text.get_text() for text in figure.axes[0].texts]
+    assert shown.count("3") == ENDS // 4 + 2 * ENDS * MIDDLE // 4  # of x, and of both weights
+    assert {"first.weight", "second.weight", "all-reduce", "all-gather"} <= {*shown}
+    assert words.startswith("weights on each rank: 16 of 64")
+
+
+def test_the_page_stays_still():
+    shown = [two_layers(ranks, *way) for ranks in (1, 2, 4) for way in SENT]
+    assert {(words.count("\n"), *figure.get_size_inches()) for words, figure in shown} == {(3, 8.5, 3.6)}
+
+
+def test_one_rank_sends_nothing():
+    words, figure = two_layers(1)
+    assert words.startswith("weights on each rank: 64 of 64") and words.endswith("on a ring: 0 numbers")
+    assert words.count("nothing has to travel") == 2
+    assert not [text for text in figure.axes[0].texts if text.get_text().startswith(("all-", "reduce-"))]
