@@ -5,11 +5,16 @@ Ones are rank 0's, tens rank 1's, hundreds rank 2's: so a number says who has be
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import torch
+import torch.distributed as dist
+
 from ddplab.course.controls import widget
+from ddplab.course.messages import filmed
+from ddplab.launcher import launch
 from ddplab.plots import COLOURS, SHAPES
 from ddplab.screen import live, show
 from ddplab.tables import HTML, brief, html_table
@@ -29,6 +34,21 @@ class Frame(NamedTuple):
 
     held: list[tuple[float, ...]]
     sent: list[tuple[int, int, int]]
+
+
+def shoot(exchange: Callable[[torch.Tensor], Any], ranks: int, numbers: int = 1) -> list[Frame]:
+    """Run `exchange(x)` on that many ranks, and return the film of their messages.
+
+    x: the rank's own tensor, int64[numbers]: 1, 2, … on rank 0, 10, 20, … on rank 1, and so on. Raises what `launch`
+    raises.
+    """
+
+    def recorded() -> tuple[Any, tuple[float, ...]]:
+        x = filmed(torch.arange(1, numbers + 1) * 10 ** dist.get_rank())
+        exchange(x)
+        return x.messages, tuple(x.tolist())
+
+    return frames(*zip(*launch(recorded, nproc_per_node=ranks, device="cpu", quiet=True).results, strict=True))
 
 
 def frames(told: Sequence[Sequence[Told]], ends: Sequence[tuple[float, ...]]) -> list[Frame]:

@@ -5,9 +5,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddplab import launch
-from ddplab.course.films import Strip, frames
-from ddplab.course.messages import Message, filmed
+from ddplab.course.films import Strip, frames, shoot
+from ddplab.course.messages import Message
 
 
 def chain(x):
@@ -26,21 +25,14 @@ def swap(x):
     x.copy_(place)
 
 
-def record(way):
-    x = filmed(torch.tensor([1.0, 2.0]) * 10 ** dist.get_rank())
-    way(x)
-    return x.messages, tuple(x.tolist())
-
-
 def film_of(way, ranks):
     cloudpickle.register_pickle_by_value(__import__(__name__))
-    messages, ends = zip(*launch(record, way, nproc_per_node=ranks, device="cpu", quiet=True).results, strict=True)
-    return frames(messages, ends)
+    return shoot(way, ranks, numbers=2)
 
 
 def test_a_chain_takes_a_round_for_each_rank():
     film = film_of(chain, 3)
-    assert [frame.sent for frame in film] == [[], [(0, 1, 8)], [(1, 2, 8)]]
+    assert [frame.sent for frame in film] == [[], [(0, 1, 16)], [(1, 2, 16)]]
     assert [frame.held for frame in film] == [
         [(1, 2), (10, 20), (100, 200)],
         [(1, 2), (1, 2), (100, 200)],
@@ -50,7 +42,7 @@ def test_a_chain_takes_a_round_for_each_rank():
 
 def test_both_at_once_is_one_round():
     film = film_of(swap, 2)
-    assert len(film) == 2 and film[1].held == [(10, 20), (1, 2)] and film[1].sent == [(0, 1, 8), (1, 0, 8)]
+    assert len(film) == 2 and film[1].held == [(10, 20), (1, 2)] and film[1].sent == [(0, 1, 16), (1, 0, 16)]
 
 
 def test_a_collective_is_a_round_in_which_nobody_is_named():
