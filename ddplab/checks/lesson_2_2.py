@@ -621,16 +621,22 @@ turn(
         ),
         (
             lambda scores, targets: (_pieces(scores, targets)[0], int((targets != 0).sum())),
-            "the number of words is a Python number, which `gather` cannot put together",
-            "Leave it a tensor.",
+            "the number of words, or the sum, is a Python number, which `gather` cannot put together",
+            "Leave both tensors: no `.item()`.",
         ),
         (
             partial(_pieces, count=lambda targets: torch.tensor([int((targets != 0).sum())])),
-            "the count is on the CPU, and gather takes it from GPUs",
-            "Make the tensor where `scores` is.",
+            "the count, or the sums, come on the CPU, and `gather` takes them from GPUs",
+            "Make a tensor where `scores` is, or none: `(targets != 0).sum()` is one. And no `.cpu()`.",
+        ),
+        (
+            lambda scores, targets: [torch.tensor([it.item()]) for it in _pieces(scores, targets)],
+            "a new tensor is made of the loss's number: no gradient goes back, and `gather` takes none from the CPU",
+            "`loss.view(1)` makes a row of the loss itself, without `.item()`: on its GPU, and with its way back.",
         ),
     ],
     hints={
+        "not implemented for CPU tensors": "What a GPU returns stays on it: make a tensor where `scores` is.",
         "not iterable": "Two tensors. A Python number, as from `.item()`, cannot be gathered.",
         "xpected": "`scores.mT` has the classes in the second dimension, where `cross_entropy` wants them.",
     },

@@ -376,6 +376,22 @@ ANSWERS = {
                 ),
                 ["the losses are not added up"],
             ),
+            (
+                lambda scores, targets: (torch.tensor(float(by_a_mask(scores, targets)[0])), targets.count_nonzero()),
+                ["made of the loss's number", "no gradient goes back"],
+            ),
+            (
+                lambda scores, targets: tuple(it.cpu() for it in by_a_mask(scores, targets)),
+                ["the count, or the sums, come on the CPU"],
+            ),
+            (
+                lambda scores, targets: (by_a_mask(scores, targets)[0].item(), targets.count_nonzero()),
+                ["the number of words, or the sum, is a Python number"],
+            ),
+            (
+                lambda scores, targets: (by_a_mask(scores, targets)[0], torch.tensor([len(targets)])),
+                ["Gather function not implemented for CPU tensors"],
+            ),
         ],
     },
 }
