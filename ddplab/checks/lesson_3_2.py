@@ -100,12 +100,28 @@ WAITS = {
 # ------------------------------------------------------------------ your turn
 
 
-def _digits(rank: int, size: int, late: int | None = None) -> Any:
+def _digits(rank: int, size: int, late: int | None = None, count: int = 2) -> Any:
     if rank == late:
         time.sleep(0.2)  # what is begun and not waited for has not gone by then
-    noted_messages()  # a send to a rank that there is not raises, and does not crash
+    noted = noted_messages()  # a send to a rank that there is not raises, and does not crash
     torch.use_deterministic_algorithms(True)  # so that `torch.empty` is full of NaN, and what is read too early shows
-    return torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
+    x = torch.tensor([1.0, 2.0][:count], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
+    x.noted = noted
+    return x
+
+
+def _with_what_came(_: Any, x: Any, giver: int, taker: int) -> list[Any]:
+    """What a rank holds, and of a taker that holds its own still, whether something has come."""
+    own, rank = x.tolist() == [10.0 ** dist.get_rank(), 2 * 10.0 ** dist.get_rank()], dist.get_rank()
+    return [x, *["a message came"] * (own and rank == taker and any(it.name == "recv" for it in x.noted))]
+
+
+def _with_what_went(returned: Any, x: Any) -> list[Any]:
+    """What a rank holds, and of one that holds its own number still, which other one it has sent."""
+    own, held = 10.0 ** dist.get_rank(), x if returned is None else returned
+    sent = [it.first for it in x.noted if it.name == "send" and it.first != own]
+    still = isinstance(held, torch.Tensor) and held.tolist() == [own]
+    return [held, *[f"{it:g} is sent" for it in sent[:1] if still]]
 
 
 def _hand(x: Any, giver: int, taker: int, send: bool = True, recv: str = "taker") -> None:
@@ -129,12 +145,15 @@ turn(
     _hand,
     lambda rank, size: (_digits(rank, size, late=0), size - 1, 0),
     ranks=(3, 2),
-    look=lambda _, x, *__: x,
+    look=_with_what_came,
     heads=("x", ""),
     device="cpu",
     mistakes=[
         (lambda x, *_: x, "the taker's `x` is as it was",
          "`send` on the giver, `recv` on the taker, and into `x` itself. (`irecv` has filled it after `wait()`.)"),
+        (lambda x, giver, taker: _hand(x.clone(), giver, taker),
+         "a message comes to the taker, and is not in its `x`",
+         "`recv` is given `x` itself; `x.copy_(…)` writes into it, too. (`irecv` has filled it after `wait()`.)"),
         (lambda x, giver, taker: _hand(x, taker, giver), "the taker gives, and the giver takes",
          "`send(x, to)` names who gets it, `recv(x, sender)` whose it was. Who they are, `giver` and `taker` say."),
         (lambda x, *_: _hand(x, 0, 1), "rank 0 gives, and rank 1 takes", "Who they are, `giver` and `taker` say."),
@@ -198,13 +217,18 @@ turn(
     "3.2.b",
     "Along the chain",
     _pass_along,
-    lambda rank, size: (_digits(rank, size)[:1],),
+    lambda rank, size: (_digits(rank, size, count=1),),
     ranks=(3, 2),
+    look=_with_what_went,
     heads=("x",),
     device="cpu",
     mistakes=[
         (lambda x: x, "every `x` is as it was",
          "Receive (and after `irecv` wait), add that to `x` itself, `x += …` (`x = …` is a new tensor), send it on."),
+        (lambda x: _pass_along(x.clone()), "the sum is handed on, and `x` itself is as it was",
+         "It is in another tensor: `x = x + …` makes a new one, and `x += …` adds to `x` itself."),
+        (lambda x: _pass_along(x.clone(), own="the part"), "what comes is handed on as it is, and `x` is as it was",
+         "Add it to `x`, `x += …`, and then hand `x` on."),
         (partial(_pass_along, came="replaces"), "what comes overwrites the rank's own number",
          "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
         (partial(_pass_along, own="before"), "each hands its own number on, before it has added what came",

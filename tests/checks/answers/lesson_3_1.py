@@ -125,6 +125,12 @@ def gathered_places_on_all(x):
     return torch.cat(places)
 
 
+def gathered_or(x, otherwise):
+    places = [torch.empty_like(x) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else None
+    dist.gather(x, places)
+    return torch.cat(places) if places else otherwise
+
+
 def leaves_the_places(x):
     dist.all_gather([torch.empty_like(x) for _ in range(dist.get_world_size())], x)
     return x
@@ -293,6 +299,8 @@ ANSWERS = {
             (one_broadcast_after_the_other, ["all numbers are rank 0's"]),
             (lambda x: torch.tensor([*into_rows(x)]), ["raised ValueError"]),
             (leaves_the_places, ["each rank returns its own numbers alone"]),
+            (lambda x: gathered_or(x, x), ["only rank 0 has them"]),
+            (lambda x: gathered_or(x, x.new_empty(0)), ["only rank 0 has them"]),
         ],
     },
     "3.1.c": {

@@ -155,6 +155,19 @@ def along_with_objects(x):
     return x.item()
 
 
+def along_without_a_return(x):
+    along_with_objects(x)
+
+
+def along_in_what_came(x):
+    rank, size, came = dist.get_rank(), dist.get_world_size(), torch.zeros_like(x)
+    if rank > 0:
+        dist.recv(came, rank - 1)
+    came += x
+    if rank < size - 1:
+        dist.send(came, rank + 1)
+
+
 def along_by_gathering(x):
     everyone = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, x)
@@ -262,7 +275,7 @@ ANSWERS = {
             (gives_to_itself, ["on 3 ranks", "raised ValueError"]),
             (never_waits_for_it, ["the taker waits for a message that does not come"]),
             (takes_two, ["the taker waits for a message that does not come"]),
-            (hand_over_in_another, ["the taker's `x` is as it was"]),
+            (hand_over_in_another, ["a message comes to the taker, and is not in its `x`"]),
             (lambda x, giver, taker: dist.send(taker, x), ["raised"]),
         ],
     },
@@ -271,6 +284,8 @@ ANSWERS = {
         "wrong": [
             (past_the_end, ["on 3 ranks", "there is no rank 3"]),
             (into_whole_numbers, ["on 3 ranks", "is read as a whole number"]),
+            (along_without_a_return, ["the sum is handed on, and `x` itself is as it was"]),
+            (along_in_what_came, ["the sum is handed on, and `x` itself is as it was"]),
         ],
     },
     "3.2.c": {
