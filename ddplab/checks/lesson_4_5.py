@@ -263,16 +263,27 @@ def _in_distances(count: Any) -> Any:
     return _by(lambda x: _all(x.sum()) / count(x), lambda x, mean: _all((x - mean).square().sum()) / count(x))
 
 
-BY_ONE = (
-    "the mean is right, and what you divide by is 1, as without any division, as with each rank's own variance, and as "
-    "with the mean of the ranks' variances"
-)
-SPREAD = (
-    "How far the ranks' means are apart is part of the spread, and in none of these: add up the squares over all "
-    "ranks, and count."
-)
+def _tried(answer: Any, x: Any) -> list[Any]:
+    """What comes out; where only the mean is right, with it by what other numbers are divided, whose spreads differ."""
+    own = x.tolist()
+    found = [round(it, 2) for it in answer(x).tolist()]
+    if dist.get_world_size() != 2:
+        return found
+    others = torch.tensor([[1.0, 3.0], [4.0, 10.0]][dist.get_rank()], device=device())
+    out = answer(others.clone())  # on both ranks, whatever the first numbers have become
+    if found != [it - 4 for it in own]:
+        return found
+    return [*found, f"and {others[0]:g}, {others[1]:g}: divided by {(others[0] - 4.5) / out[0]:.3g}"]
+
+
+SPREAD = "How far the ranks' means are apart is part of the spread: add up the squares over all ranks, and count."
 COUNTED = "A mean is a sum, divided by how many numbers there are on all ranks together: of squares, too."
-EVEN, COUNTS = "right where every rank has as many numbers", "How many there are is a sum over the ranks, too."
+COUNTS = "How many there are is a sum over the ranks, too."
+OWN_COUNT = "each rank takes it that the others have as many numbers as itself", COUNTS
+ALIKE = (
+    "the ranks' means weigh alike, and rank 2 has fewer numbers",
+    "Add up numbers, squares, and how many there are, over the ranks; and then divide.",
+)
 
 turn(
     "4.5.a",
@@ -280,19 +291,24 @@ turn(
     _normalised,
     _own_numbers,
     ranks=(2, 3),
-    look=lambda x, *_: [round(it, 2) for it in x.tolist()],
+    call=_tried,
+    look=lambda found, *_: found,
     heads=("x", "x"),
     mistakes=[
         (lambda x: (x - x.mean()) / x.std(correction=0), "each rank's numbers come out as if it were alone",
          "The sums have to be those of all ranks."),
         (lambda x: (x - x.mean()) / x.std(), "each rank's numbers come out as if it were alone",
          "The sums have to be those of all ranks."),
-        (lambda x: x - _of_all(x)[0], BY_ONE, SPREAD),
+        (lambda x: x - _their_mean(x), "the mean is taken off, and nothing is divided",
+         "Then divide, by the root of the variance of all ranks' numbers."),
+        (_by(_their_mean, lambda x, _: x.var(correction=0)), "the mean is everybody's, the variance the rank's own",
+         SPREAD),
         (lambda x: (x - x.mean()) / _of_all(x)[1].sqrt(), "the variance is everybody's, the mean the rank's own",
          "Take off the mean of all ranks' numbers."),
-        (lambda x: (x - _all(x.mean()) / dist.get_world_size())
-         / (_all(x.var(correction=0)) / dist.get_world_size()).sqrt(),
-         BY_ONE, SPREAD),
+        (_by(_their_mean, lambda x, _: _all(x.var(correction=0)) / dist.get_world_size()),
+         "the mean is right, and the variance is the mean of the ranks' variances", SPREAD),
+        (_by(_their_mean, lambda x, _: (_all(x.std(correction=0)) / dist.get_world_size()).square()),
+         "the mean is right, and what you divide by is the mean of the ranks' spreads", SPREAD),
         (partial(_normalised, by=lambda mean, variance, count: (mean, variance)), "divided by the variance",
          "Divide by its root."),
         (partial(_normalised, by=lambda mean, variance, count: (0, variance.sqrt())), "the mean is still in it",
@@ -323,12 +339,14 @@ turn(
         (_everybodys, "every rank returns the numbers of all, and not its own", "Return `x`, normalised."),
         (_sums_of_four, "there are not always four numbers", COUNTS),
         (_distances_of_four, "there are not always four numbers", COUNTS),
-        (_as_if_even, EVEN, COUNTS),
-        (_counts_its_own, EVEN, COUNTS),
-        (_averages_spreads, EVEN, COUNTS),
-        (_in_distances(lambda x: len(x) * dist.get_world_size()), EVEN, COUNTS),
-        (_by(lambda x: _all(x.mean()) / dist.get_world_size(),
-             lambda x, off: _all((x - off).square().mean()) / dist.get_world_size()), EVEN, COUNTS),
+        (_as_if_even, *ALIKE),
+        (_averages_spreads, "the mean is right; of the squares the ranks' means weigh alike, and rank 2 has fewer",
+         ALIKE[1]),
+        *[(_by(lambda x: _all(x.mean()) / dist.get_world_size(), variance), *ALIKE)
+          for variance in (lambda x, _: _of_all(x)[1], lambda x, off: _all((x - off).square().sum()) / _all(len(x)),
+                           lambda x, off: _all(x.square().sum()) / _all(len(x)) - off.square())],
+        (_counts_its_own, *OWN_COUNT),
+        (_in_distances(lambda x: len(x) * dist.get_world_size()), *OWN_COUNT),
         (_in_distances(lambda x: len(x) * 2), "twice the rank's own numbers are taken for all", COUNTS),
         (_own_squares, "the squares are this rank's alone", "Add them up over the ranks, too."),
         (waiting(_only_on_rank_0), "only rank 0 comes to the all_reduce", "Every rank has to call it."),

@@ -97,6 +97,17 @@ def less_the_mean(x):
     return x - of_all(x.sum()) / of_all(x.new_tensor(float(len(x))))
 
 
+def by_its_own_spread(x, average=False):
+    spread = x.std(unbiased=False)
+    return less_the_mean(x) / (of_all(spread) / dist.get_world_size() if average else spread)
+
+
+def as_many_everywhere(x):
+    count = x.numel() * dist.get_world_size()
+    away = x - of_all(x.sum()) / count
+    return away / (of_all(away.square().sum()) / count) ** 0.5
+
+
 def of_the_sums_of_places(x):
     x = of_all(x.clone())
     return (x - x.mean()) / x.std(correction=0)
@@ -313,10 +324,13 @@ ANSWERS = {
         "accepted": [in_two_rounds_normalised, gathered],
         "wrong": [
             (lambda x: x + of_all(x), ["rank 0 has 7 as x"]),
-            (mean_of_the_ranks_means, ["on 3 ranks", "as many numbers"]),
-            (less_the_mean, ["what you divide by is 1"]),
+            (mean_of_the_ranks_means, ["on 3 ranks", "the ranks' means weigh alike"]),
+            (less_the_mean, ["nothing is divided"]),
             (of_the_sums_of_places, ["as if it were alone"]),
-            (mean_of_the_variances, ["what you divide by is 1", "with the mean of the ranks' variances"]),
+            (mean_of_the_variances, ["the mean of the ranks' variances"]),
+            (by_its_own_spread, ["the variance the rank's own"]),
+            (partial(by_its_own_spread, average=True), ["the mean of the ranks' spreads"]),
+            (as_many_everywhere, ["on 3 ranks", "as many numbers as itself"]),
             (divides_by_the_ranks, ["divided by how many ranks there are"]),
             (two_ranks_numbers, ["on 3 ranks", "twice the rank's own numbers"]),
             (squares_of_sums, ["sums are squared, and not each number"]),
