@@ -215,6 +215,16 @@ def _knows(returned: Any, *_: Any) -> str:
     return "does not know" if isinstance(returned, str) and returned.strip() else repr(returned)
 
 
+def _asked(answer: Callable[..., Any], compute: float, exposed: float, images: float) -> str:
+    """What the plan does; and whether another time that is exposed would change what must not depend on it."""
+    found = _knows(answer(compute, exposed, images))
+    if compute == 0.015 and found == "speaks" and _knows(answer(compute, 0.0, images)) == "does not know":
+        return "speaks, but does not know with nothing exposed"
+    if (compute, exposed) == (0.2, 0.15) and found == "speaks":
+        return found if _knows(answer(compute, 0.19, images)) == found else "speaks, but not with 0.19 s exposed"
+    return found
+
+
 def _doubt(compute: float, exposed: float, images: float, short: float = 0.02, most: float = 5000,
            part: float = 1.0) -> str | None:  # fmt: skip
     return "no" if compute < short or images > most or exposed > part * compute else None
@@ -240,7 +250,8 @@ turn(
         "30 s, 6 s exposed, 4,000 images": lambda: (30, 6, 4000),
         "0.003 s, 0.01 s exposed, 10,240 images": lambda: (0.003, 0.01, 10_240),
     },
-    look=_knows,
+    call=_asked,
+    look=_returned,
     heads=("the plan",),
     mistakes=[
         (lambda compute, exposed, images: None, "it always speaks", "Return a reason where one holds."),
@@ -259,7 +270,14 @@ turn(
         (partial(_doubt, short=0.0, most=1e9), "what is exposed is the only reason", KEPT_REASON),
         (partial(_doubt, short=0.0, part=1e9), "the images are the only reason", KEPT_REASON),
         (partial(_doubt, short=0.0), "15 ms of compute are not short enough for you",
-         f"20 ms are 0.02 s, and what is exposed does not count here. {LOST}"),
+         f"20 ms are 0.02 s. {LOST}"),
+        (lambda compute, exposed, images: (
+            "no" if compute + exposed < 0.02 else _doubt(compute, exposed, images, short=0.0)
+         ), "what is exposed is added to the compute, and 15 ms are not short any more",
+         "`compute` alone is to be less than 20 ms, which are 0.02 s."),
+        (lambda compute, exposed, images: "no" if compute - exposed < 0.02 else _doubt(compute, exposed, images),
+         "with 0.19 s exposed of 0.2 s it does not speak", "Only where more is exposed than computed; and how short a "
+         "step is, `compute` says alone."),
         (partial(_doubt, short=0.2), "40 ms are too short for you", "20 ms are 0.02 s."),
         (partial(_doubt, most=1e9, part=1e9), "a short step is the only reason", "Images are one, and the network is."),
         (partial(_doubt, most=500), "1,000 images a second are too many for you", "More than 5,000 are."),

@@ -213,6 +213,11 @@ ANSWERS = {
                 lambda compute, exposed, images: (
                     "short" if compute + exposed < 0.02 else one_condition(max(compute, 0.02), exposed, images)
                 ),
+                ["what is exposed is added to the compute"],
+            ),
+            (lambda *given: one_condition(given[0], given[1] / 0.9, given[2]), ["0.19 s exposed of 0.2 s"]),
+            (
+                lambda compute, *rest: "short" if compute < 0.002 else one_condition(max(compute, 0.02), *rest),
                 ["15 ms of compute are not short enough"],
             ),
         ],
