@@ -243,8 +243,8 @@ turn(
          "They have to travel: `dist.all_gather`."),
         (partial(_everyones, same=True), "all places are one and the same tensor, and the last to come stays in it",
          "`[place] * n` is n names for one tensor. Make a new one for each rank."),
-        *[(by, "only rank 0 has them", "`gather` brings them to one rank. Which collective does it for all? And all ranks "
-           "return what came.")
+        *[(by, "only rank 0 returns them",
+           "`gather` brings them to one rank. Which collective does it for all? And all return what came.")
           for by in (*(partial(_gathered_on_0, others=others) for others in (None, 0.0, math.nan)),
                      lambda x: [_everyones(x), x][dist.get_rank() > 0],
                      lambda x: [_everyones(x), x[:0]][dist.get_rank() > 0])],

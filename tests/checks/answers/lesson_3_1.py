@@ -299,8 +299,8 @@ ANSWERS = {
             (one_broadcast_after_the_other, ["all numbers are rank 0's"]),
             (lambda x: torch.tensor([*into_rows(x)]), ["raised ValueError"]),
             (leaves_the_places, ["each rank returns its own numbers alone"]),
-            (lambda x: gathered_or(x, x), ["only rank 0 has them"]),
-            (lambda x: gathered_or(x, x.new_empty(0)), ["only rank 0 has them"]),
+            (lambda x: gathered_or(x, x), ["only rank 0 returns them"]),
+            (lambda x: gathered_or(x, x.new_empty(0)), ["only rank 0 returns them"]),
         ],
     },
     "3.1.c": {
