@@ -12,6 +12,7 @@ MAKES = {"detach", "clone", "mean", "sum", "div", "mul", "flatten", "reshape", "
 MAKES |= {"tensor", "as_tensor", "unsqueeze", "squeeze", "split", "strip", "new_group"}
 OF_A_TENSOR = {"to", "cpu", "cuda", "float", "double", "half"}
 MODULES = {"model", "net", "module", "network", "replica"}
+LOSSES = {"CrossEntropyLoss", "NLLLoss", "MSELoss", "L1Loss", "SmoothL1Loss", "BCELoss", "BCEWithLogitsLoss"}
 SILENT = {"all_reduce", "broadcast", "reduce", "all_gather", "gather", "scatter", "barrier", "send"}
 SILENT |= {"all_gather_object", "broadcast_object_list", "gather_object", "all_gather_into_tensor", "monitored_barrier"}
 ASKED = {"get_rank", "get_world_size"}
@@ -82,6 +83,12 @@ def _not_kept(written: ast.AST) -> Iterator[str]:
                 yield f"Of a tensor {_code(made)} makes another one, and it is kept nowhere."
 
 
+def _loss_not_called(written: ast.AST) -> Iterator[str]:
+    for node in ast.walk(written):
+        if isinstance(node, ast.Call) and _name(node.func) in LOSSES and len(node.args) > 1:
+            yield f"{_code(node.func)} makes a loss function: what the loss is of goes into a call of that, `(…)(…)`."
+
+
 def _not_called(written: ast.AST) -> Iterator[str]:
     for node in ast.walk(written):
         if _name(node) in ASKED and isinstance(getattr(node, "above", None), ast.Compare | ast.BinOp):
@@ -141,6 +148,7 @@ def _targets(loop: ast.AST) -> set[str]:
 LOOKS: dict[Callable[[ast.AST], Iterator[str]], tuple[str, ...]] = {
     _text_without_f: ("`f`",),
     _not_called: ("`()`",),
+    _loss_not_called: ("`(…)(…)`",),
     _always_true: ("always true",),
     _not_kept: ("new tensor", "new one", "another one", "nothing back"),
     _nothing_returned: ("returns nothing", "returns None", "That is nothing"),

@@ -88,6 +88,14 @@ def rank_not_called(x):
         x += 1
 
 
+def loss_not_called(output, target):
+    return torch.nn.MSELoss(output, target)
+
+
+def loss_called(output, target):
+    return torch.nn.CrossEntropyLoss(torch.ones(2), reduction="sum")(output, target)
+
+
 def rank_passed_on(x):
     return list(map(dist.get_rank, x))
 
@@ -142,12 +150,15 @@ TOLD = {
     not_divided: "What comes out of `total / dist.get_world_size()` is kept nowhere.",
     step_not_called: "`optimizer.step` alone does nothing: a call has `()`.",
     rank_not_called: "`dist.get_rank` is a function, and no number: it is called with `()`.",
+    loss_not_called: "`torch.nn.MSELoss` makes a loss function: what the loss is of goes into a call of that, "
+    "`(…)(…)`.",
     takes_what_comes_back: "`dist.all_reduce` fills what it is given, and returns nothing.",
     renames: "`p = p / 2` makes something new, and what `p` was stays as it is.",
     renames_what_was_given: "`x = x / 2` makes something new, and what `x` was stays as it is.",
 }
 NOTHING = [with_f, with_format, of_another_name, a_module, in_place, rank_passed_on, takes_the_work, moves_first]
 NOTHING += [
+    loss_called,
     a_default,
     calls_its_own,
     begins_anew_in_each_turn,
