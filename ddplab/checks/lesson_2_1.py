@@ -358,7 +358,8 @@ def _replicated(replicate: Callable[..., Any], n: int) -> list[Any]:
         net.to(gpus[0])
         weight = net[0].weight
         gpus.meter.reset()
-        replicas = [*_listed(replicate(net, gpus)), *[None] * n][:n]
+        came = _listed(replicate(net, gpus))
+        replicas = [*came, *[None] * n][:n]
         crossed = gpus.meter.bytes(None, gpus[0], gpus[n - 1])
         computed, back = [], []
         for number, which in enumerate((0, n - 1), 1):
@@ -374,7 +375,7 @@ def _replicated(replicate: Callable[..., Any], n: int) -> list[Any]:
             failed = "nothing" if replicas[which] is None else "a dictionary" if no_net else "fails"
             computed.append(failed if output is None else output.item())
             back.append("none" if grad is None else grad[0, 0].item())
-    return [*computed, crossed, *back]
+    return [*computed, crossed, *back, *[f"{len(came)} replicas"] * (len(came) > n)]
 
 
 def _copied(net: Any, gpus: Any, weights: Callable[[Any], Any] = lambda net: dict(net.named_parameters())) -> list[Any]:
@@ -388,7 +389,7 @@ def _alone(net: Any, gpus: Any) -> list[Any]:
 
 
 APART = "every copy computes what it should, but no gradient finds back to `net`"
-LEADS = "What `to` makes of a weight leads back to it. Not so `nn.Parameter`, `deepcopy`, `state_dict`, `data`."
+LEADS = "What `to` makes of a weight leads back to it. Not so `Parameter`, `deepcopy`, `state_dict`, `data`, `detach`."
 
 turn(
     "2.1.b",
@@ -411,8 +412,9 @@ turn(
         ),
         (
             lambda net, gpus: [net.to(gpu) for gpu in gpus],
-            "`net` itself has moved to the last GPU: a module's `to` changes that module",
-            "Move tensors, not the module: the weights, one by one.",
+            "`net`'s own weights have moved to the last GPU: a module's `to` moves them, and a copy made with them has "
+            "no others",
+            "Move tensors, not a module: the weights, one by one, before `with_weights`.",
         ),
         (
             lambda net, gpus: [with_weights(net, net.state_dict()) for _ in gpus],
@@ -438,6 +440,16 @@ turn(
             )
             for place, which in ((-1, "the last GPU"), (1, "GPU 1"))
         ],
+        (
+            lambda net, gpus: _copied(net, gpus[-1:]) * len(gpus),
+            "all replicas have their weights on the last GPU",
+            "A dictionary for each GPU, and a replica made of it, inside of the loop over them.",
+        ),
+        (
+            lambda net, gpus: [with_weights(twin, dict(net.named_parameters())) for twin in _alone(net, gpus)],
+            "copies were sent, and were then given the weights of `net`, which lie on GPU 0",
+            "Each weight has to go to the replica's GPU: `to`.",
+        ),
         (
             lambda net, gpus: [{name: it.to(gpu) for name, it in net.named_parameters()} for gpu in gpus],
             "dictionaries of weights come back",

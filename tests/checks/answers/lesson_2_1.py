@@ -1,5 +1,6 @@
 """Answers to the exercises of lesson 2.1: the right ones, the blanks, and mistakes that people make."""
 
+import copy
 from functools import partial
 
 import torch
@@ -168,6 +169,36 @@ def without_names(net, gpus):
     return [with_weights(net, [weight.to(gpu) for weight in net.parameters()]) for gpu in gpus]
 
 
+def moved_as_copies(net, gpus):
+    from ddplab.course.models import with_weights
+
+    return [with_weights(net, dict(net.named_parameters())).to(gpu) for gpu in gpus]
+
+
+def one_dictionary(net, gpus):
+    from ddplab.course.models import with_weights
+
+    weights = {name: weight.to(gpu) for gpu in gpus for name, weight in net.named_parameters()}
+    return [with_weights(net, weights) for _ in gpus]
+
+
+def copies_with_the_old_weights(net, gpus):
+    from ddplab.course.models import with_weights
+
+    return [with_weights(copy.deepcopy(net).to(gpu), dict(net.named_parameters())) for gpu in gpus]
+
+
+def one_too_many(net, gpus):
+    return [*replicate(net, gpus), net]
+
+
+def detached(net, gpus):
+    from ddplab.course.models import with_weights
+
+    weights = {name: weight.detach() for name, weight in net.named_parameters()}
+    return [with_weights(net, {name: weight.to(gpu) for name, weight in weights.items()}) for gpu in gpus]
+
+
 def into_one_that_is_there(outputs, gpu):
     rows = torch.empty(sum(map(len, outputs)), outputs[0].shape[1], device=gpu)
     start = 0
@@ -258,7 +289,14 @@ ANSWERS = {
     },
     "2.1.b": {
         "accepted": [replicate, by_functional_call, with_the_original_on_gpu_0],
-        "wrong": [(without_names, ["'list' object has no attribute 'items'"])],
+        "wrong": [
+            (without_names, ["'list' object has no attribute 'items'"]),
+            (moved_as_copies, ["`net`'s own weights have moved to the last GPU", "a copy made with them"]),
+            (one_dictionary, ["all replicas have their weights on the last GPU"]),
+            (copies_with_the_old_weights, ["copies were sent, and were then given the weights of `net`"]),
+            (one_too_many, ["there are 6, and 5 are wanted"]),
+            (detached, ["no gradient finds back to `net`"]),
+        ],
     },
     "2.1.c": {
         "accepted": [gather, into_one_that_is_there],
