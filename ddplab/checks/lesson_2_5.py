@@ -106,11 +106,17 @@ MODEL = [
     (lambda n: (n - 1, 1), "the gradients of one GPU come back, and no other's", "Each of the others has some."),
     (lambda n: (1, 1), "there is always one replica", "How many GPUs need one that have none yet?"),
     (
+        lambda n: (n > 1, n > 1),
+        "the model goes to one other GPU, however many there are",
+        "How many GPUs need one that have none yet?",
+    ),
+    (
         lambda n: (2 * n - 2, n - 1),
         "the parameters go out twice",
         "Once out. What comes back has its own name, reduce.",
     ),
     (lambda n: (n - 1, 2 * n - 2), "the gradients are counted twice", "They come back, once, and stay on GPU 0."),
+    (lambda n: (2 * n - 2, 2 * n - 2), "the model is counted twice each way", "Once out, once back, 4 bytes a number."),
     (lambda n: (1 - 1 / n, 1 - 1 / n), "the model is cut like the batch", "Each GPU gets all of the model."),
     (lambda n: (n / 4 - 1 / 4, n / 4 - 1 / 4), "the parameters are numbers, not bytes", "Each has 4 bytes."),
 ]
@@ -122,13 +128,21 @@ ROWS = [
         "Scatter counts twice what leaves: the inputs, and on the way back the gradients of the outputs.",
     ),
     (lambda n: (2 - 2 / n, 2 - 2 / n), "the outputs are counted twice", "They come home once."),
+    (
+        lambda n: (4 - 4 / n, 2 - 2 / n),
+        "the rows are counted twice each time",
+        "4 bytes a number, whichever way it goes.",
+    ),
     (lambda n: (2, 1), "all rows leave GPU 0", "GPU 0 keeps a share of the rows for itself."),
     (lambda n: (2 - 2 / n, 1), "GPU 0's own outputs come to it, too", "They are there already."),
-    (
-        lambda n: (2 / n, 1 / n),
-        "only one GPU's share of the rows is counted",
-        "How many shares leave GPU 0? One for each of the others.",
-    ),
+    *[
+        (share, "only one GPU's share of the rows is counted", "One leaves GPU 0 for each of the other GPUs.")
+        for share in (lambda n: (2 / n, 1 / n), lambda n: (2 / n * (n > 1), (n > 1) / n))
+    ],
+    *[
+        (share, "of the outputs only one GPU's share comes", "There is one from each of the others.")
+        for share in (lambda n: (2 - 2 / n, 1 / n), lambda n: (2 - 2 / n, (n > 1) / n))
+    ],
     (
         lambda n: (2 * n - 2, n - 1),
         "every other GPU gets the whole batch",
@@ -303,6 +317,8 @@ turn(
         "log_softmax": "`cross_entropy` takes first the scores, `net(x)`, and then the labels.",
         "valid value for reduction": 'It is a word: `reduction="none"`.',
         "'float' object is not iterable": "What comes home is a tensor: no `item()`, no `tolist()`.",
+        "for CPU tensors": "Leave the losses on their GPU: `DataParallel` itself brings them home.",
+        "zip() argument": "One tensor with a loss for each row, and no list.",
         "invalid shape": "One dimension, with a loss for each row: they are put one below the other.",
         "batch_size": "The labels are cut like the rows.",
     },

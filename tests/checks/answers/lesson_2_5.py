@@ -40,6 +40,10 @@ def in_float(parameters, n, rows, width):
     return [4.0 * (n - 1) * it for it in each]
 
 
+def loss_not_called(net, x, labels):
+    return nn.CrossEntropyLoss(net(x), labels, reduction="none")
+
+
 def means_by_numpy(x):
     held = x.cpu().numpy()
     return torch.from_numpy(held.sum(1) / (held != 0).sum(1)).to(x.device)
@@ -76,6 +80,20 @@ ANSWERS = {
                 ),
                 ["GPU 0 gets a copy too, and only one GPU's share of the rows is counted"],
             ),
+            (
+                lambda p, n, rows, wide: [4 * p * (n - 1)] * 2 + [it * (n > 1) * rows // n * wide for it in (8, 4)],
+                ["only one GPU's share of the rows is counted"],
+            ),
+            (
+                lambda p, n, rows, wide: [4 * p * (n > 1)] * 2 + [it * (rows - rows // n) * wide for it in (8, 4)],
+                ["the model goes to one other GPU, however many there are"],
+            ),
+            (
+                lambda p, n, rows, wide: (
+                    [4 * p * (n - 1)] * 2 + [8 * (rows - rows // n) * wide, 4 * (n > 1) * rows // n * wide]
+                ),
+                ["of the outputs only one GPU's share comes"],
+            ),
         ],
     },
     "2.5.b": {
@@ -92,6 +110,9 @@ ANSWERS = {
             (lambda net, x, labels: F.cross_entropy(net(x), labels, reduction=None), ["valid value for reduction"]),
             (lambda net, x, labels: F.cross_entropy(net(x), labels) / 2, ["4 as bytes gathered"]),  # not the sum
             (lambda net, x, labels: F.cross_entropy(net(x), labels).item(), ["returned a float"]),
+            (lambda net, x, labels: F.cross_entropy(net(x), labels, reduction="none").cpu(), ["for CPU tensors"]),
+            (loss_not_called, ["Boolean value of Tensor", "of loss_not_called"]),
+            (lambda net, x, labels: nn.CrossEntropyLoss(reduction="none"), ["returned a CrossEntropyLoss"]),
             (lambda net, x, labels: F.cross_entropy(labels, net(x)), ["not implemented for 'Long'"]),
         ],
     },
