@@ -66,7 +66,7 @@ def _sum_and_way(_: Any, x: Any) -> list[Any]:
     return [x, "no book" if x.booked < names.count("send") else "yes" if x.booked == sent else "another way"]
 
 
-def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: bool = True, hand: str = "x",
+def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: int = 1, hand: str = "x",
            send: Callable[..., None] = _send) -> None:  # fmt: skip
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank > 0:
@@ -76,9 +76,9 @@ def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, 
         return
     x *= own
     for other in range(1, size):
-        part = torch.empty_like(x)
+        part = x if into == "itself" else torch.empty_like(x)
         dist.recv(x if into == "x" else part, other)
-        x += part if into == "part" else 0
+        x += part if into in ("part", "itself") else 0
         if back == "at once":
             send(x, other)
     x += part * {"last": 1, "all last": size - 1}.get(into, 0)
@@ -162,7 +162,10 @@ turn(
          "First collect from all, and then hand out: two loops."),
         (partial(_plain, into="x"), "what comes overwrites what rank 0 held",
          "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
-        (partial(_plain, own=False), "rank 0's own numbers are missing", "It adds what comes to its own `x`."),
+        (partial(_plain, into="itself"), "what comes overwrites what rank 0 held, and is then added to itself",
+         "`part = x` is a second name for `x`, and no second tensor: `torch.empty_like(x)`."),
+        (partial(_plain, own=0), "rank 0's own numbers are missing", "It adds what comes to its own `x`."),
+        (partial(_plain, own=2), "rank 0's own numbers are added twice", "They are in its `x` already."),
         (_keeps_its_own, "rank 0 hands the sum out, and its own `x` is as it was",
          "`x = x + part` makes another tensor. `x += part` adds to the one that is there."),
         (partial(_plain, over=3), "it is the mean, and the sum is asked for", "An all-reduce adds up, no more."),
@@ -200,7 +203,8 @@ class _Net(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.weight, self.bias, self.frozen = (torch.nn.Parameter(torch.ones(n, device=device())) for n in (2, 1, 1))
+        each = torch.ones(4, device=device()) * 10 ** dist.get_rank()
+        self.weight, self.bias, self.frozen = map(torch.nn.Parameter, each.split([2, 1, 1]))
         self.frozen.requires_grad_(False)
         self.weight.grad = torch.tensor([1.0, 2.0], device=device()) * 10 ** dist.get_rank()
         self.bias.grad = torch.tensor([4.0], device=device()) * 10 ** dist.get_rank()
@@ -211,7 +215,7 @@ WEIGHTS_CHANGED = "the weights have changed"
 
 def _gradients(_: Any, net: Any) -> list[Any]:
     held = ["none" if p.grad is None else p.grad for p in (net.weight, net.bias, net.frozen)]
-    changed = any((p != 1).any() for p in net.parameters())
+    changed = any((p != 10 ** dist.get_rank()).any() for p in net.parameters())
     return [*held, *[WEIGHTS_CHANGED] * changed]
 
 
@@ -268,7 +272,12 @@ turn(
          "What makes a mean of a sum? In place: after `g = g / …` it is another tensor that has the mean."),
         (partial(_average, reduce=id), "each rank divides its own gradients, and nobody adds up",
          "They have to meet: `dist.all_reduce(p.grad)`, of the gradient itself and no copy."),
-        (_all_reduces_weights, "the weights are added up, and not the gradients", "`p.grad`, and not `p`."),
+        (_all_reduces_weights, "the weights have changed, and each rank's gradients are only divided",
+         "`p.grad` is to be added up, and not `p`."),
+        (lambda net: [dist.all_reduce(p.data) for p in net.parameters()],
+         "the weights have changed, and the gradients are as they were", "`p.grad`, and not `p`."),
+        (lambda net: [dist.broadcast(p.data, 0) for p in net.parameters()],
+         "all have rank 0's weights now, and the gradients are as they were", "`p.grad`; `all_reduce` adds up."),
         (_into_the_weights, "the gradients are added up, and their mean is put into the weights",
          "`p.grad` is to hold it, and not `p`."),
         (lambda net: _average(net, after=dist.get_rank() or 1e-40), "each rank divides by its own number",

@@ -44,6 +44,32 @@ def from_whoever_comes(x):
     return x
 
 
+def received_over_the_sum(x):
+    if dist.get_rank():
+        send(x, 0)
+        return dist.recv(x, src=0)
+    part = x
+    for other in range(1, dist.get_world_size()):
+        dist.recv(part, src=other)
+        x += part
+    for other in range(1, dist.get_world_size()):
+        send(x, other)
+
+
+def own_twice(x):
+    if dist.get_rank():
+        send(x, 0)
+        return dist.recv(x, src=0)
+    total = x.clone()
+    for other in range(1, dist.get_world_size()):
+        part = torch.empty_like(x)
+        dist.recv(part, src=other)
+        total += part
+    x += total
+    for other in range(1, dist.get_world_size()):
+        send(x, other)
+
+
 def all_to_all(x):
     own, place = x.clone(), torch.empty_like(x)
     for giver in range(dist.get_world_size()):
@@ -258,6 +284,18 @@ def average_of_weights(net):
             dist.all_reduce(p.data)
 
 
+def weights_of_rank_0(net):
+    for weight in net.state_dict().values():
+        dist.broadcast(weight, src=0)
+
+
+def mean_of_weights(net):
+    for p in net.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.data)
+            p.data /= dist.get_world_size()
+
+
 def mean_into_the_weights(net):
     for p in net.parameters():
         if p.grad is not None:
@@ -296,6 +334,8 @@ ANSWERS = {
         "wrong": [
             (two_others, ["on 2 ranks", "there is no rank 2"]),
             (all_to_all, ["another way"]),
+            (received_over_the_sum, ["overwrites what rank 0 held, and is then added to itself"]),
+            (own_twice, ["rank 0's own numbers are added twice"]),
             (without_the_book, ["the book knows of no message"]),
             (by_what_recv_returns, ["raised TypeError"]),
             (partial(plain_with, collect=one_list_of_one_tensor), ["as often as there are others"]),
@@ -308,7 +348,9 @@ ANSWERS = {
         "accepted": [average_divided_first, average_as_one],
         "wrong": [
             (forgets_the_frozen, ["on 3 ranks", "raised"]),
-            (average_of_weights, ["the weights are added up, and not the gradients"]),
+            (average_of_weights, ["the weights have changed", "gradients are only divided"]),
+            (weights_of_rank_0, ["all have rank 0's weights now"]),
+            (mean_of_weights, ["the weights have changed, and the gradients are as they were"]),
             (mean_into_the_weights, ["their mean is put into the weights"]),
             (partial(average_over, over=lambda p: dist.get_rank()), ["each rank divides by its own number"]),
             (partial(average_over, over=lambda p: p.numel()), ["by how many numbers it has"]),
