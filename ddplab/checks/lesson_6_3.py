@@ -281,6 +281,9 @@ turn(
            "on a CUDA device": "These GPUs are virtual, and not called cuda. Where are the model's parameters?",
            "'int' object is not callable": "`map_location` takes a device or its name, and no number.",
            "dict-like": "`torch.load` reads the file first.",
+           "argument 'map_location'": "It is `torch.load` that takes it.",
+           "has no attribute 'to'": "No dictionary has a `to`, nor what `load_state_dict` returns: `torch.load` is "
+           "told where to put what it reads.",
            "to use the mmap": "Here the file lies in memory: leave `mmap` out."},
     otherwise="`map_location` says where `torch.load` puts what it reads; then `load_state_dict`.",
 )  # fmt: skip
@@ -359,7 +362,9 @@ turn(
          if model(x).sum().backward() is None else None, "those are numbers", "`model.named_parameters()`."),
     ],
     hints={"Boolean value of Tensor": "Ask whether there is a gradient: `is None`.",
+           "One of the differentiated": "What is frozen wants no gradient: ask for those that do (`requires_grad`).",
            "does not require grad": "Without `no_grad`: gradients come along the graph.",
-           "only for scalar outputs": "`model(x).sum()`, one number."},
+           "only for scalar outputs": "`model(x).sum()`, one number.",
+           "allow_unused": "With `allow_unused=True` there comes None for each that is not reached."},
     otherwise="After `backward`, who wants a gradient (`requires_grad`) and has none (`is None`)?",
 )  # fmt: skip

@@ -74,6 +74,17 @@ def by_autograd(model, x):
     return tuple(name for name, it in zip(named, found, strict=True) if it is None)
 
 
+def every_gradient(model, x):
+    wanted = dict(model.named_parameters())
+    gradients = torch.autograd.grad(model(x).sum(), [p for p in wanted.values() if p.requires_grad])
+    return [name for name, gradient in zip(wanted, gradients, strict=False) if gradient is None]
+
+
+def of_the_frozen_too(model, x):
+    gradients = torch.autograd.grad(model(x).sum(), list(model.parameters()), allow_unused=True)
+    return [name for (name, _), it in zip(model.named_parameters(), gradients, strict=True) if it is None]
+
+
 def as_a_set(model, x):
     return {name for name in in_loops(model, x)}
 
@@ -197,6 +208,12 @@ ANSWERS = {
             (over_the_other_gpu, ["both copies go through GPU 0, and then through the CPU"]),
             (on_cuda, ["on a CUDA device"]),
             (by_its_number, ["'int' object is not callable"]),
+            (
+                lambda model, file: model.load_state_dict(torch.load(file), map_location="cpu"),
+                ["unexpected keyword argument 'map_location'"],
+            ),
+            (lambda model, file: model.load_state_dict(torch.load(file).to("cpu")), ["has no attribute 'to'"]),
+            (lambda model, file: model.load_state_dict(torch.load(file)).to("cpu"), ["has no attribute 'to'"]),
         ],
     },
     "6.3.d": {
@@ -204,6 +221,8 @@ ANSWERS = {
         "wrong": [
             (with_the_parameters, ["each is a pair"]),
             (cleared_too_soon, ["nobody has a gradient there"]),
+            (of_the_frozen_too, ["does not require grad"]),
+            (every_gradient, ["Set allow_unused=True"]),
             (weights_alone, ["the weight's name comes back alone"]),
             (lambda model, x: ", ".join(in_loops(model, x)), ["one text, where a list of names is wanted"]),
         ],
