@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from math import isclose
@@ -76,8 +76,26 @@ def broken(text: str, patches: Mapping[int, str]) -> tuple[type[SyntaxError], st
         what = f"line {n} of train.py: {error.msg}"
         if not isinstance(error, IndentationError):
             return SyntaxError, what, COLON
-        return IndentationError, what, INDENT
+        return IndentationError, what + _misfit(text.splitlines(), patches), INDENT
     return None
+
+
+def _misfit(lines: Sequence[str], patches: Mapping[int, str]) -> str:
+    """Say of the first patch that does not fit its place what stood there: a block's head, or another indentation."""
+    now = {n: patches.get(n, line) for n, line in enumerate(lines, 1)}
+    for n, text in sorted(patches.items()):
+        was, below = lines[n - 1], next((now[it] for it in range(n + 1, len(lines) + 1) if now[it].strip()), "")
+        if was.endswith(":") and not text.rstrip().endswith(":") and _indented(below) > _indented(was):
+            return f". Line {n} was `{was.strip()}`, and its body is still there"
+        if text.strip() and was.strip() and "#" not in text and _indented(text) != _indented(was):
+            has, had = _indented(text), _indented(was)
+            return f". Line {n} begins with {had or 'no'} spaces, and its patch with {has or 'none'}"
+    return ""
+
+
+def _indented(text: str) -> int:
+    line = text.strip("\n")
+    return len(line) - len(line.lstrip())
 
 
 def play(text: str, detail: bool = False) -> Outcome:

@@ -83,8 +83,19 @@ ANSWERS = {
             (lambda: (2, {69: "    pass"}), ["stands as it was, and now the job fails"]),
             (lambda: (2, {35: "    hits = (guesses == y).sum()"}), ["stands as it was"]),
             (lambda: (3, {33: "", 34: ""}), ['incident 16 has "not 3" as rank']),
-            (lambda: (2, {33: ""}), ["line 34 of train.py: unexpected indent", *BLOCK]),
-            (lambda: (2, {33: "if False:"}), BLOCK),
+            (
+                lambda: (2, {33: ""}),
+                [
+                    "line 34 of train.py: unexpected indent. Line 33 was `if rank == 2:`, and its body is",
+                    *BLOCK,
+                ],
+            ),
+            (lambda: (2, {33: "if False:"}), ["Line 33 begins with 4 spaces, and its patch with none", *BLOCK]),
+            (lambda: (2, {34: ""}), ["expected an indented block after 'if' statement on line 33", *BLOCK]),
+            (
+                lambda: (2, {33: "", 34: "", 35: "hits = 0"}),
+                ["Line 35 begins with 4 spaces, and its patch with none"],
+            ),
             (lambda: (2, {33: "    if (:", 34: ""}), ["raised SyntaxError: line 33 of train.py"]),
             (lambda: ("2", {33: "", 34: ""}), ["not a rank and its patches: ('2', "]),
             (lambda: (2, {33: None, 34: None}), ["not a line and its patch: 33: None"]),
@@ -93,7 +104,12 @@ ANSWERS = {
     "6.5.b": {
         "accepted": [as_an_int, with_the_line_before, the_next_epoch, seeded, through_the_loader, a_line_below],
         "wrong": [
-            (lambda: (None, {56: "sampler.set_epoch(epoch)"}), BLOCK),
+            (
+                lambda: (None, {56: "sampler.set_epoch(epoch)"}),
+                ["Line 56 begins with 4 spaces, and its patch with none", *BLOCK],
+            ),
+            (lambda: (None, {56: "        sampler.set_epoch(epoch)"}), ["its patch with 8", *BLOCK]),
+            (lambda: (None, {54: "    sampler.set_epoch(epoch)"}), ["Line 54 was `for epoch in range(EPOCHS):`"]),
             (lambda: (None, {56: "    sampler.set_epoch(epoch % 2)"}), ["trained on other rows"]),
             (lambda: (None, {56: "    sampler.set_epoch(epoch + rank)"}), ["trained on other rows"]),
             (
@@ -109,6 +125,10 @@ ANSWERS = {
         "wrong": [
             (lambda: (None, {58: "        loss = cross_entropy(model(x), y)"}), ["the batch has stayed on the CPU"]),
             (lambda: (None, {60: "        dist.all_reduce(loss); loss.backward()"}), ["the losses are added up"]),
+            (
+                lambda: (None, {57: "        loss = cross_entropy(model(x.to(device)), y.to(device))"}),
+                ["Line 57 was `for x, y in loader:`, and its body is still there", *BLOCK],
+            ),
         ],
     },
 }
