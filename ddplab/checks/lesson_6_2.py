@@ -1,5 +1,6 @@
 """Checks of lesson 6.2, When a rank is late."""
 
+import contextlib
 import datetime
 import time
 from collections import Counter
@@ -15,6 +16,11 @@ import torch.distributed.distributed_c10d as c10d
 from ddplab.checks.turns import turn
 
 
+def _calls() -> int:
+    """How many collectives this rank has called."""
+    return sum(group._get_sequence_number_for_group() for group in c10d._world.pg_map)
+
+
 def _limit(group: dist.ProcessGroup) -> float:
     return group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
 
@@ -25,6 +31,7 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
 
     def prepare() -> None:
         prepare.calls += 1
+        c10d._get_default_store().set("met", str(prepare.met()))
         time.sleep(0.8)
         c10d._get_default_store().set("prepared", str(time.monotonic()))
 
@@ -35,6 +42,8 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
 
     prepare.roll_call, prepare.limits, dist.monitored_barrier = dist.monitored_barrier, [], roll_call
     prepare.calls, prepare.groups, prepare.limit = 0, set(c10d._world.pg_map), _limit(dist.group.WORLD)
+    before = _calls()
+    prepare.met = lambda: _calls() - before + len(prepare.limits)
     return prepare, 2.4
 
 
@@ -52,6 +61,10 @@ def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
         when = "yes, or minutes later"
     elif when == "yes" and 0 < limit < 0.9 * seconds:
         when = "yes, this time"
+    if when == "no" and prepare.met():
+        with contextlib.suppress(dist.DistStoreError):  # where nobody prepares
+            store.wait(["met"], datetime.timedelta(seconds=0.5))
+            when += ", though all have met" * (store.get("met") != b"0")
     return ["yes" if prepare.calls else "no", when]
 
 
@@ -63,6 +76,12 @@ def _wait_for_rank_0(
         prepare()
     if dist.get_rank() in waits:
         dist.barrier(patient)
+
+
+def _meets_first(prepare: Any, seconds: float) -> None:
+    _wait_for_rank_0(prepare, seconds, who=())
+    if dist.get_rank() == 0:
+        prepare()
 
 
 def _impatient(prepare: Any, seconds: float) -> None:
@@ -107,6 +126,8 @@ turn(
     mistakes=[
         (partial(_wait_for_rank_0, waits=()), "rank 1 goes on before the data are there",
          "What does rank 1 wait in, and is it of that group?"),
+        (_meets_first, "the barrier comes before `prepare()`: all go on, and then rank 0 prepares",
+         "A barrier lets go when the last has come: rank 0 comes to it when it has prepared."),
         (partial(_wait_for_rank_0, who=(0, 1)), "every rank prepares", "Rank 0 alone: `dist.get_rank()`."),
         (partial(_wait_for_rank_0, who=(1,)), "rank 1 prepares, and not rank 0", "0 counts as False in an `if`."),
         (partial(_wait_for_rank_0, who=()), "nobody prepares", "Rank 0 calls `prepare()`."),
@@ -201,9 +222,30 @@ turn(
 )  # fmt: skip
 
 
+PATIENT = datetime.timedelta(seconds=0.1)
+
+
+class _Store(dist.HashStore):
+    """Notes whether somebody has waited for a key that is not there, as long as a store waits."""
+
+    waited = False
+
+    def _note(self, keys: list[str]) -> None:
+        self.waited |= self.timeout == PATIENT and not self.check(keys)
+
+    def get(self, key: str) -> bytes:
+        self._note([key])
+        return super().get(key)
+
+    def wait(self, keys: list[str], *timeout: Any, **named: Any) -> None:
+        if not timeout and not named:
+            self._note(keys)
+        super().wait(keys, *timeout, **named)
+
+
 def _store(here: set[int], size: int) -> tuple[Any, int]:
-    store = dist.HashStore()
-    store.set_timeout(datetime.timedelta(seconds=0.1))
+    store = _Store()
+    store.set_timeout(PATIENT)
     for rank in here:
         store.set(f"here/{rank}", "yes")
     return store, size
@@ -222,12 +264,26 @@ def _not_here(store: Any, size: int, first: int = 0, here: bool = False, of: int
     return [rank for rank in range(first, size) if store.check([f"here/{rank}"]) == here][:of]
 
 
+def _missing(ranks: Any, store: _Store, *_: Any) -> str:
+    return (", ".join(map(str, sorted(ranks))) or "nobody") + ", after a long wait" * store.waited
+
+
+def _by_waiting(store: Any, size: int) -> list[int]:
+    missing = []
+    for rank in range(size):
+        try:
+            store.get(f"here/{rank}")
+        except dist.DistStoreError:
+            missing.append(rank)
+    return missing
+
+
 turn(
     "6.2.c",
     "Who is not here",
     _not_here,
     {name: lambda case=case: _store(*case) for name, case in HERE.items()},
-    look=lambda ranks, *_: ", ".join(map(str, sorted(ranks))) or "nobody",
+    look=_missing,
     heads=("not here",),
     mistakes=[
         (partial(_not_here, here=True), "those are the ranks that are here", "Turn the question round."),
@@ -237,6 +293,8 @@ turn(
          "`size` ranks, from 0 on: the last one is `size - 1`."),
         (lambda store, size: [n for n in range(size) if not store.get(f"here/{n}")],
          "rank 1 of 2 raised DistStoreError: Wait timeout", "`store.get` waits for a key. Which call only looks?"),
+        (_by_waiting, "right, after a long wait: for each key that is not there, as long as a store waits",
+         "In a job that is five minutes for each rank. `store.check` answers at once."),
         (lambda store, size: list(range(size)), "every rank is said to be missing", "Print the key that you ask for."),
         (lambda store, size: [] if store.check([f"here/{n}" for n in range(size)]) else list(range(size)),
          "you ask for all keys at once: then it says only whether all are there", "Ask for one key at a time."),
