@@ -37,10 +37,9 @@ def _read(meeting: Callable[..., str], server: str, host: str, port: int) -> lis
         return ["a word too many"]
     if read.rdzv_backend == "static" and not read.rdzv_endpoint:
         return ["no c10d meeting"]
-    if read.nproc_per_node != "1":
-        return [f"{read.nproc_per_node} ranks on each"]
     least, _, most = read.nnodes.partition(":")
     nodes = least if most in ("", least) else read.nnodes  # 2:2 is 2
+    nodes += ", several ranks on each" * (read.nproc_per_node != "1")
     return [nodes, read.rdzv_backend, read.rdzv_endpoint or "nowhere", read.rdzv_id]
 
 
@@ -59,6 +58,13 @@ turn(
     call=_read,
     heads=("nodes", "kind", "endpoint", "id"),
     mistakes=[
+        (partial(_meeting, nodes=" --nproc-per-node 2"),
+         "how many servers have to come is not said, only how many ranks each has",
+         "`--nproc-per-node` counts ranks, `--nnodes` servers."),
+        (partial(_meeting, nodes=" --nnodes 1:2"), "one server alone is enough, and may start without the other",
+         "Both have to come: `--nnodes 2`."),
+        (partial(_meeting, nodes=" --nnodes 2 --nproc-per-node 2"),
+         "right, but the cells below count on one rank for each server", "The four options of the table."),
         (lambda server, host, port: _meeting(server, server, port), "each server calls itself the one with the store",
          "All go to one place. Who holds the store?"),
         (lambda server, host, port: _meeting(server, "localhost", port), "localhost is another machine on each server",
@@ -99,8 +105,6 @@ turn(
          "the script would be typed twice", "The options alone: what stands before and behind them is typed already."),
         (lambda server, host, port: f"{_meeting(server, host, port)} --standalone",
          "`--standalone` takes the place of all four, and each server runs a job of its own", "Leave it out."),
-        (lambda server, host, port: f"{_meeting(server, host, port)} --nproc-per-node 2",
-         "right, but the cells below count on one rank for each server", "The four options of the table."),
     ],
     hints={"No closing quotation": "A quotation mark is missing."},
     otherwise="The four options of the table, each with its value; an f-string fills in the names between braces.",

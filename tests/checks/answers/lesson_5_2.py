@@ -42,6 +42,30 @@ ANSWERS = {
         ],
         "wrong": [
             (
+                lambda server, host, port: (
+                    f"--nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint={host}:{port} --rdzv-id=7"
+                ),
+                ["how many servers have to come is not said"],
+            ),
+            (
+                lambda server, host, port: (
+                    f"--nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint {host}:{port} --rdzv-id 7"
+                ),
+                ["right, but the cells below count on one rank"],
+            ),
+            (
+                lambda server, host, port: (
+                    f"--nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint {host}:{port} --rdzv-id 7"
+                ),
+                ["one server alone is enough"],
+            ),
+            (
+                lambda server, host, port: (
+                    f"--nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint {host}:{port}"
+                ),
+                ["several ranks on each", "id: none"],
+            ),
+            (
                 lambda server, host, port: f"--nnodes 2 --master-addr {host} --master-port {port}",
                 ["the old kind of meeting"],
             ),
