@@ -238,6 +238,8 @@ def _error(said: str) -> str:
         return "AssertionError of `Process`"
     if "tuple(args)" in said and re.search("'(int|float)' object is not iterable", said):
         return "TypeError: no tuple"
+    if name := kind == "NameError" and re.search(r"name '(\w+)' is not defined", said):
+        return f"NameError: {name[1]}"
     return "can't get attribute" if "Can't get attribute" in said else kind
 
 
@@ -248,6 +250,14 @@ def _outcome(text: Any) -> list[Any]:
     if ran is None:
         return ["nobody", 0, "it does not end"]
     return [_who(ran), len(ran.lines), _error(ran.said)]
+
+
+def _unknown(names: str, hint: str) -> list[tuple[Callable[[], str], str, str]]:
+    """Rows of names that people write and that the file does not know."""
+    return [
+        (lambda name=name: f"{MAIN}{name}\n", f"it names `{name}`, which the file does not know", hint)
+        for name in names.split()
+    ]
 
 
 turn(
@@ -267,8 +277,9 @@ turn(
          "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`, which is not `run()`."),
         (lambda: MAIN + SPAWN + "\nhello(0)\n", "each process that reads the file says hello",
          "What stands outside of the guard, a spawned process runs, too. It says hello by its `target`."),
-        (lambda: MAIN + "spawn(hello, nprocs=1)\n", "it names something that the file does not know",
-         'The file knows `get_context` and `hello`; and `"__main__"` stands in quotation marks.'),
+        *_unknown("mp spawn Process multiprocessing context torch rank",
+                  "The file knows `get_context` and `hello`: `get_context(…)` has a `Process`."),
+        *_unknown("__main__", '`"__main__"` is a text: it stands in quotation marks.'),
         (lambda: MAIN + SPAWN.replace("target=hello, args=", "hello, "), "`Process` wants its arguments by name",
          "`target=`, and `args=`."),
         (lambda: MAIN + SPAWN.replace("Process", "process"), "it asks something for what it has not",
@@ -331,8 +342,9 @@ turn(
         (lambda: PRINTS.replace("print(number)", "return number") + MAIN + GIVEN, "the child runs, and prints nothing",
          "What it returns, nobody reads. `print` it."),
         (lambda: PRINTS + MAIN + "for _ in range(2): " + GIVEN, "it is printed twice", "One child, and one `print`."),
-        (lambda: PRINTS + MAIN + GIVEN.replace("child", "hello"), "it names something that the file does not know",
-         "The file knows `random`, `get_context` and `number`, and what you define in it."),
+        *_unknown("mp spawn Process hello child context multiprocessing",
+                  "The file knows `random`, `get_context` and `number`, and what you define in it."),
+        *_unknown("__main__", '`"__main__"` is a text: it stands in quotation marks.'),
         (list, "a list is returned, and no text", "One text: three quotation marks go around several lines."),
         (lambda: None, "nothing is returned", "Return a text: in quotation marks, three of them for several lines."),
         (lambda: PRINTS + GIVEN, "each process that reads the file is about to spawn the next",

@@ -173,6 +173,10 @@ def launcher_of_one_text(start, ranks):
 RIGHT = (1, 4, 3, "old", "bootstrapping")
 
 
+def end_by_torch():
+    return '\nif __name__ == "__main__":\n    mp.spawn(hello, nprocs=1)\n'
+
+
 def end_saying_it_at_the_margin():
     return end_with_a_main() + "\n\nhello(0)\n"
 
@@ -215,7 +219,10 @@ ANSWERS = {
     "3.4.a": {
         "accepted": [end_with_a_main, end_with_a_pool],
         "wrong": [
-            (end_with_a_name_unquoted, ["names something that the file does not know"]),
+            (end_with_a_name_unquoted, ["it names `__main__`, which the file does not know"]),
+            (end_by_torch, ["it names `mp`, which the file does not know"]),
+            (lambda: end_by_torch().replace("mp.spawn(", "Process(target="), ["it names `Process`, which the file"]),
+            (lambda: end_by_torch().replace("mp.spawn(", "get_contxt("), ['error: "NameError: get_contxt"']),
             (end_saying_it_at_the_margin, ["each process that reads the file says hello"]),
             (end_with_a_number_for_args, ["`args` is a number"]),
         ],
@@ -223,6 +230,9 @@ ANSWERS = {
     "3.4.b": {
         "accepted": [number_by_keyword, number_by_a_queue, number_and_a_greeting],
         "wrong": [
+            (lambda: number_by_keyword().replace("target=say", "target=hello"), ["it names `hello`, which the file"]),
+            (lambda: number_by_keyword().replace("get_context", "mp.get_context"), ["it names `mp`, which the file"]),
+            (lambda: number_by_keyword().replace("it, flush", "its, flush"), ['"NameError: its"']),
             (number_rounded, ["the child prints the number, and not as it came"]),
             (number_returned, ["prints nothing"]),
             (number_twice, ["it is printed twice"]),
