@@ -179,24 +179,28 @@ def _saves(save: Callable[..., Any], room: bool) -> list[str]:
         cells = []
         for state, limit in ((states[1], hard if room else ROOM), (states[2], hard)):
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-            went_on = "goes on"
+            went_on, before = "goes on", os.open(path, os.O_RDONLY) if os.path.exists(path) else None
             try:
                 save(state, path)
             except Exception as error:
                 went_on = f"dies of {type(error).__name__}"
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-            cells += [_at(path), went_on]
+            cells += [_at(path, before), went_on]
+            if before is not None:
+                os.close(before)
         return cells
 
 
-def _at(path: str) -> str:
+def _at(path: str, before: int | None) -> str:
+    """What lies at the path. before: the file that lay there: held open, so that no new one is taken for it."""
     try:
         return f"step {torch.load(path)['done']}"
     except FileNotFoundError:
         return "nothing"
     except (OSError, RuntimeError, EOFError):
-        return "half a file"
+        over = before is None or os.fstat(before).st_ino == os.stat(path).st_ino
+        return "half a file" if over else "half a file, another one"
 
 
 def _save(
@@ -210,8 +214,29 @@ def _save(
             shutil.copy(path + beside, path)
         elif how == "swap":
             os.replace(path, path + beside)
-        elif beside and how != "forget":
+        elif beside and how not in ("forget", "after"):
             os.replace(path + beside, path)
+    if how == "after":
+        os.replace(path + beside, path)
+
+
+def _save_at_last(state: Any, path: str) -> None:
+    try:
+        torch.save(state, path + ".new")
+    finally:
+        os.replace(path + ".new", path)
+
+
+def _copies_first(state: Any, path: str) -> None:
+    shutil.copy(path, path + ".old")
+    _save(state, path)
+
+
+def _clears_up(state: Any, path: str) -> None:
+    try:
+        torch.save(state, path)
+    except RuntimeError:
+        os.remove(path)
 
 
 turn(
@@ -226,6 +251,14 @@ turn(
          "That is the script as it was. Write beside it first, under another name."),
         (partial(_save, beside=""), "the rank goes on, and half a file lies where a whole one was",
          "Write beside it first, under another name; and give it the old one's only if no error came: in the `try`."),
+        (partial(_save, how="after"), "the rank goes on, and half of the new file is given the old one's name",
+         "Only where no error came: `os.replace` in the `try`, below `torch.save`."),
+        (_save_at_last, "half of the new file is given the old one's name, and the rank dies of the full disk",
+         "Only where no error came, and who has an error passes it: `try`, both calls, and `except`."),
+        (_copies_first, "the old file is safe, and the rank dies of the full disk, in what raises an `OSError`",
+         "The `try` goes around all that writes, a copy too; pass the error that the table names."),
+        (_clears_up, "half of the new file is removed, and the old one, over which it was written, is gone",
+         "Write beside it first, under another name."),
         (partial(_save, catch=()), "the old file is safe, and the rank dies of the full disk",
          "`try`, and pass the error that the table names: `torch.save` raises a `RuntimeError` here, no `OSError`."),
         (partial(_save, how="remove"), "the old file is gone before the new one is there",
@@ -375,26 +408,26 @@ turn(
     heads=("images at once", "the gradient", "its bits"),
     device="cpu",
     mistakes=[
-        (_as_it_was, "alone it is one sum of 64, and together two of 32: the last digits differ",
+        (_as_it_was, "it is one sum of 64, and on two ranks two of 32: the last digits differ",
          "Always two shares, whoever is there: who is alone takes one after the other."),
         (_halves, "the shares are not images 0, 2, 4, … and 1, 3, 5, …",
          "Every other image, and no half: `[share::2]`."),
-        (partial(_learn, scale=lambda size: 1), "on two ranks DDP divides by 2", "What has to be left when it has?"),
+        (partial(_learn, scale=lambda size: 1), "DDP divides by 2", "What has to be left when it has?"),
         (partial(_learn, scale=lambda size: 64), "a mean over 64 is taken twice, or not at all",
          "The sum over both shares, divided by 64."),
         (partial(_learn, first=lambda rank: 0, step=lambda size: size), "rank 1 takes rank 0's share",
          "Which share does each begin with?"),
-        (partial(_learn, step=lambda size: 2), "who is alone leaves half of the batch out", "Both shares are its own."),
+        (partial(_learn, step=lambda size: 2), "half of the batch is left out", "Both shares are its own."),
         (lambda model, *given: _learn(model.module, *given), "the ranks do not exchange their gradients",
          "In DDP the last backward pass does it: not in `model.module`, and not under `no_sync`."),
-        (_first_twice, "alone, only the first share is in the gradient",
+        (_first_twice, "only the first share is in the gradient",
          "In the second turn, which images go forward: those of `share`, or those of `rank`?"),
-        (_all_at_once, "alone, the first of the two shares has all 64 images",
+        (_all_at_once, "the first of the two shares has all 64 images",
          "Two shares, whoever is there: `[share::2]`."),
         (_no_backward, "no gradient is left", "Each share goes backward, too: `backward()`."),
-        (_wiped, "alone, only the second share's gradient is left",
+        (_wiped, "only the second share's gradient is left",
          "Each share has a `backward()`, and nothing sets the gradients to zero between the two."),
-        (partial(_learn, scale=lambda size: 2), "alone, the means of the two shares add up to twice the batch's",
+        (partial(_learn, scale=lambda size: 2), "the means of the two shares add up to twice the batch's",
          "The sum over both shares, divided by 64."),
         (partial(_learn, scale=lambda size: 2 * size), "the gradient is twice as large as that of the batch",
          "The sum over both shares, divided by 64. DDP divides by `size`."),

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 
 import torch
 import torch.distributed as dist
@@ -110,6 +111,38 @@ def replaced_all_the_same(state, path):
     os.replace(path + ".tmp", path)
 
 
+def replaced_at_last(state, path):
+    new = pathlib.Path(f"{path}.new")
+    try:
+        torch.save(state, new)
+    finally:
+        new.replace(path)
+
+
+def written_over(state, path):
+    try:
+        torch.save(state, path)
+    except Exception as error:
+        print(error)
+
+
+def copied_back_too_late(state, path):
+    try:
+        torch.save(state, path)
+        shutil.copy(path, path + ".bak")
+    except Exception as error:
+        print(error)
+
+
+def restored(state, path):
+    shutil.copy(path, path + ".bak")
+    try:
+        torch.save(state, path)
+    except Exception as error:
+        print(error)
+        os.replace(path + ".bak", path)
+
+
 def only_what_the_system_raises(state, path):
     try:
         torch.save(state, path + ".tmp")
@@ -148,7 +181,11 @@ ANSWERS = {
     "5.7.c": {
         "accepted": [saved_by_hand, saved_beside],
         "wrong": [
-            (replaced_all_the_same, ["half a file lies where a whole one was"]),
+            (replaced_all_the_same, ["the rank goes on, and half of the new file is given the old one's name"]),
+            (replaced_at_last, ["half of the new file is given the old one's name, and the rank dies"]),
+            (written_over, ["half a file lies where a whole one was"]),
+            (restored, ["dies of the full disk, in what raises an `OSError`"]),
+            (copied_back_too_late, ["half a file lies where a whole one was"]),
             (only_what_the_system_raises, ["dies of the full disk"]),
         ],
     },
@@ -161,8 +198,8 @@ ANSWERS = {
         "wrong": [
             (learned_apart, ["do not exchange"]),
             (learned_in_halves, ["the shares are not images 0, 2, 4"]),
-            (learned_by_two_means, ["on 1 rank, alone"]),
-            (learned_with_zeros, ["on 1 rank, alone, only the second share's gradient is left"]),
+            (learned_by_two_means, ["on 1 rank, the means of the two shares add up to twice"]),
+            (learned_with_zeros, ["on 1 rank, only the second share's gradient is left"]),
         ],
     },
 }
