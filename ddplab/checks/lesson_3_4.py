@@ -227,7 +227,7 @@ def _no_text(text: Any) -> str:
 def _who(ran: Ran) -> str:
     """Who printed the lines of a script."""
     if not ran.lines:
-        return "nobody, though a child has run" if ran.spawned and not _error(ran.said).endswith("Error") else "nobody"
+        return "nobody, though a child has run" if ran.spawned and "Error" not in _error(ran.said) else "nobody"
     return "the first process" if ran.by_parent else "a forked child" if ran.by_fork else "a spawned child"
 
 
