@@ -165,13 +165,23 @@ def _default() -> torch.device:  # torch.get_default_device asks a new tensor fo
     return contexts[-1].device if contexts else torch.device("cpu")
 
 
-def _constructor(real):  # torch.tensor(..., device="vgpu:0"): made on the CPU, then sent
+def _inside(data):
+    """The tensors of a virtual GPU in a list, and in the lists in it."""
+    for it in data if isinstance(data, list | tuple) else ():
+        yield from [it] if type(it) is VTensor else _inside(it)
+
+
+def _constructor(real, listed=True):  # torch.tensor(..., device="vgpu:0"): made on the CPU, then sent
     @functools.wraps(real)
     def build(*args, device=None, requires_grad=False, pin_memory=False, **kwargs):
-        device = _default() if device is None and type(args[0]) is not VTensor else device
-        if not any(type(a) is VTensor for a in args):
+        given = [*args, *kwargs.values()]
+        device = _default() if device is None and not any(type(a) is VTensor for a in given[:1]) else device
+        if not any(type(a) is VTensor for a in given):
             kwargs["device"] = "cpu"  # and not what `with torch.device(...)` says, which comes after
-        out = real(*args, **kwargs).to(device)
+        out = real(*args, **kwargs)
+        for it in _inside(given[0]) if listed and given else ():
+            meter.count(".item()", it.gpu, None, it.nbytes)  # its number is looked at, as on a GPU
+        out = out.to(device)
         out = out.pin_memory() if pin_memory else out
         return out.requires_grad_() if requires_grad else out
 
@@ -298,7 +308,7 @@ def patches() -> list[tuple[object, str, object]]:
         (Tensor, "to", to),
         (Tensor, "data", property(real_data.__get__, set_data)),
         (lazy, "_allowed_methods", [*lazy._allowed_methods, to]),
-        (torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor)),
+        (torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor, listed=False)),
     ]
     for name in ("tensor", "as_tensor", "asarray", "sparse_coo_tensor"):
         table.append((torch, name, _constructor(getattr(torch, name))))

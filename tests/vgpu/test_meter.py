@@ -57,6 +57,14 @@ def test_the_meter_counts_moves_and_items(two):
     assert two.meter.copies() == 6  # to look is free
 
 
+def test_a_number_in_a_list_is_looked_at(two):
+    x = torch.ones((), device="vgpu:1")
+    made = torch.tensor([0.0, x]), torch.tensor([[x, 2.0], [3.0, 4.0]]), torch.tensor(data=[x], device=two[1])
+    assert [str(it.device) for it in made] == ["cpu", "cpu", "vgpu:1"]
+    assert two.meter.copies(".item()", "vgpu:1", "cpu") == 3
+    assert torch.tensor(data=x).device == x.device and two.meter.copies(".item()") == 3
+
+
 def test_the_meter_counts_memory(two):
     gc.collect()
     meter = two.meter
