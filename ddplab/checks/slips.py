@@ -9,7 +9,7 @@ from typing import Any
 
 # What makes something new and changes nothing. `.to` and its kind change a module in place, and a tensor not.
 MAKES = {"detach", "clone", "mean", "sum", "div", "mul", "flatten", "reshape", "view", "tolist", "cat", "stack"}
-MAKES |= {"tensor", "as_tensor", "unsqueeze", "squeeze", "split", "strip", "new_group"}
+MAKES |= {"tensor", "as_tensor", "unsqueeze", "squeeze", "split", "strip", "new_group", "lerp", "sub", "where", "clamp"}
 OF_A_TENSOR = {"to", "cpu", "cuda", "float", "double", "half"}
 MODULES = {"model", "net", "module", "network", "replica"}
 LOSSES = {"CrossEntropyLoss", "NLLLoss", "MSELoss", "L1Loss", "SmoothL1Loss", "BCELoss", "BCEWithLogitsLoss"}

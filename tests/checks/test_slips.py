@@ -73,6 +73,10 @@ def a_default(name):
     return name or "nccl"
 
 
+def goes_nowhere(old, new, rate):
+    torch.lerp(old, new, rate)
+
+
 def makes_a_group():
     dist.new_group()
     dist.barrier()
@@ -144,6 +148,7 @@ TOLD = {
     without_f: "`{restarts}` stands in a text with no `f` before it, and stays as it is.",
     expression_without_f: "`{os.environ['LOCAL_RANK']}` stands in a text with no `f` before it, and stays as it is.",
     either: "`'all_reduce' or 'barrier' in stack` is always true: each side of `or` needs a comparison of its own.",
+    goes_nowhere: "What `torch.lerp(old, new, rate)` makes is kept nowhere.",
     makes_a_group: "What `dist.new_group()` makes is kept nowhere.",
     reckons_in_vain: "`mean` is never used.",
     not_kept: "Of a tensor `seen.to(here)` makes another one, and it is kept nowhere.",
