@@ -158,8 +158,8 @@ def _first_rank_only(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
 
 
 def _owned_by_halves(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-    share = -(-len(parameters) // dist.get_world_size())
-    return _shared_step(parameters, own=slice(share * dist.get_rank(), share * (dist.get_rank() + 1)))
+    first, end = (len(parameters) * rank // dist.get_world_size() for rank in (dist.get_rank(), dist.get_rank() + 1))
+    return _shared_step(parameters, own=slice(first, end))  # nobody goes without: Adam takes no empty list
 
 
 def _one_each(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
@@ -178,18 +178,20 @@ turn(
         (partial(_shared_step, own=slice(None)), "every rank keeps the state of all tensors",
          "Give Adam this rank's own only: every `size`-th, say."),
         (partial(_shared_step, send=""), "new weights stay with their owners",
-         "After the step the owner of each tensor sends it to all: `dist.broadcast`."),
+         "After the step the owner of each tensor sends its new weight to all: `dist.broadcast`."),
         (partial(_shared_step, source=0), "rank 0 sends every tensor, also those that it never stepped",
          "The source of a tensor is its owner."),
         (partial(_shared_step, further=1), "each tensor is sent by a rank that does not own it",
          "The source of a tensor is the rank whose Adam has stepped it."),
-        (_owned_by_halves, "two tensors are sent by a rank that does not own them",
+        (_owned_by_halves, "some tensors are sent by a rank that does not own them",
          "Adam's shares, and the sources: the same rule for both, by halves or by turns."),
         (partial(_shared_step, send="mean"), "new weights and old ones are averaged",
          "Only the owner has the new one: it sends, the others take."),
         (partial(_shared_step, send="sum"), "new weights and old ones are added up",
          "Only the owner has the new one: it sends, the others take."),
         (_first_rank_only, "rank 0 owns everything", "Each rank owns its share."),
+        (lambda parameters: _shared_step(parameters, own=slice(0, None, dist.get_world_size())),
+         "all ranks own the same tensors, and nobody the others", "Every `size`-th, from number `rank` on."),
         (_one_each, "each rank owns one tensor, and the others have no owner",
          "Every `size`-th, from number `rank` on."),
         (partial(_shared_step, lr=1e-3), "that is Adam's own rate", "A rate of 1: `lr=1.0`."),
@@ -198,6 +200,8 @@ turn(
     ],
     hints={
         "empty parameter list": "With as many ranks as that, somebody owns nothing: share the tensors evenly.",
+        "invalid root rank": "The last rank is `size - 1`, and it comes to more than that: by turns, `% size`.",
+        "iterable of Tensors": "Adam takes a list: all that this rank owns, and not one tensor.",
         "has no attribute 'state'": "Return the Adam: the check looks at what it keeps.",
         "waits in broadcast": "Every rank calls every broadcast, in one order: the owner sends, the others take.",
         "leaf Variable": "Send `parameter.data`: the weight itself, without its history.",

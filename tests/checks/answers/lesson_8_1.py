@@ -170,6 +170,25 @@ def turns_and_halves(parameters):
     return adam
 
 
+def rounded_up(parameters, up=1):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    share = (len(parameters) + up * (size - 1)) // size
+    adam = torch.optim.Adam(parameters[share * rank : share * (rank + 1)], lr=1.0)
+    adam.step()
+    for n, it in enumerate(parameters):
+        dist.broadcast(it.data, src=n // share)
+    return adam
+
+
+def the_same_for_all(parameters):
+    size = dist.get_world_size()
+    adam = torch.optim.Adam(parameters[::size], lr=1.0)
+    adam.step()
+    for n, it in enumerate(parameters):
+        dist.broadcast(it.data, src=n % size)
+    return adam
+
+
 ANSWERS = {
     "8.1.1": {"correct": (19240, 32768, 5712)},
     "8.1.2": {
@@ -203,8 +222,12 @@ ANSWERS = {
         "wrong": [
             (returns_nothing, ["AttributeError", "state"]),
             (only_owners_broadcast, ["waits in broadcast"]),
-            (halves_and_turns, ["two tensors are sent by a rank that does not own them"]),
-            (turns_and_halves, ["two tensors are sent by a rank that does not own them"]),
+            (halves_and_turns, ["some tensors are sent by a rank that does not own them"]),
+            (turns_and_halves, ["some tensors are sent by a rank that does not own them"]),
+            (rounded_up, ["rank 2 raised ValueError", "empty parameter list", "on 2 ranks it was right"]),
+            (partial(rounded_up, up=0), ["invalid root rank: 3", "on 2 ranks it was right"]),
+            (lambda parameters: torch.optim.Adam(parameters[dist.get_rank()], lr=1.0), ["iterable of Tensors"]),
+            (the_same_for_all, ["all ranks own the same tensors"]),
         ],
     },
     "8.1.b": {
