@@ -80,14 +80,19 @@ def _noted(weight: torch.Tensor) -> tuple:
     return (weight._version, weight.data_ptr()), weight.flatten().tolist()
 
 
-def _written(returned: Any, optimizer: torch.optim.Optimizer, *_: Any) -> Any:
-    """Return the weights; at the first it is said where all were written to after the step, and none has moved."""
+def _written(returned: Any, optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> Any:
+    """Return the weights; at the first it is said where all were written to after the step, and none has moved.
+
+    Or where there are other tensors in the list.
+    """
     now = [*map(_noted, optimizer.held)]
     numbers = [number for _, held in now for number in held]
     if optimizer.after and all(
         a != b and held == after for (a, held), (b, after) in zip(now, optimizer.after, strict=True)
     ):
         numbers[0] = f"{numbers[0]:g}, again"
+    elif any(it is not held for it, held in zip(weights, optimizer.held, strict=False)):
+        numbers[0] = f"{numbers[0]:g}, not in the list"
     return numbers
 
 
@@ -96,6 +101,11 @@ def _without_a_copy(optimizer: torch.optim.Optimizer, weights: list, rate: torch
     optimizer.step()
     for weight, old in zip(weights, before, strict=True):
         weight.data = torch.lerp(old, weight.data, rate)
+
+
+def _others_in_the_list(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
+    optimizer.step()
+    weights[:] = [weight.detach().clone() for weight in weights]
 
 
 def _one_by_one(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) -> None:
@@ -153,11 +163,12 @@ turn(
     heads=("weight: 0.1", "1", "5", "bias: 0.1", "1", "5"),
     mistakes=[
         (lambda optimizer, weights, rate: optimizer.step(), "every run went the whole step, as with a rate of 1",
-         "Does the weight itself change at the end? `weight = …` is only a name: `weight.data = …`. "
-         "And what you remember has to be a copy: `clone`."),
+         "Does the weight itself change at the end: `weight.data = …`? And is what you remember a copy, a `clone`?"),
         (_without_a_copy, "the weights are set to where the step has taken them already",
          "Is what you remember a copy, and from before the step? `detach` shares the weight's memory: "
          "`weight.detach().clone()`."),
+        (_others_in_the_list, "the list has other tensors now, and the optimiser's own went the whole step",
+         "The weight itself has to change: `weight.data = …`, or `weight.copy_(…)` inside `torch.no_grad()`."),
         (lambda optimizer, weights, rate: None, "nothing has moved",
          "Let the optimiser step in between, with the gradients that it has."),
         (partial(_stepped, end=lambda old, new, rate: torch.lerp(new, old, rate)), "the way is gone backwards",
@@ -259,9 +270,13 @@ turn(
         (partial(_best, give=lambda rates, losses, place: losses[place]), "that is the loss", "Its rate is wanted."),
         (partial(_best, give=lambda rates, losses, place: place), "that is its place in the list",
          "The rate at this place."),
+        (lambda rates, losses: _best(rates, losses.nan_to_num(NAN), give=lambda rates, losses, place: losses[place]),
+         "that is the loss", "Its rate is wanted."),
+        (lambda rates, losses: _best(rates, losses.nan_to_num(NAN), give=lambda rates, losses, place: place),
+         "that is its place in the list", "The rate at this place."),
         (lambda rates, losses: _best(rates, -losses), "that one has the highest loss", "The lowest is wanted."),
         (lambda rates, losses: _best(rates, losses) if losses.isfinite().all() else NAN,
-         "where a run has failed, you know no best",
+         "where a run has failed, you know no best: it hides it, or what stands beside it is taken for an edge",
          "A failed run hides nothing, and is no edge: leave it in its place, with a loss of `math.inf`."),
         (partial(_place_among_others, edges=True), "where the first run has failed, you know no best", FRONT),
         (partial(_place_among_others, edges=False), "the place among the runs that have not failed, taken as one among "

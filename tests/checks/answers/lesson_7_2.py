@@ -144,6 +144,26 @@ def by_the_lowest_itself(rates, losses):
     return rates[torch.where(losses.isfinite(), losses, math.inf).min()]
 
 
+def the_place_itself(rates, losses):
+    place = losses.nan_to_num(math.inf).argmin()
+    return None if place == 0 or place == len(rates) - 1 else place
+
+
+def new_ones_one_by_one(optimizer, weights, rate):
+    before = [weight.detach().clone() for weight in weights]
+    optimizer.step()
+    with torch.no_grad():
+        for n, old in enumerate(before):
+            weights[n] = torch.lerp(old, weights[n], rate)
+
+
+def keeps_the_way_nowhere(optimizer, weights, rate):
+    old = [weight.detach().clone() for weight in weights]
+    optimizer.step()
+    for weight, before in zip(weights, old, strict=True):
+        torch.lerp(before, weight, rate)
+
+
 ANSWERS = {
     "7.2.1": {
         "correct": exponent,
@@ -163,7 +183,9 @@ ANSWERS = {
         "accepted": [by_hand, with_the_rate_in_the_optimiser],
         "wrong": [
             (in_place, ["SGD raised RuntimeError"]),
-            (new_ones_in_the_list, ["the whole step"]),
+            (new_ones_in_the_list, ["the list has other tensors now"]),
+            (new_ones_one_by_one, ["the list has other tensors now"]),
+            (keeps_the_way_nowhere, ["the whole step"]),
             (without_a_copy, ["where the step has taken them already"]),
             (gives_the_name_only, ["the whole step"]),
             (steps_for_each, ["one whole step too far"]),
@@ -174,7 +196,8 @@ ANSWERS = {
     "7.2.b": {
         "accepted": [in_lists, only_those_that_ran],
         "wrong": [
-            (among_those_that_ran, ["where a run has failed, you know no best"]),
+            (among_those_that_ran, ["where a run has failed, you know no best", "taken for an edge"]),
+            (the_place_itself, ["that is its place in the list"]),
             (the_place_among_others, ["where the first run has failed, you know no best"]),
             (by_pythons_min, ["where the first run has failed, you know no best"]),
             (says_only_that_it_does_not_know, ["you never know the best"]),
