@@ -251,7 +251,12 @@ ANSWERS = {
         "accepted": [
             lambda share, n: n / (share * n + 1 - share),
             lambda share, n: 100 / (100 * share + 100 * (1 - share) / n),
-        ]
+        ],
+        "wrong": [
+            (lambda share, n: n * (1 - share) + share * 1, ["a mean of two speed-ups"]),
+            (lambda share, n: 1 / (share + 1 - share / n), ["only `share` is divided"]),
+            (lambda share, n: n if share * n < 1 else 1 / share, ["the smaller of two limits"]),
+        ],
     },
     "7.3.d": {"accepted": [by_numpy, by_torch]},
 }
