@@ -62,8 +62,9 @@ turn(
     heads=("on the second node",),
     mistakes=[
         (lambda: torch.device("cuda:0"), "both ranks are on GPU 0", "Which variable counts the ranks of one node?"),
-        (partial(_place, "RANK"), "RANK counts over all nodes, and a node's GPUs begin at 0",
+        (partial(_place, "RANK"), "there is no such GPU: RANK, say, counts over all nodes, and their GPUs begin at 0",
          "Which variable counts the ranks of one node?"),
+        (lambda: torch.device("cuda:1"), "both ranks are on GPU 1", "Which variable counts the ranks of one node?"),
         (lambda: torch.device("cpu"), "that is the CPU", "`torch.device(\"cuda\", number)`"),
         (partial(_place, add=1), "the first GPU is number 0", "LOCAL_RANK begins at 0 as well."),
         (lambda: torch.cuda.set_device(_place()), "nothing came back", "Return the device as well."),
@@ -76,7 +77,8 @@ turn(
          "right, but the cells below ask it for its `index`", "`torch.device(\"cuda\", number)`"),
         (lambda: str(_place()), "that is text, which has no `index`", "`torch.device(…)`"),
     ],
-    hints={"not str": "What stands in `os.environ` is text: `int(…)`.",
+    hints={"string formatting": "What stands in `os.environ` is text, and `%` fills a text in: `int(…)`.",
+           "not str": "What stands in `os.environ` is text: `int(…)`.",
            "Expected one of cpu, cuda": '`torch.device("cuda", number)`',
            "has not been initialized": "There is no group yet. torchrun tells it in `os.environ`."},
     otherwise="Which variable counts the ranks of one node?",
@@ -143,9 +145,12 @@ turn(
          "rank 1 returns nothing", "The `return` is for every rank."),
         (lambda noted, here: _total(noted, here) * 2, "every number is twice what is wanted",
          "Is something added up twice? One `dist.all_reduce` is enough."),
+        (lambda noted, here: _total(noted, here) + noted, "what each has noted is counted twice on its rank",
+         "`dist.all_reduce` adds up what all have, its own as well."),
         (_of_rank_0, "all have what rank 0 has noted", "`dist.all_reduce` adds up what all have."),
     ],
-    hints={"not on device passed": "`\"cuda\"` is the current GPU, and objects go by it. None was chosen: `here`.",
+    hints={"not on device passed": "On `here`? `\"cuda\"` is the current GPU, and objects go by it; none was chosen.",
+           "'float' object has no attribute": "`noted` is a plain number: make a tensor of it, on `here`.",
            "Expected parameter `tensor`": "A collective takes a tensor: make one of `noted`, on `here`.",
            "must be Tensor": "`torch.as_tensor(noted, device=here)` makes a tensor of a number."},
     otherwise="A tensor on `here`; `dist.all_reduce` on all ranks, which returns nothing; then the tensor's number.",
@@ -162,11 +167,21 @@ def _loaded(load: Callable[..., Any], here: torch.device) -> list[str]:
         torch.cuda.reset_peak_memory_stats(other)
         before = torch.cuda.max_memory_allocated(other)
         state = load(path, here)
-    if not isinstance(state, dict):
-        return ["nowhere" if state is None else "in no dictionary", "…"]
-    touched = torch.cuda.max_memory_allocated(other) > before
-    lies = state["weight"].device
-    return ["its GPU, or the CPU" if lies in (here, torch.device("cpu")) else str(lies), "yes" if touched else "no"]
+        if not isinstance(state, dict):
+            return ["nowhere" if state is None else "in no dictionary", "…"]
+        touched = torch.cuda.max_memory_allocated(other) > before
+        lies = str(state["weight"].device)
+        if lies in (str(here), "cpu"):
+            lies = "its GPU, or the CPU"
+        elif _on_the_current(load, path, here):
+            lies += ", the current GPU"
+    return [lies, "yes" if touched else "no"]
+
+
+def _on_the_current(load: Callable[..., Any], path: str, here: torch.device) -> bool:
+    """Tell whether it arrives here as soon as this rank's GPU is the current one."""
+    torch.cuda.set_device(here)
+    return load(path, here)["weight"].device == here
 
 
 def _load(path: str, here: torch.device, move: bool = False, **options: Any) -> Any:
@@ -186,7 +201,9 @@ turn(
     heads=("arrives on", "the other's GPU was touched"),
     mistakes=[
         (partial(_load, map_location=None), "on every rank it arrives on GPU 0, where it was saved",
-         "`map_location` says where tensors go: `here`. (`\"cuda\"` without a number is the current GPU, 0 so far.)"),
+         "`map_location` says where tensors go: `here`."),
+        (partial(_load, map_location="cuda"), "on every rank it arrives on the current GPU, and so far that is GPU 0",
+         "`\"cuda\"` and `cuda()` without a number mean the current one. `map_location=here` names this rank's."),
         (partial(_load, map_location=None, move=True), "it arrives, but through GPU 0, which was full before",
          "Say it to `torch.load`, not after it."),
         (partial(_load, map_location={"cuda:0": "cuda:1"}), "that sends rank 0's to GPU 1 as well", "`here`"),

@@ -43,6 +43,10 @@ def gathered(noted, here):
     return sum(everyone)
 
 
+def then_moved_to_cuda(path, here):
+    return {name: weight.cuda() for name, weight in torch.load(path, map_location="cpu").items()}
+
+
 def added_in_place(noted, loss):
     noted += loss.data
     return noted
@@ -65,6 +69,8 @@ ANSWERS = {
             (lambda: torch.device("cuda"), ["both ranks are on GPU 0"]),
             (lambda: torch.device("cuda", int(os.environ["RANK"]) - 2), ["on the first one there is no such GPU"]),
             (lambda: torch.device("cuda", int(os.environ["RANK"]) % int(os.environ["WORLD_SIZE"])), ["over all nodes"]),
+            (lambda: torch.device("cuda", int(os.environ["WORLD_SIZE"]) - 1), ["there is no such GPU"]),
+            (lambda: torch.device("cuda", os.environ["RANK"] % torch.cuda.device_count()), ["string formatting"]),
             (chosen, ["ask it for its `index`"]),
             (lambda: torch.device("cuda", dist.get_rank()), ["has not been initialized"]),
         ],
@@ -78,6 +84,7 @@ ANSWERS = {
             ),
             (on_the_current_gpu, ["raised DistBackendError"]),
             (sent_nowhere, ["what lies on the CPU"]),
+            (lambda noted, here: dist.all_reduce(noted.to(here)), ["'float' object has no attribute 'to'"]),
             (lambda noted, here: total_of_a_list(round(noted), here), ["the halves are lost"]),
         ],
     },
@@ -87,7 +94,9 @@ ANSWERS = {
             lambda path, here: torch.load(path, map_location={"cuda:0": str(here)}),
         ],
         "wrong": [
-            (lambda path, here: torch.load(path, map_location="cuda"), ["where it was saved"]),
+            (lambda path, here: torch.load(path), ["where it was saved"]),
+            (lambda path, here: torch.load(path, map_location="cuda"), ["arrives on the current GPU"]),
+            (then_moved_to_cuda, ["arrives on the current GPU"]),
             (lambda path, here: [*torch.load(path, map_location=here).values()], ["not what the file holds"]),
         ],
     },
@@ -96,6 +105,7 @@ ANSWERS = {
         "wrong": [
             (lambda noted, loss: noted + loss.cpu().detach(), ["each step waits for its GPU"]),
             (printed, ["each step waits for its GPU"]),
+            (lambda noted, loss: torch.tensor([noted, loss]).sum(), ["each step waits for its GPU"]),
             (lambda noted, loss: noted + float(loss), ["each step waits for its GPU"]),
         ],
     },
