@@ -269,6 +269,7 @@ turn(
         (partial(_listen, note=lambda bucket: sys.getsizeof(bucket.buffer())), "you note the size of a Python object",
          BYTES),
         (partial(_listen, note=lambda bucket: bucket.buffer().nbytes / 2**20), "you note mebibytes", BYTES),
+        (partial(_listen, note=lambda bucket: 8 * bucket.buffer().nbytes), "you note bits", "A byte has eight."),
         (partial(_listen, note=lambda bucket: bucket.buffer().shape), "you note the shape", BYTES),
         (partial(_listen, note=lambda bucket: bucket.buffer().numel()), "you note numbers, and not bytes", BYTES),
         (partial(_listen, note=lambda bucket: len(bucket.parameters())), "you note how many tensors it holds", BYTES),
@@ -277,7 +278,8 @@ turn(
     ],
     hints={
         "cannot access local variable 'notes'": "`+=` makes `notes` a name of the hook's own: `notes.append(…)`.",
-        "returned a Tensor": "The promise itself: without `.wait()` and `.value()`.",
+        "returned a Tensor": "A promise of it, as `allreduce_hook` returns one: without `.wait()` and `.value()`.",
+        "isPyObject": "`dist.all_reduce` promises a list, and in it the sum. `allreduce_hook` promises the mean.",
         "returned a Work": "`.get_future()` makes a promise of it; and it is to be one of the mean.",
         "KeyError": CALLED, "'bucket'": CALLED, "takes 1 positional": CALLED, "Future": RETURN, "SIGSEGV": RETURN,
         "SIGABRT": RETURN, "'list' object has no attribute 'size'": "What `allreduce_hook` takes first is a process "
@@ -404,6 +406,9 @@ turn(
 )  # fmt: skip
 
 
+UNTOUCHED = "everybody is accused, as before any `backward()`"
+
+
 def _culprits(net: Any, loss: Any, backward: bool = True, guilty: Any = lambda p: p.requires_grad and p.grad is None):
     if backward:
         loss.backward()
@@ -453,7 +458,8 @@ turn(
          "who gets a gradient of zeros is accused", "Zeros are a gradient. Look for `None`."),
         (lambda net, loss: [name for name in _culprits(net, loss) if "dogs" in name], "only dogs are ever accused",
          "Another loss leaves others without a gradient. Go through all of `net.named_parameters()`."),
-        (partial(_culprits, backward=False), "everybody is accused", "Who has run `backward()`?"),
+        (partial(_culprits, backward=False), UNTOUCHED,
+         "Who has run `backward()`? And what it left has to be there still."),
         (partial(_culprits, guilty=lambda p: p.grad is not None), "those that do get one", "The other ones."),
         (partial(_culprits, guilty=lambda p: p.grad is not None and not p.grad.any()), "only gradients of zeros",
          "A parameter that takes no part has `None` in `.grad`."),
@@ -467,8 +473,8 @@ turn(
         (lambda net, loss: [(name, net) for name in _culprits(net, loss)], "those are pairs",
          "The names only."),
         (lambda net, loss: ", ".join(_culprits(net, loss)), "the names are in one text", "A list of names."),
-        (partial(_culprits, guilty=lambda p: True), "everybody is accused, frozen ones, too",
-         "Whose `.grad` is `None` after `backward()`?"),
+        (partial(_culprits, guilty=lambda p: True), f"{UNTOUCHED}; frozen ones, too",
+         "Whose `.grad` is `None` after `backward()`, and who of these wants one?"),
         (partial(_culprits, guilty=lambda p: False), "nobody is accused", "Whose `.grad` is `None`?"),
         (lambda net, loss: sorted({name.split(".")[0] for name in _culprits(net, loss)}), "those are names of modules",
          "Each parameter has a name of its own, as `dogs.bias`."),
@@ -481,6 +487,8 @@ turn(
     ],
     hints={"'NoneType' object is not iterable": "`return` the list of names.",
            "Default process group": "On one device, before anything is wrapped: look at `net` itself.",
+           "appears to not have been used": "With `allow_unused=True` it gives `None` for these.",
+           "Tensors does not require grad": "Who is frozen has no gradient to ask for: leave those out.",
            "Boolean value of Tensor": "A tensor is neither true nor false. Ask `p.grad is None`."},
     otherwise="Names as `net.named_parameters()` has them: of those that want a gradient, and have `None`.",
 )  # fmt: skip

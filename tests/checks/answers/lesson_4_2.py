@@ -200,6 +200,18 @@ def of_the_dogs(net, loss):
     return [name for name, p in net.named_parameters() if name.startswith("dogs") and p.grad is None]
 
 
+def asked_for_gradients(net, loss, **options):
+    names, them = zip(*net.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(loss, them, **options)
+    return [name for name, gradient in zip(names, gradients, strict=True) if gradient is None]
+
+
+def set_to_none(net, loss):
+    loss.backward()
+    net.zero_grad()
+    return [name for name, p in net.named_parameters() if p.requires_grad and p.grad is None]
+
+
 ANSWERS = {
     "4.2.1": {
         "correct": pack,
@@ -260,6 +272,9 @@ ANSWERS = {
         "wrong": [
             (lambda net, loss: print(without_backward(net, loss)), ["raised TypeError"]),
             (of_the_dogs, ["only dogs"]),
+            (lambda net, loss: [*asked_for_gradients(net, loss)], ["not have been used in the graph"]),
+            (lambda net, loss: [*asked_for_gradients(net, loss, allow_unused=True)], ["does not require grad"]),
+            (set_to_none, ["everybody is accused, as before any `backward()`"]),
             (lambda net, loss: next((it for it in without_backward(net, loss)), None), ["one text comes back, or not"]),
             (lambda net, loss: [name for name, _ in net.named_parameters], ["'method' object is not iterable"]),
         ],
