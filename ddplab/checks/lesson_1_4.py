@@ -270,7 +270,7 @@ turn(
          "Did you average the losses? `backward()` does not go through `all_reduce`: nothing is to be sent. "
          "Weigh this rank's loss: it has `len(mine)` of `len(x)` images."),
         (partial(_fair, reduction="sum", factor=lambda n, size: 1), "that is a sum over images",
-         "Divide by the images of the whole batch, and mind that the ranks take a mean."),
+         "Divide by the images of the whole batch, and mind that the ranks take a mean. (`//` drops a rest.)"),
         (partial(_fair, factor=lambda n, size: n * size), "the sum over the images is not divided by how many they are",
          "The whole batch has `len(x)`."),
         (partial(_fair, factor=lambda n, size: n / size), "it is divided by the ranks, and not by the images",
