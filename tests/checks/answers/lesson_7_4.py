@@ -117,6 +117,10 @@ def the_larger_of_the_two(compute, buckets, room):
     return compute + max(sum(buckets[:-1]) - room, buckets[-1])
 
 
+def all_but_the_first(compute, buckets, room):
+    return compute + buckets[-1] + max(0, sum(buckets[1:]) - room)
+
+
 def those_that_fit_whole(compute, buckets, room):
     for bucket in buckets:
         if bucket <= room:
@@ -166,7 +170,8 @@ ANSWERS = {
         "wrong": [
             (the_last_left_out, ["the last bucket is left out"]),
             (where_it_does_not_fit, ["has None as step"]),
-            (the_larger_of_the_two, ["nothing but the last bucket is exposed"]),
+            (the_larger_of_the_two, ["either the last bucket is exposed, or what the others leave over"]),
+            (all_but_the_first, ["the first bucket is left out"]),
             (one_or_the_other, ["either the last bucket is exposed, or what the others leave over"]),
             (those_that_fit_whole, ["a part does not fit is exposed whole"]),
             (with_the_list, ["and 'list'"]),
