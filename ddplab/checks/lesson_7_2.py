@@ -1,5 +1,6 @@
 """Checks of lesson 7.2, The best rate, by sweep."""
 
+import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -332,6 +333,13 @@ turn(
          "While the batch doubles *once*: it doubles more often."),
         (lambda batches, rates: math.log2(rates) / 4, "right for 16 times the batch only",
          "How often does the batch double?"),
+        *[(lambda batches, rates, a=a, b=b: a(rates) / b(batches), "the two logarithms have different bases",
+           "Of both the same one: `math.log`.")
+          for a, b in itertools.permutations((math.log, math.log2, math.log10), 2)],
+        (lambda batches, rates: max(0.0, math.log(rates) / math.log(batches)), "a rate that falls has a power below 0",
+         "Why 0? The quotient of two logarithms, there as well."),
+        (lambda batches, rates: int(math.log(rates) / math.log(batches)), "a power need not be a whole number",
+         "Without `int`."),
         (lambda batches, rates: abs(math.log(rates) / math.log(batches)), "a rate that falls has a power below 0",
          "Without `abs`."),
         (lambda batches, rates: rates ** (1 / batches), "a root of the rate, and not the power that is asked for",
