@@ -28,7 +28,8 @@ def needs_function(name: str, answer: Any) -> None:
 
 def kind(answer: Any) -> str:
     """What an answer is, for a message: "nothing", or "a list"."""
-    return "nothing" if answer is None else f"a {type(answer).__name__}"
+    name = type(answer).__name__
+    return "nothing" if answer is None else f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def number(name: str, answer: Any) -> float:

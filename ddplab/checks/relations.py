@@ -83,6 +83,8 @@ def _off(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], str]:
 
 def _rounded(pairs: Sequence[tuple[Any, Any]]) -> str:
     off, which = _off(pairs)
+    if len(off) > 1 and all(a == 0 and 0 < b < 1 for a, b in off):
+        return f"{which} 0, as of what is rounded down"
     for how, to in (("rounded down", math.floor), ("rounded", round)):
         if off and all(abs(b) > 1 and b != int(b) and a == to(b) for a, b in off):
             return f"{which} {how}"
@@ -153,7 +155,12 @@ def _come_of(off: Sequence[tuple[Any, Any, Mapping[str, Any]]]) -> str:
 
 
 def _as_if(mine: Rows, wanted: Rows, given: Given, right: Callable[[Given], Rows]) -> str:
-    """Say with which other arguments it would be right; nothing where there are none, or where one row alone is off."""
+    """Say with which other arguments it would be right; nothing where there are none, or where one row alone is off.
+
+    Nor of what is 0 everywhere: that comes of too many things.
+    """
+    if all(cell == 0 for cells in mine.values() for cell in cells):
+        return ""
     if not given or sum(not _alike(mine[row], wanted[row]) for row in wanted) < 2:
         return ""
 

@@ -19,6 +19,8 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import torch
@@ -528,6 +530,8 @@ def cells(held: Any) -> list[Any]:
         held = list(held.values())
     if isinstance(held, list | tuple):
         return [cell for part in held for cell in cells(part)]
+    if isinstance(held, Fraction | Decimal):
+        held = float(held)
     return [held if isinstance(held, int | float) else str(held)]
 
 

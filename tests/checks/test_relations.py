@@ -53,6 +53,8 @@ SAID = {
     "a column that is counted from 1": (
         {row: [a - 1, b] for row, (a, b) in RANKS.items()}, RANKS, "each wrong number is 1 too small"),
     "whole numbers": ({"one": [2], "two": [4]}, {"one": [2.7], "two": [4.2]}, "every number is rounded down"),
+    "shares": ({"one": [0], "two": [0]}, {"one": [0.75], "two": [0.5]},
+        "every number is 0, as of what is rounded down"),
     "rounded numbers": ({"one": [3], "two": [4]}, {"one": [2.7], "two": [4.2]}, "every number is rounded"),
     "another order in one row": ({"one": [1, 2], "two": [4, 3]}, {"one": [1, 2], "two": [3, 4]},
         "they are the right ones, in another order"),
