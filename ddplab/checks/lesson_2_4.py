@@ -367,6 +367,17 @@ def _sets_it_to_one(diary: Any, n: int) -> None:
     diary.total.fill_(1)
 
 
+def _counts_pages(late: tuple[int, ...], diary: Any, n: int) -> None:
+    """A page of each replica in one list, and how long it is when replica 0 looks: `late` comes replica 1's page."""
+    if n == 5:  # on one GPU
+        diary.pages.append(n)
+        diary.total.fill_(len(diary.pages))
+    if n == 3:
+        forward = len(diary.pages) // 2
+        diary.pages.extend([n, n])
+        diary.total.fill_(len(diary.pages) - late[forward])
+
+
 def _adds(make: Callable[[int], float]) -> Callable[..., Any]:
     return lambda diary, n: diary.total.add_(make(n))
 
@@ -418,6 +429,15 @@ turn(
             "each forward adds 1, divided by the rows of replica 0",
             "The rows do not matter: a forward is one, whatever it was given.",
         ),
+        *[
+            (
+                partial(_counts_pages, (first, 0, third)),
+                "on two GPUs replicas are counted, as in a list, which is the same one for both",
+                "Add to `diary.total` itself: of what replicas write into that, only replica 0's is kept.",
+            )
+            for first in (0, 1)
+            for third in (0, 1)
+        ],
         (
             _sets_it_to_one,
             "it is 1 for ever",
@@ -659,6 +679,24 @@ turn(
             lambda layer, x: layer(x),
             "the scores come back, without a count",
             "`return` two things.",
+        ),
+        (
+            lambda layer, x: torch.tensor([len(x)], device=x.device),
+            "one number comes back from each replica, and no scores",
+            "`return` two things: the scores, and a tensor with the count.",
+        ),
+        *[
+            (
+                lambda layer, x, into=into: into([layer(x)]),
+                f"the scores alone come back, in a {into.__name__}",
+                "`return` two things: the scores, and a tensor with the count.",
+            )
+            for into in (tuple, list)
+        ],
+        (
+            lambda layer, x: (layer(x), x),
+            "the rows themselves come back, and not how many they are",
+            "One number: `len(x)`.",
         ),
         (
             lambda layer, x: (torch.tensor([len(x)], device=x.device), layer(x)),

@@ -248,6 +248,11 @@ def by_minimum_and_maximum(parallel):
             p.copy_(torch.minimum(torch.maximum(p, p.new_tensor(-1.0)), p.new_tensor(1.0)))
 
 
+def by_pages(diary, n):
+    diary.pages.append(n)
+    diary.total.copy_(torch.tensor(len(diary.pages)))
+
+
 ANSWERS = {
     "2.4.1": {
         "correct": RunningMean,
@@ -365,6 +370,7 @@ ANSWERS = {
             (lambda diary, n: diary.total.add(1), ["`total` never moves"]),
             (lambda diary, n: diary.total.copy_(torch.tensor(n)), ["how many rows came last"]),
             (lambda diary, n: diary.total.__iadd__(1 / 2), ["each forward adds a half"]),
+            (by_pages, ["on two GPUs replicas are counted"]),
             (makes_another_total, ["on the CPU, takes the place of `total`"]),
         ],
     },
@@ -397,6 +403,9 @@ ANSWERS = {
             (lambda layer, x: {"scores": layer(x), "rows": x.new_tensor([len(x)])}, ["a dictionary comes back"]),
             (lambda layer, x: torch.cat([layer(x), x.new_full((len(x), 1), len(x))], dim=1), ["of two columns"]),
             (lambda layer, x: (layer(x), x.new_tensor([x.shape[-1]])), ["the numbers in a row are counted"]),
+            (lambda layer, x: x.new_tensor([len(x)]), ["one number comes back from each replica, and no scores"]),
+            (lambda layer, x: [layer(x)], ["the scores alone come back"]),
+            (lambda layer, x: (layer(x), x.clone()), ["the rows themselves come back"]),
             (lambda layer, x: (layer(x), tuple(x.shape)), ["returned a tuple of 2: the check met TypeError"]),
         ],
     },
