@@ -1,9 +1,11 @@
 """Checks of lesson 4.9, Twelve puzzles to DDP: the last six, from a network's start to an unused head."""
 
+import contextlib
+import inspect
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,14 +23,11 @@ FLAT = "`torch.cat` makes one vector of gradients of any size, once each is flat
 TWO_ONLY, COUNTS = "right on two ranks only", "`dist.get_world_size()` counts them."
 IN_PLACE = "`dist.all_reduce` changes the tensor that it is given, and returns nothing."
 OTHER_HOOK = "(In a hook of `register_hook`.)"
-NOT_ASKED = (
-    "it sends although the switch is off, as where nobody asks it, where it is asked only when the hooks are made, or "
-    "where the dictionary that comes back is another one"
-)
-ASK = (
-    'When it is called, the hook asks `switch["send"]`, of the very dictionary that comes back (and a dictionary '
-    "itself is true, whatever is in it)."
-)
+SENDS = "it sends although the switch is off: "
+NOT_ASKED = f"{SENDS}no hook has the dictionary that comes back, which is asked at most when the hooks are made"
+ASK = 'When it is called, the hook asks `switch["send"]`, of the very dictionary that comes back.'
+NOT_HEEDED = f'{SENDS}the hook has the dictionary, and goes on when its "send" is False'
+SEND = '`switch["send"]` is to be asked: a dictionary itself is true, whatever is in it.'
 TOO_SOON, NOT_YET_THERE = "is called before there is a gradient", "a hook asks for a gradient that is not there yet"
 NO_GRADIENT = "A parameter that took no part has no gradient: its `.grad` is None."
 HINTS = {
@@ -336,6 +335,13 @@ def _one_by_one(net: nn.Module) -> None:
         _average(p)
 
 
+def _each_from_the_beginning(net: nn.Module) -> None:
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()])
+    dist.all_reduce(vector)
+    for p in net.parameters():
+        p.grad.copy_(vector[: p.grad.numel()].view_as(p.grad) / dist.get_world_size())
+
+
 def _one_number(net: nn.Module) -> None:
     total = torch.stack([p.grad.sum() for p in net.parameters()]).sum()
     dist.all_reduce(total)
@@ -399,6 +405,10 @@ turn(
          "`torch.cat` puts gradients side by side, and `split` takes them apart again."),
         (_into_the_weights,
          "the weights are changed, and the gradients not", "`p.grad.copy_(piece)`, and no `p.data`."),
+        (_each_from_the_beginning, "each gradient gets what the vector begins with",
+         "A piece begins where the one before it ends: `vector.split(…)` with the length of each."),
+        (partial(_in_one, send=partial(dist.broadcast, src=0), by=1), "all have rank 0's gradients",
+         "`broadcast` sends one rank's to all; `all_reduce` adds up."),
         (_gathered, "the means are right, and come without an all_reduce",
          "One vector, and one `dist.all_reduce` of it."),
         (partial(_in_one, back=False), "the vector is right, and `.grad` is as it was", "Cut it up and copy it back."),
@@ -597,7 +607,32 @@ def _two_portions(switch: Any, net: nn.Module) -> list[Any]:
     first = len(sums)
     switch["send"] = True
     _backward(net, 2 * factor)
-    return [first, len(sums) - first, *_gradients(net)]
+    sends_always = 0 < first == len(sums) - first
+    return [first, len(sums) - first, *_gradients(net), *[_known_of(switch, net)] * sends_always]
+
+
+def _within(it: Any) -> list[Any]:
+    """What somebody's own function, method, partial or object has at hand."""
+    if inspect.ismodule(it) or inspect.isclass(it) or (getattr(it, "__module__", "") or "").startswith("torch"):
+        return []
+    has = [getattr(it, "__self__", None), getattr(it, "func", None), *getattr(it, "args", ())]
+    has += [*(getattr(it, "__defaults__", None) or ()), *getattr(it, "__dict__", {}).values()]
+    if inspect.isfunction(it) or inspect.ismethod(it):
+        with contextlib.suppress(ValueError):  # a name that has no value yet
+            read = inspect.getclosurevars(it)
+            has += [*read.nonlocals.values(), *read.globals.values()]
+    return has
+
+
+def _known_of(switch: Any, net: nn.Module) -> str:
+    """What the hooks of the parameters know of the switch: they, and what they call."""
+    held = [hook for p in (net.a, net.b) for hook in (p._post_accumulate_grad_hooks or {}).values()]
+    for it in held[:]:
+        held += _within(it) + [further for inner in _within(it) for further in _within(inner)]
+    if any(it is switch for it in held):
+        return "asked?"
+    others = any(isinstance(it, Mapping) and "send" in it for it in held)
+    return "asks another one" if others else "asks none"
 
 
 turn(
@@ -611,8 +646,10 @@ turn(
     otherwise="While the switch is off the hook does nothing at all; while it is on it does what it did in puzzle b.",
     hints={"object does not support item assignment": "Return the switch, a dictionary: `switch`.", **HINTS},
     mistakes=[
-        (partial(_with_switch, always=True), NOT_ASKED, ASK),
+        (partial(_with_switch, always=True), NOT_HEEDED, SEND),
         (_asked_when_hooked, NOT_ASKED, ASK),
+        (lambda net: dict(_with_switch(net)), f"{SENDS}the hook asks another dictionary than the one that comes back",
+         "Return the very one that the hook asks, not a copy of it."),
         (partial(_with_switch, never=True), "it sends nothing at all", "When the switch is on, the hook averages."),
         (partial(_with_switch, last_only=True), "the first portion's gradient is lost", "Let `.grad` grow."),
         (partial(_switches_itself, to=True),
@@ -627,7 +664,6 @@ turn(
         (_divides_always, "with the switch off gradients are divided all the same", "Off means: leave `.grad` alone."),
     ],
 )  # fmt: skip
-# Two of these leave the same, and have the same words: the second is a row so that the tests try it as well.
 
 
 # ------------------------------------------------------------------ f: the unused head

@@ -537,6 +537,59 @@ def no_thought_of_none(net):
         p.grad /= dist.get_world_size()
 
 
+def asks_for_the_dictionary(net):
+    switch = {"send": True}
+
+    def hook(p):
+        if switch:
+            averaged(p)
+
+    [p.register_post_accumulate_grad_hook(hook) for p in net.parameters()]
+    return switch
+
+
+def keeps_what_was_in_it(net):
+    switch = {"send": True}
+    send = switch["send"]
+    [p.register_post_accumulate_grad_hook(lambda p: averaged(p) if send else None) for p in net.parameters()]
+    return switch
+
+
+class Sender:
+    def __init__(self, switch):
+        self.switch = switch
+
+    def average(self, p):
+        if "send" in self.switch:
+            averaged(p)
+
+
+def asks_whether_it_has_the_key(net):
+    sender = Sender({"send": True})
+    [p.register_post_accumulate_grad_hook(sender.average) for p in net.parameters()]
+    return sender.switch
+
+
+def two_dictionaries(net):
+    asked = {"send": True}
+    [p.register_post_accumulate_grad_hook(lambda p: averaged(p) if asked["send"] else None) for p in net.parameters()]
+    return {"send": True}
+
+
+def all_from_the_beginning(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()]) / dist.get_world_size()
+    dist.all_reduce(vector)
+    for p in net.parameters():
+        p.grad.copy_(vector[: p.numel()].view_as(p))
+
+
+def broadcast_in_one(net):
+    vector = torch.cat([p.grad.flatten() for p in net.parameters()])
+    dist.broadcast(vector, src=0)
+    for p, piece in zip(net.parameters(), vector.split([p.numel() for p in net.parameters()]), strict=True):
+        p.grad.copy_(piece.view_as(p))
+
+
 ANSWERS = {
     "4.9.a": {
         "accepted": [by_name, as_an_object],
@@ -577,6 +630,8 @@ ANSWERS = {
             (into_the_weights, ["the weights are changed, and the gradients not"]),
             (all_in_one_number, ["one and the same number"]),
             (stacked, ["on 3 ranks", "equal size"]),
+            (all_from_the_beginning, ["each gradient gets what the vector begins with"]),
+            (broadcast_in_one, ["all have rank 0's gradients"]),
             (one_number_for_many, ["on 3 ranks", "each gradient got one number"]),
             (takes_what_comes_back, ["raised TypeError"]),
             (all_at_once, ["raised TypeError"]),
@@ -603,8 +658,12 @@ ANSWERS = {
         "accepted": [early_return, callable_switch],
         "wrong": [
             (no_switch_back, ["raised TypeError"]),
-            (asked_once, ["it sends although the switch is off", "only when the hooks are made"]),
-            (another_switch_back, ["where the dictionary that comes back is another one"]),
+            (asked_once, ["it sends although the switch is off", "at most when the hooks are made"]),
+            (another_switch_back, ["the hook asks another dictionary than the one that comes back"]),
+            (two_dictionaries, ["the hook asks another dictionary than the one that comes back"]),
+            (asks_for_the_dictionary, ['goes on when its "send" is False']),
+            (asks_whether_it_has_the_key, ['goes on when its "send" is False']),
+            (keeps_what_was_in_it, ["no hook has the dictionary", "at most when the hooks are made"]),
             (turns_itself_on, ["as where a hook turns it on again"]),
             (the_other_hook_with_a_switch, ["raised TypeError"]),
         ],
