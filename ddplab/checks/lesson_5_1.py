@@ -207,8 +207,12 @@ def _met(tell: Callable[..., None], size: int) -> list[str]:
         back = tell(number, size, port)
         if isinstance(back, Mapping) and "RANK" not in os.environ:
             return "comes back as a dict"
-        told = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
-        if told and not meet:
+        missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+        if len(missing) == 4 and "LOCAL_RANK" not in os.environ:
+            return "is told nothing"
+        if missing and f"LOCAL_{missing[0]}" in os.environ:
+            return f"has LOCAL_{missing[0]}, no {missing[0]}"
+        if not missing and not meet:
             return _astray(size, port) or f"waits as rank {os.environ['RANK']}"
         dist.init_process_group("gloo")
         everybody = torch.ones(1)
@@ -264,6 +268,12 @@ turn(
     mistakes=[
         (partial(_tell, text=lambda value: value), "a number stands where a text is to be",
          "All variables of the environment are texts: `str(…)` makes one of a number."),
+        (lambda rank, size, port: None, "none of the four is set in `os.environ`",
+         "`os.environ[\"RANK\"] = …`, and so on: a process reads there and nowhere else, and in capitals."),
+        (lambda rank, size, port: _tell(rank, size, port, leave_out="RANK", LOCAL_RANK=rank),
+         "`LOCAL_RANK` is set, and `RANK` is not", "The number in the whole job is wanted here."),
+        (lambda rank, size, port: _tell(rank, size, port, leave_out="WORLD_SIZE", LOCAL_WORLD_SIZE=size),
+         "`LOCAL_WORLD_SIZE` is set, and `WORLD_SIZE` is not", "How many there are in the whole job is wanted here."),
         (partial(_tell, leave_out="RANK"), "no process knows its number", MISSING),
         (partial(_tell, leave_out="WORLD_SIZE"), "no process knows how many there are", MISSING),
         (partial(_tell, leave_out="MASTER_ADDR"), "no process knows at which machine to meet", MISSING),
@@ -403,6 +413,12 @@ turn(
         (lambda processes, epochs: f"torchrun --nproc-per-node {processes} --epochs {epochs} train.py",
          "torchrun takes `--epochs` for an option of its own, and knows none",
          "The script's own options come behind its name."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {epochs} train.py --epochs {processes}",
+         "the two numbers are swapped", "`--nproc-per-node` counts processes, `--epochs` epochs."),
+        (lambda processes, epochs: "torchrun --nproc-per-node processes train.py --epochs epochs",
+         "the names stand there, to the letter", "In a text that begins with `f`, what stands in `{…}` is filled in."),
+        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py --epochs",
+         "the script is told `--epochs`, and no number", "It is given: `epochs`."),
         (lambda processes, epochs: f"python train.py --epochs {epochs}", "nobody starts more than one process",
          "The program is called `torchrun`."),
         (lambda processes, epochs: f"torchrun train.py --nproc-per-node {processes} --epochs {epochs}",

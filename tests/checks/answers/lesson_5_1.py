@@ -121,11 +121,29 @@ def by_remainder(env, gpus):
     return f"cuda:{int(env['RANK']) % gpus}" if gpus else "cpu"
 
 
+def by_itself(rank, size, port):
+    environ = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environ["LOCAL_RANK"] = environ["RANK"]
+
+
+def by_local_names(rank, size, port):
+    told = {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(it) for name, it in told.items()})
+
+
+def one_local_name(rank, size, port):
+    by_local_names(rank, size, port)
+    os.environ["RANK"] = os.environ.pop("LOCAL_RANK")
+
+
 ANSWERS = {
     "5.1.a": {
         "accepted": [by_update, all_seven],
         "wrong": [
-            (of_this_process_alone, ["no process knows its number"]),
+            (of_this_process_alone, ["none of the four is set"]),
+            (by_itself, ["none of the four is set"]),
+            (by_local_names, ["`LOCAL_RANK` is set, and `RANK` is not"]),
+            (one_local_name, ["`LOCAL_WORLD_SIZE` is set, and `WORLD_SIZE` is not"]),
             (address_with_port, ["the address has the port in it"]),
             (rank_and_size_exchanged, ["have changed places"]),
             (as_a_dict, ["a dict comes back, and nothing is set"]),
@@ -162,6 +180,9 @@ ANSWERS = {
         "wrong": [
             (lambda n, epochs: "torchrun --nproc-per-node 2 train.py --epochs 5", ["both numbers are right for the"]),
             (lambda n, epochs: print(n), ["starts nothing"]),
+            (lambda n, epochs: f"torchrun --nproc_per_node={epochs} train.py --epochs={n}", ["numbers are swapped"]),
+            (lambda n, epochs: "torchrun --nproc_per_node=processes train.py --epochs=epochs", ["to the letter"]),
+            (lambda n, epochs: f"torchrun --nproc_per_node={n} train.py --epochs", ["`--epochs`, and no number"]),
             (lambda n, epochs: f"torchrun --nnodes {n} --nproc-per-node {n} train.py --epochs 5", ["counts machines"]),
             (lambda n, epochs: f"torchrun --nproc-per-node={n}train.py --epochs {epochs}", ["no word of it is `train"]),
             (lambda n, epochs: f"torchrun -n {n} train.py --epochs {epochs}", ["torchrun has no `-n`"]),
