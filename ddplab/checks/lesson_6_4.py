@@ -51,6 +51,16 @@ def _own_frame(
     return take(frame for frame in frames[::way] if (library in frame["filename"]) == of)
 
 
+def _from_outside(frames: Any, begins: bool = True, ends: bool = False) -> Any:
+    if begins:
+        last = None
+    for frame in reversed(frames):
+        if "site-packages" in frame["filename"]:
+            return last
+        last = frame
+    return last if ends else None
+
+
 TAKES = (next, lambda frames: next(frames, None), lambda frames: [*frames][0])  # noqa: RUF015
 
 
@@ -64,6 +74,9 @@ turn(
     mistakes=[
         (lambda frames: frames[-1], "that is where the script begins", "Which end of the list is the innermost?"),
         (partial(_own_frame, way=-1), "that is the outermost line of yours", "Which end of the list is the innermost?"),
+        *((partial(_from_outside, begins=begins, ends=ends),
+           "from outside, the search ends at the first library, and a library can be the outermost of all",
+           "Begin at the other end of the list, with the innermost.") for begins in (0, 1) for ends in (0, 1)),
         (lambda frames: frames[0], "no library is left out: that is the innermost line of all",
          "`site-packages` stands somewhere within the path that `filename` has; `name` is only the function."),
         *((partial(_own_frame, library="torch", take=it), "torch_jobs is no library, and torch not the only one",

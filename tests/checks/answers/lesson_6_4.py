@@ -143,12 +143,30 @@ def left_in_evaluation(model, x):
             return model.eval().module(x)
 
 
+def from_outside(frames):
+    for frame in frames[::-1]:
+        if "site-packages" in frame["filename"]:
+            return last  # noqa: F821
+        last = frame  # noqa: F841
+
+
+def up_to_the_first_library(frames):
+    last = None
+    for frame in frames[::-1]:
+        if "site-packages" in frame["filename"]:
+            break
+        last = frame
+    return last
+
+
 ANSWERS = {
     "6.4.a": {
         "accepted": [in_a_loop, from_a_list],
         "wrong": [
             (lambda frames: in_a_loop(frames)["line"], ["the check met TypeError"]),
             (at_the_beginning, ["no library is left out"]),
+            (from_outside, ["from outside, the search ends at the first library"]),
+            (up_to_the_first_library, ["from outside, the search ends at the first library"]),
             (of_no_torch, ["torch_jobs is no library"]),
             (of_the_libraries, ["the innermost of the libraries' frames"]),
             (of_the_first_turn, ["where the innermost frame is a library's nothing comes back"]),
