@@ -39,6 +39,12 @@ turn(
          "For how many images is it?"),
         (lambda compute, exposed, images, portions: (portions * compute + exposed) / images,
          "the images of one portion only", "An update has `portions` times `images`."),
+        *((lambda compute, exposed, images, portions, by=by: portions * compute + exposed / by(images, portions),
+           "what is exposed is divided, and the arithmetic not", "`/` comes before `+`: put `(…)` around the seconds.")
+          for by in (lambda images, portions: portions * images, lambda images, portions: images)),
+        (lambda compute, exposed, images, portions: (portions * compute + exposed) / portions * images,
+         "divided by the portions, and then multiplied by the images",
+         "`/` and `*` go from left to right: put all images of the update in parentheses."),
         (lambda compute, exposed, images, portions: (compute + exposed) / (portions * images),
          "the portions are computed for nothing", "Each of them takes `compute`."),
         (lambda compute, exposed, images, portions: (portions * compute + exposed) / portions,

@@ -64,8 +64,22 @@ def in_place(gradient, lost, squeeze):
     return sent, lost
 
 
+def without_parentheses(compute, exposed, images, portions):
+    return compute * portions + exposed / images / portions
+
+
+def from_left_to_right(compute, exposed, images, portions):
+    return (compute * portions + exposed) / portions * images
+
+
 ANSWERS = {
-    "7.6.a": {"accepted": [shared_out, in_a_loop]},
+    "7.6.a": {
+        "accepted": [shared_out, in_a_loop],
+        "wrong": [
+            (without_parentheses, ["what is exposed is divided, and the arithmetic not"]),
+            (from_left_to_right, ["divided by the portions, and then multiplied by the images"]),
+        ],
+    },
     "7.6.b": {
         "accepted": [normalised, by_einsum],
         "wrong": [
