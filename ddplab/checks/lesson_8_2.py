@@ -254,6 +254,16 @@ def _no_gradient_wanted(part: nn.Linear, x: torch.Tensor, loss: Callable, middle
     return dist.send(middle.grad, 0)
 
 
+def _from_its_own_output(part: nn.Linear, x: torch.Tensor, loss: Callable, middle: torch.Tensor) -> None:
+    if dist.get_rank() == 0:
+        return _pipeline(part, x, loss, middle)
+    dist.recv(middle, 0)
+    out = part(middle)
+    out.retain_grad()
+    loss(out).backward()
+    return dist.send(out.grad, 0)
+
+
 def _only_the_gradient_at_the_cut(part: nn.Linear, x: torch.Tensor, loss: Callable, middle: torch.Tensor) -> None:
     if dist.get_rank() == 0:
         return _pipeline(part, x, loss, middle)
@@ -282,6 +292,8 @@ turn(
         (partial(_pipeline, lower=lambda loss, out: out.sum()), "rank 1 goes backward from a sum, or from ones",
          "From `loss(…)` of what its part returns."),
         (partial(_pipeline, lower=lambda loss, out: loss(out) / 2), "the loss is halved", "`loss` as it is."),
+        (_from_its_own_output, "rank 1 sends the gradient at its own output, and not at the cut",
+         "Through its part, back to what came down: `middle.grad`."),
         (_no_gradient_wanted, "there is no gradient at the cut to send",
          "`middle.requires_grad_()`, before it goes through `part`; after `backward` its gradient is there."),
         (_only_the_gradient_at_the_cut, "rank 1 has no gradients of its own",
@@ -309,6 +321,10 @@ turn(
         (lambda stages, portions: (stages - 1) / portions, "as a part of the work, not of the whole time",
          "How many columns has the drawing?"),
         (lambda stages, portions: portions / (stages - 1 + portions), "that is the share that works", "The dots."),
+        (lambda stages, portions: 0, "it is 0 each time, as of a share that is rounded down",
+         "`//` and `int` drop the fraction, and a share is nothing else: `/`."),
+        (lambda stages, portions: (stages - 1) / portions - 1 + stages, "`/` comes before `-` and `+`",
+         "Put the columns into parentheses."),
         *((lambda stages, portions, less=less: stages / (stages + portions - less), "a dot too many in each row",
            "The first stage has how many dots, at the end of its row?") for less in (0, 1)),
         (lambda stages, portions: stages * (stages - 1) / (portions + stages - 1),

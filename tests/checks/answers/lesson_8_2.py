@@ -1,5 +1,6 @@
 """Answers to the exercises of lesson 8.2: correct, blank, and wrong as learners are wrong."""
 
+from fractions import Fraction
 from functools import partial
 
 import torch
@@ -152,6 +153,20 @@ def sent_too_early(part, x, loss, middle):
     return loss(part(middle)).backward()
 
 
+def from_its_own_output(part, x, loss, middle):
+    if dist.get_rank() == 0:
+        return a_product(part, x, loss, middle)
+    dist.recv(middle, 0)
+    out = part(middle)
+    out.retain_grad()
+    loss(out).backward()
+    return dist.send(out.grad, 0)
+
+
+def in_fractions(stages, portions):
+    return Fraction(stages - 1, portions + stages - 1)
+
+
 ANSWERS = {
     "8.2.1": {
         "correct": RIGHT,
@@ -189,6 +204,18 @@ ANSWERS = {
         ],
     },
     "8.2.a": {"accepted": [by_slices, every_nth], "wrong": [(rows_of_both, ["raised RuntimeError"])]},
-    "8.2.b": {"accepted": [a_product, a_new_leaf], "wrong": [(sent_too_early, ["no gradient at the cut"])]},
-    "8.2.c": {"accepted": [by_counting, by_drawing]},
+    "8.2.b": {
+        "accepted": [a_product, a_new_leaf],
+        "wrong": [
+            (sent_too_early, ["no gradient at the cut"]),
+            (from_its_own_output, ["rank 1 sends the gradient at its own output"]),
+        ],
+    },
+    "8.2.c": {
+        "accepted": [by_counting, by_drawing, in_fractions],
+        "wrong": [
+            (lambda stages, portions: (stages - 1) // (stages - 1 + portions), ["as of a share that is rounded down"]),
+            (lambda stages, portions: stages - 1 + (stages - 1) / portions, ["`/` comes before"]),
+        ],
+    },
 }
