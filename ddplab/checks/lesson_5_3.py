@@ -297,6 +297,9 @@ turn(
         (partial(_start, at='"first:$port"'), "the machine is called first, to the letter", "`$first`"),
         (partial(_start, nodes="$gpus", gpus="$SLURM_NNODES"), "nodes and ranks have changed places",
          "`--nnodes` counts nodes, `--nproc-per-node` the ranks of each."),
+        (lambda: _start().replace("--nnodes $SLURM_NNODES ", ""), "nobody says how many nodes: torchrun takes one",
+         "`--nnodes`"),
+        (partial(_start, nodes="1:$SLURM_NNODES"), "that meeting may begin with one node", "All of them are wanted."),
         (partial(_start, nodes="$SLURM_NODEID"), "that is the number of one node, and not how many there are",
          "`$SLURM_NNODES`"),
         (partial(_start, gpus="1"), "each node starts one rank, whatever it has", "`$gpus`"),
@@ -319,7 +322,8 @@ turn(
 
 
 def _job(number: str, **more: str) -> dict[str, str]:
-    return {"SLURM_JOB_ID": number, "SLURM_JOBID": number, **more}
+    at = {"SLURM_SUBMIT_DIR": "/home/me", "SLURM_JOB_USER": "me", "SLURM_JOB_NAME": "train"}
+    return {"SLURM_JOB_ID": number, "SLURM_JOBID": number, **at, **more}
 
 
 RUNS = {"job 4242": _job("4242"), "job 4242, again": _job("4242", SLURM_RESTART_COUNT="1"), "job 4243": _job("4243")}
@@ -329,7 +333,8 @@ def _named(names: Callable[[], str], run: str) -> list[str]:
     """Whose name and whose checkpoint a run has: its own, or that of a run before it."""
     seen: dict[str, list[str]] = {}
     for it in RUNS:
-        env = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")} | RUNS[it]
+        ours = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
+        env = {"USER": "me", "LOGNAME": "me", **ours, **RUNS[it]}  # not every container has a user
         # Time goes on between two runs of a job, more than between two of these.
         bash = ["bash", "-euc", f"date() {{ echo {list(RUNS).index(it)}; }}; printf '%s\\n' {names()}"]
         said = subprocess.run(bash, env=env, capture_output=True, text=True, timeout=10)
@@ -366,6 +371,9 @@ turn(
          "the second run looks for a checkpoint of its own, and begins anew", "What stays the same from run to run?"),
         (partial(_names, id='"$SLURM_JOB_ID.$SLURM_RESTART_COUNT"'), "in a first run nobody has set that variable",
          "`${NAME:-0}` is 0 where NAME is not set."),
+        (partial(_names, id='"$SLURM_JOB_ID_${SLURM_RESTART_COUNT:-0}"'),
+         "bash takes the underscore for a part of the name: nobody has set `SLURM_JOB_ID_`",
+         "Braces say where a name ends: `${NAME}_`."),
         (partial(_names, id="7", checkpoint="train.pt"), "all jobs share one name and one checkpoint",
          "What differs from job to job?"),
         (partial(_names, checkpoint="train.pt"), "another job goes on from this one's checkpoint",

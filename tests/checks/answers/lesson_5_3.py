@@ -124,6 +124,8 @@ ANSWERS = {
             (lambda: agents(gpus="1"), ["one rank, whatever it has"]),
             (lambda: agents(script="python train.py"), ["takes `python` for the script"]),
             (lambda: agents(script=""), ["no script is named"]),
+            (lambda: agents().replace("--nnodes $SLURM_NNODES", ""), ["nobody says how many nodes"]),
+            (lambda: agents(nodes="1:$SLURM_NNODES"), ["may begin with one node"]),
             (lambda: agents(end="\n"), ["the line ends too early"]),
         ],
     },
@@ -131,6 +133,8 @@ ANSWERS = {
         "accepted": [
             lambda: "--checkpoint=/shared/$SLURM_JOB_ID/last.pt --rdzv-id=$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-first}",
             lambda: "--rdzv-id $(date +%s) --checkpoint $SLURM_JOB_ID.pt",
+            lambda: "--rdzv-id=$SLURM_JOB_ID-$((${SLURM_RESTART_COUNT:-0} + 1)) --checkpoint=/home/$USER/$SLURM_JOB_ID",
+            lambda: "--rdzv-id $SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_SUBMIT_DIR/$SLURM_JOB_ID.pt",
             lambda: "--rdzv_id $SLURM_JOBID.${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOBID.pt",
             lambda: (
                 '--rdzv-id "$SLURM_JOB_ID${SLURM_RESTART_COUNT:+.again$SLURM_RESTART_COUNT}" '
@@ -141,7 +145,11 @@ ANSWERS = {
             (lambda: '--rdzv-id "$SLURM_JOB_ID"', ["ValueError"]),
             (
                 lambda: "--rdzv-id $SLURM_JOB_ID_${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOB_ID.pt",
-                ["nobody has set SLURM_JOB_ID_"],
+                ["takes the underscore for a part of the name"],
+            ),
+            (
+                lambda: "--rdzv-id $SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0} --checkpoint $SLURM_JOB_ID_last.pt",
+                ["nobody has set SLURM_JOB_ID_last"],
             ),
             (lambda: "--rdzv-id '$SLURM_JOB_ID' --checkpoint '$SLURM_JOB_ID.pt'", ["bash leaves a `$` as it is"]),
             (
