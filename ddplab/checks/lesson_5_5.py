@@ -33,12 +33,17 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
         return ["nothing" if line is None else kind(line)]
     line = line.strip().removeprefix("!").replace("\\\n", " ")
     commands = [shlex.split(it) for it in re.split(r"[;&\n]+", line) if it.strip()]
-    exported = [word for it in commands if it[0] == "export" for word in it]  # what is not exported stays in bash
+    exported = [word for it in commands if it[0] == "export" for word in it]
+    kept = any(it[0].startswith(f"{SWITCH}=") and len(it) == 1 for it in commands)  # what is not exported stays in bash
     words = next((it for it in commands if it[0] != "export" and STARTS.intersection(it)), None)
     if words is None:
         return ["starts no torchrun"]
     at, seen, real = next(n for n, word in enumerate(words) if word in STARTS), [], run.elastic_launch
-    switched = f"{SWITCH}=1" in [*exported, *words[:at]]
+    switches = [word.partition("=")[2] for word in [*exported, *words[:at]] if word.startswith(f"{SWITCH}=")]
+    switched, why = (
+        "1" in switches,
+        ", and bash keeps the switch" * kept or ", and the switch is not 1" * bool(switches),
+    )
     refusal, others, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
     logging.disable()
     try:
@@ -58,11 +63,13 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
         logging.disable(told)
         os.environ.clear()
         os.environ.update(others)  # torchrun sets OMP_NUM_THREADS
+    if read.training_script.startswith(SWITCH):
+        return ["takes the switch for the script"]
     options = run.get_args_parser()._option_string_actions
     behind = [word for word in read.training_script_args if word.partition("=")[0] in options]
     script = " ".join([read.training_script, *behind])  # what torchrun would know, and the script is told
     given = f"{seen[0].nproc_per_node}", f"{seen[0].max_restarts}", script
-    return [*given, f"{meeting}, lent" if lends else f"{meeting}, not lent"]
+    return [*given, f"{meeting}, lent{why * (meeting == 'c10d')}" if lends else f"{meeting}, not lent"]
 
 
 def _command(restarts: int, switch: str = f"{SWITCH}=1 ", more: str = "") -> str:
@@ -102,9 +109,8 @@ turn(
          "A text in which Python fills values in begins with `f`."),
         (lambda restarts: _command("restarts"), "the name stands in the line, and not its number",
          "`f\"… {name} …\"` puts a value into a text."),
-        *((it, "torchrun takes the switch for the script", "The switch comes before `torchrun`.")
-          for it in (lambda restarts: _command(restarts, "", f"{SWITCH}=1 "),
-                     lambda restarts: f"torchrun {SWITCH}=1 --nproc-per-node 2 --max-restarts {restarts} train.py")),
+        (lambda restarts: _command(restarts, "", f"{SWITCH}=1 "), "torchrun takes the switch for the script",
+         "The switch comes before `torchrun`."),
         (lambda restarts: f"{SWITCH}=1 torchrun --nproc-per-node 2 train.py", "by default nobody is started again",
          "`--max-restarts`"),
         (lambda restarts: _command(1), "that is right for one restart only", "The number is given."),
@@ -112,8 +118,13 @@ turn(
          "`--nproc-per-node`"),
         (lambda restarts: _command(restarts, "", f"--{SWITCH} 1 "), "torchrun has no such option",
          "It is a variable of the environment: `NAME=1` before the command."),
-        (partial(_command, switch=f"{SWITCH}=1; "), "each attempt finds the addresses of the one before",
-         "The switch is a variable: `NAME=1`, a gap, and then `torchrun`, in one command."),
+        (partial(_command, switch=f"{SWITCH}=1; "), "as a command of its own the switch stays in bash, and torchrun "
+         "does not see it", "Put it before `torchrun`, in one command, or `export` it."),
+        (partial(_command, switch=f"{SWITCH}=0 "), "the switch is set, and not to 1", "`NAME=1`"),
+        (lambda restarts: _command(restarts + 1), "that is one restart more than is asked for",
+         "The first attempt is no restart."),
+        (lambda restarts: _command(restarts - 1), "that is one restart fewer than is asked for",
+         "The first attempt is no restart: it does not count."),
     ],
     otherwise="The switch and its 1, a gap, `torchrun` and its options, and then the script.",
 )  # fmt: skip
@@ -147,6 +158,12 @@ def _apart(path: str, start: int) -> None:
         with open(path) as file:
             kept = [line for line in file if int(line.split()[0]) < start]
         Path(path).write_text("\n".join(kept))
+
+
+def _but_one(path: str, start: int) -> None:
+    if os.path.exists(path):
+        lines = Path(path).read_text().splitlines(keepends=True)
+        Path(path).write_text("".join(lines[: start - 1]))
 
 
 def _by_the_first_letter(path: str, start: int) -> None:
@@ -185,7 +202,8 @@ turn(
             "".join(Path(path).read_text().splitlines(keepends=True)[:-1])),
          "one line is taken out, however many are too many", "All lines from `start` on."),
         (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
-        (partial(_go_on, upto=-1), "one line too few is kept", "All steps before `start` were saved."),
+        *((it, "one line too few is kept", "All steps before `start` were saved.")
+          for it in (partial(_go_on, upto=-1), _but_one)),
         (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
         (lambda path, start: _go_on(path, start) or _without_last_end(path),
          "the last line has lost its end, and the next is written into it", "Each line ends with `\\n`, the last too."),
@@ -207,7 +225,10 @@ turn(
 
 
 def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
-    """Of a step on `size` ranks: images of all, those that two have, and whether one rank alone takes the same."""
+    """Of a step on `size` ranks: images of all, those that two have, and whether one rank alone takes the same.
+
+    Where steps have not equally many, or a number is past the last image, it is said of which step.
+    """
 
     def numbers_of(step: int, rank: int, of: int) -> list[int]:
         torch.manual_seed(1000 * step + 17 * of + rank + 1)  # nobody has seeded the ranks alike
@@ -217,12 +238,15 @@ def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
     every = steps[0]
     twice = any(len(it) > len(set(it)) for it in steps)  # in one step ranks that draw for themselves may be lucky
     same = set(every) == set(numbers_of(5, 0, 1))
-    other = set(every) != set(steps[1])
+    again = len(set(every) & set(steps[1]))  # of 64 numbers that are drawn anew about four
+    again = "the same" if set(every) == set(steps[1]) else "others" if again <= 32 else "mostly the same"
+    fewer = next((f", and {len(it)} in step {n}" for n, it in enumerate(steps, 5) if len(it) != len(every)), "")
+    past = next((f", but not step {n}" for n, it in enumerate(steps, 5) if max(it, default=0) >= 1000), "")
     late = [number for rank in range(size) for number in numbers_of(99, rank, size)]
     return [
-        *(len(every), "some" if twice else 0),
-        *("yes" if same else "no", "others" if other else "the same"),
-        "no images" if not late else "yes" if max(late) < 1000 else "no",
+        *(f"{len(every)}{fewer}" if fewer and late else len(every), "some" if twice else 0),
+        *("yes" if same else "no", again),
+        "no images" if not late else f"yes{past}" if max(late) < 1000 else "no",
     ]
 
 
@@ -256,6 +280,12 @@ turn(
          "a late step's numbers are past the last image", "Begin again at image 0 when you are through: `% n`."),
         (lambda step, n, rank, size: torch.arange(n)[64 * step : 64 * step + 64][rank::size],
          "a late step gets no images", "Begin again at image 0 when you are through: `% n`."),
+        (lambda step, n, rank, size: range(64 * step % n + rank, 64 * step % n + 64, size),
+         "a step that begins near the last image goes past it", "`% n` for each number, and not for the first alone."),
+        (lambda step, n, rank, size: torch.arange(n)[64 * step % n :][:64][rank::size],
+         "a step that begins near the last image gets fewer", "`% n` for each number, and not for the first alone."),
+        (lambda step, n, rank, size: [number % n for number in range(step + rank, step + 64, size)],
+         "most images of a step are those of the step before", "64 further on in each step, or drawn anew."),
         (lambda step, n, rank, size: random.sample(range(n), 64)[rank::size],
          "who asks again for a step gets others", "A seed for the draw: `step`."),
         (partial(_my_images, rest=False), "of 64 among three, one is left out", "`images[rank::size]` leaves none."),

@@ -31,6 +31,32 @@ def with_gaps(path, start):
             file.write("\n".join(kept))
 
 
+def all_but_one(path, start):
+    if os.path.isfile(path):
+        with open(path) as file:
+            lines = file.readlines()
+        with open(path, "w") as file:
+            file.writelines(lines[: start - 1])
+
+
+def around(step, n, rank, size):
+    return [(64 * step + number) % n for number in range(64)][rank::size]
+
+
+def one_further(step, n, rank, size):
+    return [(step + number) % n for number in range(64)][rank::size]
+
+
+def past_the_last(step, n, rank, size):
+    first = 64 * step % n
+    return torch.arange(first, first + 64)[rank::size]
+
+
+def cut_at_the_last(step, n, rank, size):
+    first = (step * 64) % n
+    return torch.arange(n)[first : first + 64][rank::size]
+
+
 def by_random(step, n, rank, size):
     return random.Random(step).sample(range(n), 64)[rank::size]
 
@@ -65,15 +91,40 @@ ANSWERS = {
                 lambda restarts: ALONE + " torchrun --nproc-per-node 2 --max-restarts {restarts} train.py",
                 ["the braces stand in the line"],
             ),
-            (lambda n: f"{ALONE}; torchrun --nproc-per-node 2 --max-restarts {n} train.py", ["of the one before"]),
+            (
+                lambda n: f"{ALONE}; torchrun --nproc-per-node 2 --max-restarts {n} train.py",
+                ["the switch stays in bash"],
+            ),
+            (
+                lambda n: f"{ALONE}\ntorchrun --standalone --nproc-per-node 2 --max-restarts {n} train.py",
+                ["the switch stays in bash"],
+            ),
+            (
+                lambda n: f"torchrun {ALONE} --standalone --nproc-per-node 2 --max-restarts {n} train.py",
+                ["takes the switch for the script"],
+            ),
+            (
+                lambda n: f"{ALONE[:-1]}true torchrun --nproc-per-node 2 --max-restarts {n} train.py",
+                ["is set, and not to 1"],
+            ),
+            (lambda n: f"{ALONE} torchrun --nproc-per-node 2 --max-restarts {n + 1} train.py", ["one restart more"]),
         ],
     },
     "5.5.b": {
         "accepted": [line_by_line, the_first_lines],
-        "wrong": [(lambda path: None, ["TypeError"]), (with_gaps, ["between the lines stand empty ones"])],
+        "wrong": [
+            (lambda path: None, ["TypeError"]),
+            (with_gaps, ["between the lines stand empty ones"]),
+            (all_but_one, ["one line too few is kept"]),
+        ],
     },
     "5.5.c": {
-        "accepted": [by_random, in_blocks],
-        "wrong": [(lambda step, n, rank, size: by_random(step + 7 * rank, n, rank, size), ["a batch of its own"])],
+        "accepted": [by_random, in_blocks, around],
+        "wrong": [
+            (one_further, ["most images of a step"]),
+            (past_the_last, ["goes past it"]),
+            (cut_at_the_last, ["gets fewer"]),
+            (lambda step, n, rank, size: by_random(step + 7 * rank, n, rank, size), ["a batch of its own"]),
+        ],
     },
 }
