@@ -585,6 +585,9 @@ turn(
          "What is left over is `n % size` images."),
         (_padded, "one image is on two ranks, so that the shares come out even",
          "What does not come out even is left out. (`DistributedSampler` does that with `drop_last=True`.)"),
+        *((it, "all ranks together have `n // size` images at most", "So many has each rank: share out all `n`.")
+          for it in (lambda n, seed, rank, size: _my_images(n, seed, 0, 1)[: n // size][rank::size],
+                     lambda n, seed, rank, size: _my_images(n // size, seed, rank, size))),
         (lambda n, seed, rank, size: _my_images(n // size, seed, 0, 1),
          "every rank shuffles the same part of the images", "Shuffle all `n`, and then share out."),
         (lambda n, seed, rank, size: _my_images(n, seed, 0, 1)[rank:size], "it takes numbers `rank` to `size` of them",

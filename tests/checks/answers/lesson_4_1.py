@@ -372,6 +372,7 @@ ANSWERS = {
         "accepted": [in_blocks, by_random],
         "wrong": [
             (lambda n, seed, rank, size: by_random(n, 1, rank, size), ["the same for each `seed`"]),
+            (lambda n, seed, rank, size: by_random(n // size, seed, rank, size), ["all ranks together have"]),
             (own_share_shuffled, ["the same images for each `seed`"]),
             (overlapping, ["as also elsewhere"]),
             (by_the_rank_too, ["each rank shuffles in an order of its own"]),
