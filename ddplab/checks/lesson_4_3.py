@@ -103,6 +103,8 @@ def _rows(model: Any, batches: Any, each: bool = False, share: Any = lambda size
 
 
 def _counted(rows: Any, model: Any, batches: Any) -> Any:
+    if rows is None:
+        return "nothing came back"
     through = model.module.number
     if through < sum(map(len, batches)):
         return "rows that never went through" if not through else "rows of which some never went through"
@@ -141,6 +143,8 @@ turn(
         (partial(_rows, reduce=_nothing), "each rank's own rows",
          "`dist.all_reduce` adds up over the ranks, in the tensor that it is given. That one holds the answer."),
         (partial(_rows, reduce=_nothing, buffer=True), "the buffer's number, which is nobody's", OUTSIDE),
+        (lambda *given: _rows(*given) and None, "nothing came back",
+         "`return` the number. `all_reduce` itself returns nothing: it changes the tensor."),
         (partial(_rows, buffer=True), "the buffers, added up; rank 1's begins with rank 0's", OUTSIDE),
         (partial(_rows, each=True), "added up after each batch, rows that are a sum already",
          "Count on the rank first. Add up over the ranks once, after the loop."),
@@ -170,6 +174,7 @@ turn(
            "Invalid function argument": "`dist.all_reduce` takes a tensor: `torch.tensor(rows, device=device())`.",
            "must be Tensor, not list": "The model takes one batch at a time: a loop goes through them.",
            "attribute 'number'": "The module inside of DDP is `model.module`.",
+           "attribute 'total'": "The module inside is `model.module`, and its buffer nobody's number: count `len(x)`.",
            "NoneType": "`return` the number. `all_reduce` itself returns nothing: it changes the tensor."},
     otherwise="Call the model with each batch, count its rows, `len(x)`, and after the loop add up over the ranks.",
 )  # fmt: skip
@@ -184,7 +189,8 @@ def _fill(module: Any, scale: str = "parameter", mean: str = "buffer", heads: An
         if how == "buffer":
             module.register_buffer(name, torch.zeros(3))
         else:
-            setattr(module, name, nn.Parameter(torch.zeros(3)) if how == "parameter" else torch.zeros(3))
+            plain = torch.zeros(3, requires_grad=how == "grad")
+            setattr(module, name, nn.Parameter(plain) if how == "parameter" else plain)
     module.heads = heads([nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))])
 
 
@@ -193,7 +199,7 @@ def _agree(_: Any, module: Any) -> list[str]:
     for tensor in (tensor for held in held_by.values() for tensor in held):
         tensor.data += dist.get_rank() + 1  # whatever was put in, the ranks differ now
     trained = {id(p) for p in DDP(module.to(device())).parameters() if p.requires_grad}
-    said = []
+    said: list[str] = []
     for name in held_by:
         held = _tensors(getattr(module, name))
         everyone: list[Any] = [None] * dist.get_world_size()
@@ -212,6 +218,11 @@ def _agree(_: Any, module: Any) -> list[str]:
             said.append("not two times three")
             continue
         said.append(f"{agree}, {'trained' if all(id(tensor) in trained for tensor in held) else 'not trained'}")
+    off = [n for n, it in enumerate(said) if it != f"agree, {'not ' * (n == 1)}trained"]
+    if len(off) == 1 and said[off[0]] == "differ, not trained":
+        held = _tensors(getattr(module, ("scale", "mean", "heads")[off[0]]))
+        if all(tensor.requires_grad and not isinstance(tensor, nn.Parameter) for tensor in held):
+            said[off[0]] = "differ, no parameter"
     return said
 
 
@@ -233,6 +244,7 @@ def _heads_are_the_scale(module: Any) -> None:
     module.heads = nn.ParameterList([module.scale, module.scale])
 
 
+NO_PARAMETER = "requires a gradient and is no `Parameter`: DDP does not know it"
 HEADS = "It looks into no list or dictionary, and plain tensors it ignores. `ParameterList` is a list that it knows."
 
 turn(
@@ -255,8 +267,15 @@ turn(
         (partial(_fill, mean="parameter", heads=list), "an optimiser would train the mean, and DDP does not "
          "know the heads", HEADS),
         (partial(_fill, scale="plain"), "DDP does not know the scale", "`Parameter(tensor)`"),
+        (partial(_fill, scale="grad"), f"the scale {NO_PARAMETER}", "`Parameter(tensor)`"),
+        (partial(_fill, heads=lambda _: [torch.zeros(3, requires_grad=True) for _ in range(2)]),
+         f"each of the heads {NO_PARAMETER}", "`Parameter(tensor)`, two of them in a `ParameterList`."),
+        (partial(_fill, heads=lambda _: torch.zeros(2, 3, requires_grad=True)),
+         f"each of the heads {NO_PARAMETER}", "`Parameter(tensor)`, two of them in a `ParameterList`."),
         (partial(_fill, scale="buffer"), "nobody trains the scale", "A buffer is not trained; a `Parameter` is."),
         (partial(_fill, heads=lambda _: nn.ParameterList([torch.ones(2)] * 3)), "the heads are not two times three",
+         "Two of them, of three numbers each."),
+        (partial(_fill, heads=lambda both: nn.ParameterList(both[:1])), "three numbers are one head, not two",
          "Two of them, of three numbers each."),
         (partial(_fill, heads=lambda both: nn.ParameterList(both[:1] * 2)), "both heads are one and the same",
          "Make a new one for each."),

@@ -97,8 +97,26 @@ def rows_of_rank_0(model, batches):
     return rows
 
 
+def what_all_reduce_returns(model, batches):
+    rows = sum(len(model(x)) for x in batches)
+    return dist.all_reduce(torch.tensor(rows, device=device()))
+
+
+def the_buffer_of_ddp(model, batches):
+    for x in batches:
+        model(x)
+    dist.all_reduce(model.total)
+    return model.total
+
+
 def all_at_once(model, batches):
     return len(model(batches))
+
+
+def a_tensor_with_a_gradient(module):
+    with_register(module)
+    del module.scale
+    module.scale = torch.ones(3).requires_grad_()
 
 
 def buffers_only(module):
@@ -131,13 +149,15 @@ ANSWERS = {
     "4.3.b": {
         "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],
         "wrong": [
-            (with_a_number, ["raised TypeError"]),
+            (with_a_number, ["raised"]),
             (never_called, ["no batch has gone through the model"]),
             (first_batch_alone, ["not all batches have gone through the model"]),
             (what_comes_out, ["what the model returns is added up"]),
             (number_of_batches, ["batches are counted, not rows"]),
             (rows_of_rank_0, ["rank 0's rows"]),
             (all_at_once, ["raised TypeError"]),
+            (what_all_reduce_returns, ["nothing came back"]),
+            (the_buffer_of_ddp, ["no attribute 'total'"]),
         ],
     },
     "4.3.c": {
@@ -147,7 +167,11 @@ ANSWERS = {
             (heads_of(lambda: {"a": torch.ones(3), "b": nn.Parameter(torch.ones(3))}), ["does not know the heads"]),
             (heads_of(lambda: torch.ones(2, 3)), ["does not know the heads"]),
             (heads_of(lambda: nn.ParameterList([torch.ones(2)] * 3)), ["not two times three"]),
-            (heads_of(lambda: nn.ParameterList([torch.ones(3)])), ['"3 numbers" as heads']),
+            (heads_of(lambda: nn.ParameterList([torch.ones(3)])), ["three numbers are one head"]),
+            (heads_of(lambda: nn.Parameter(torch.ones(3))), ["three numbers are one head"]),
+            (heads_of(lambda: [torch.ones(3, requires_grad=True)] * 2), ["both heads are one and the same"]),
+            (heads_of(lambda: torch.ones(2, 3, requires_grad=True)), ["heads", "is no `Parameter`"]),
+            (a_tensor_with_a_gradient, ["the scale requires a gradient and is no `Parameter`"]),
             (heads_of(lambda: nn.ModuleList([nn.Linear(3, 1), nn.Linear(3, 1)])), ["layers with a bias"]),
             (
                 heads_of(lambda: nn.ParameterList([torch.ones(3)] * 2).requires_grad_(False)),
