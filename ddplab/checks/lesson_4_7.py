@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, get_worker_info
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
@@ -197,7 +197,7 @@ turn(
         "Joinable": "`Join` takes a list of models in DDP: `Join([model])`.",
         "different collectives": LIKE_DDP,
         "scalar outputs": "The loss is one number, the sum of what the model puts out.",
-        "exhausted all inputs": "That option makes `Join` raise where it would shadow: leave it out.",
+        "exhausted": "That option makes `Join` raise where it would shadow: leave it out.",
         "'join_hook'": "`Join` takes models in DDP: `Join([model])`.",
         "_broadcast_coalesced": LIKE_DDP,
     },
@@ -283,14 +283,17 @@ turn(
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks * workers + 1)),
          "a sample is served to nobody",
          "From sample 0 up to the last, in steps that are as long as there are workers, on all ranks."),
-        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, 4)), "right on two ranks only",
-         "How many workers are there, on all ranks?"),
+        (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, 4)),
+         "right on two ranks only, where there are four workers", "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (worker * workers + rank, ranks * workers)),
-         "right on two ranks only", "How many workers are there, on all ranks?"),
+         "right on two ranks only: counted as if there were as many ranks as a rank has workers",
+         "`worker.id` times the ranks, or `self.rank` times the workers of a rank: not the other way round."),
         (_shared(lambda rank, ranks, worker, workers: (rank * ranks + worker, ranks * workers)),
-         "right on two ranks only", "Each rank before yours has `worker.num_workers` workers."),
+         "right on two ranks only: counted as if a rank had as many workers as there are ranks",
+         "Each rank before yours has `worker.num_workers` workers."),
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, ranks + workers)),
-         "right on two ranks only", "How many workers are there, on all ranks?"),
+         "right on two ranks only: the steps are ranks and workers, added up",
+         "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (rank + ranks * worker, ranks)),
          "the steps are too short", "How many workers are there, on all ranks?"),
         (_shared(lambda rank, ranks, worker, workers: (rank * workers + worker, workers)),
@@ -377,6 +380,8 @@ turn(
     heads=("workers", "on other ranks", "in both epochs", "seed"),
     mistakes=[
         (_plain, "the ranks draw the same numbers", OWN),
+        (lambda dataset: DataLoader(dataset, num_workers=2, sampler=DistributedSampler(dataset)),
+         "the ranks draw the same numbers, for fewer samples each", "Who shares out samples shares no dice. " + OWN),
         (partial(_loader_of, by=lambda rank: 0), ALIKE, BY_RANK),
         (partial(_loader_of, by=lambda rank: rank // 2), ALIKE, BY_RANK),
         (partial(_plain, init=np.random.seed), "the ranks draw the same numbers, and draw them again in each epoch",

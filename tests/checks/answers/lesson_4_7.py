@@ -7,7 +7,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms import Join
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
 from ddplab.hardware import device
 
@@ -166,6 +166,11 @@ def joins_for_the_step(model, optimizer, batches):
             optimizer.step()
 
 
+def joins_and_throws(model, optimizer, batches):
+    with Join([model], throw_on_early_termination=True):
+        loop(model, optimizer, batches)
+
+
 def joins_without_parentheses(model, optimizer, batches):
     with model.join:
         loop(model, optimizer, batches)
@@ -189,6 +194,11 @@ def joins_the_network(model, optimizer, batches):
 def too_near(dataset):
     rank = dist.get_rank()
     return plain(dataset, 0, worker_init_fn=lambda worker: np.random.seed((torch.initial_seed() + rank) % 2**32))
+
+
+def with_a_share_of_the_samples(dataset):
+    sampler = DistributedSampler(dataset, shuffle=False)
+    return DataLoader(dataset, batch_size=None, sampler=sampler, num_workers=2)
 
 
 def on_top_of_torchs_seed(dataset):
@@ -220,6 +230,18 @@ class StepsOf(ByYield):
     def __iter__(self):
         info = get_worker_info()
         return iter(range(self.rank * info.num_workers + info.id, self.size, self.steps))
+
+
+class TimesTheRanks(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
+        yield from range(self.rank * self.ranks + info.id, self.size, self.ranks * info.num_workers)
+
+
+class TimesTheWorkers(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
+        yield from range(self.rank + info.num_workers * info.id, self.size, self.ranks * info.num_workers)
 
 
 class PastTheEnd(ByYield):
@@ -289,6 +311,7 @@ ANSWERS = {
             (joins_the_network, ["raised AttributeError"]),
             (joins_for_each_batch, ["`Join` begins and ends with each batch"]),
             (joins_for_the_step, ["`Join` begins and ends with each batch"]),
+            (joins_and_throws, ["exhausted inputs"]),
             (joins_without_parentheses, ["'method' object does not support the context manager"]),
         ],
     },
@@ -302,6 +325,8 @@ ANSWERS = {
             (RanksFirst, ["the steps are too short"]),
             (OfTheWorkersRank, ["'WorkerInfo' object has no attribute 'rank'"]),
             (StepsOf, ["right on two ranks only"]),
+            (TimesTheRanks, ["as if a rank had as many workers as there are ranks"]),
+            (TimesTheWorkers, ["as if there were as many ranks as a rank has workers"]),
         ],
     },
     "4.7.c": {
@@ -318,6 +343,7 @@ ANSWERS = {
                 ["Seed must be between"],
             ),
             (too_near, ["numbers come up on another rank"]),
+            (with_a_share_of_the_samples, ["the same numbers, for fewer samples each"]),
         ],
     },
 }
