@@ -34,7 +34,9 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
     line = line.strip().removeprefix("!").replace("\\\n", " ")
     commands = [shlex.split(it) for it in re.split(r"[;&\n]+", line) if it.strip()]
     exported = [word for it in commands if it[0] == "export" for word in it]
-    kept = any(it[0].startswith(f"{SWITCH}=") and len(it) == 1 for it in commands)  # what is not exported stays in bash
+    kept = [it[0] for it in commands if it[0].startswith(f"{SWITCH}=") and len(it) == 1]
+    if SWITCH in exported:  # what is not exported stays in bash
+        exported, kept = exported + kept, []
     words = next((it for it in commands if it[0] != "export" and STARTS.intersection(it)), None)
     if words is None:
         return ["starts no torchrun"]
@@ -42,7 +44,7 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
     switches = [word.partition("=")[2] for word in [*exported, *words[:at]] if word.startswith(f"{SWITCH}=")]
     switched, why = (
         "1" in switches,
-        ", and bash keeps the switch" * kept or ", and the switch is not 1" * bool(switches),
+        ", and bash keeps the switch" * bool(kept) or ", and the switch is not 1" * bool(switches),
     )
     refusal, others, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
     logging.disable()

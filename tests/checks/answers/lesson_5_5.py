@@ -72,6 +72,7 @@ ANSWERS = {
             lambda n: f"{ALONE} torchrun --standalone --max_restarts={n} --nproc_per_node=2 train.py --epochs 3",
             lambda n: f"env {ALONE} python -m torch.distributed.run --nproc_per_node 2 --max_restarts {n} train.py",
             lambda n: f"export {ALONE}; torchrun --nproc-per-node 2 --max-restarts {n} train.py",
+            lambda n: f"{ALONE}; export {ALONE[:-2]}; torchrun --nproc-per-node 2 --max-restarts {n} train.py",
         ],
         "wrong": [
             (
