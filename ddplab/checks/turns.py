@@ -429,10 +429,13 @@ def _left_by_ranks(
         rows = {name: it[0] if it else [] for name, it in zip(names, error.run.results, strict=True)}
         if isinstance(error, RankTimeoutError):
             waits = re.findall(WAITING, str(error), re.MULTILINE)
+            through = {f"{rank}" for rank, said in error.run.output.items() if f"\n{WHOM}{DONE}\n" in said}
+            waits = [(rank, what, "" if rank in through else line) for rank, what, line in waits]
             there = {rank: f"waits in {what}{_whom(error, rank, what)}" for rank, what, _ in waits}
             fate = {f"rank {rank}": f"{there[rank]}, {line.replace(', in', ' of')}" for rank, _, line in waits if line}
             some = bool(fate)  # then a rank without a line has done its part, and waits in `look`
-            fate |= {f"rank {it}": "waits for the others" if some else there[it] for it, _, line in waits if not line}
+            ended = {it: some or it in through for it, _, line in waits if not line}
+            fate |= {f"rank {it}": "waits for the others" if done else there[it] for it, done in ended.items()}
             if patience == PATIENCE and may_be_slow(error):
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)
             late = [name for name in names if name not in fate and not rows[name]]
@@ -459,6 +462,7 @@ def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: C
     _note_whom()
     arguments = given(dist.get_rank(), dist.get_world_size())
     returned = fn(*arguments)
+    _print(f"\n{WHOM}{DONE}\n")
     told, end = [], ()
     if arguments and hasattr(arguments[0], "messages"):  # it is filmed; what `look` sends is not to be in the film
         told, end = list(arguments[0].messages), tuple(arguments[0].flatten().tolist())
@@ -471,6 +475,7 @@ def _in_rank(fn: Callable[..., Any], given: Callable[[int, int], tuple], look: C
 
 
 WHOM = "\x1fwhom: "  # begins what a rank prints of a call that names another one
+DONE = "nobody: it has returned"  # and is in `look`
 NAMING = {"send": "to", "recv": "from", "broadcast": "from", "scatter": "from", "reduce": "to", "gather": "to"}
 
 
@@ -490,14 +495,18 @@ def _note_whom(most: int = 1000) -> None:
             known = n < most and whose and isinstance(whose[0], int) and group.size() == dist.get_world_size()
             if n <= most:
                 said = f"{name} {NAMING[name]} rank {whose[0]}" if known else name
-                with contextlib.suppress(OSError):  # it has printed too much already
-                    os.write(1, f"\n{WHOM}{said}\n".encode())
+                _print(f"\n{WHOM}{said}\n")
             return call(group, tensors, *given, **named)
 
         return noted
 
     for name in NAMING:
         setattr(dist.ProcessGroup, name, noting(name, getattr(dist.ProcessGroup, name)))
+
+
+def _print(said: str) -> None:
+    with contextlib.suppress(OSError):  # the rank has printed too much already
+        os.write(1, said.encode())
 
 
 def _whom(error: RankError, rank: str, what: str) -> str:
