@@ -81,6 +81,17 @@ def _swap_lost(x: Any, other: int) -> None:
     _swap(place, other)
 
 
+def _one_way(x: Any, other: int) -> None:
+    dist.send(x, other) if dist.get_rank() < other else dist.recv(x, other)
+
+
+def _swapped(_: Any, x: Any, other: int) -> list[Any]:
+    """What is held; where that is not right, whether nothing has come."""
+    right = x.equal(_counted(x, range(other, other + 1)))
+    came = {it.name for it in x.messages} - {"send"}
+    return [_calls(x), x, *["nothing has come"] * (not right and not came)]
+
+
 def _swap_collectively(x: Any, other: int) -> None:
     held = [torch.empty_like(x) for _ in range(dist.get_world_size())]
     dist.all_gather(held, x)
@@ -93,12 +104,13 @@ turn(
     _swap,
     lambda rank, size: (_x(), rank ^ 1),
     ranks=(2, 4),
-    look=_held_and_calls,
+    look=_swapped,
     heads=("other calls", "x[0]", "x[1]"),
     hints=HINTS,
     mistakes=[
         (_swap_without_place, "both hold what one of the two had",
          "Receive into a new tensor, for what is still to be sent must stay; and copy it into `x` on both ranks."),
+        (_one_way, "one of the two sends, and nothing comes back", "Each sends once, and receives once."),
         (_swap_and_add, "what came was added to what was there", "It takes its place."),
         (_swap_lost, "what came was not put into `x`", "`x.copy_(…)` writes into the tensor that is there."),
         (partial(_swap, lost_by=1), "who sends first gets what it is to get, and the other one does not",
@@ -144,6 +156,26 @@ def _from_the_left(x: Any) -> None:
         dist.send(x, other)
 
 
+def _from_0_again_and_again(x: Any) -> None:
+    for other in range(1, dist.get_world_size()):
+        dist.recv(x, 0) if dist.get_rank() else dist.send(x, other)
+
+
+def _all_to_all_others(x: Any) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for other in range(size):
+        if other != rank:
+            dist.send(x, other)
+    if rank:
+        dist.recv(x, 0)
+
+
+def _told(_: Any, x: Any) -> list[Any]:
+    """What is held, and of rank 0 whether it has sent nothing."""
+    silent = dist.get_rank() == 0 and not any(it.name == "send" for it in x.messages)
+    return [_calls(x), x, *["nothing sent"] * silent * (_calls(x) == "none")]
+
+
 def _only_to_1(x: Any) -> None:
     if dist.get_rank() == 0:
         dist.send(x, 1)
@@ -157,7 +189,7 @@ turn(
     _broadcast,
     lambda rank, size: (_x(),),
     ranks=(3, 2),
-    look=_held_and_calls,
+    look=_told,
     heads=("other calls", "x[0]", "x[1]"),
     hints={**HINTS, "there is no rank": f"{IN_RANGE}: `range(1, size)` has all but rank 0."},
     mistakes=[
@@ -165,13 +197,19 @@ turn(
         (waiting(_from_the_left), "rank 2 waits for rank 1, and it is rank 0 that sends to it", "`dist.recv(x, 0)`"),
         (waiting(partial(_broadcast, to=lambda size: ())),
          "rank 0 sends to nobody, and the others wait for it", "`dist.send(x, other)`, for each other rank."),
+        (waiting(_from_0_again_and_again, "rank 1", "waits in recv"),
+         "rank 0 has sent and has ended, and each of the others waits for something more",
+         "Rank 0 sends to each of them once, and each receives once: the loop is rank 0's."),
+        (waiting(_all_to_all_others, "rank 1", "waits in send"), "all send first, and nobody receives",
+         "Rank 0 sends; the others receive, and that is all they do."),
         (waiting(lambda x: dist.get_rank() or _broadcast(x)), "rank 0 sends, and nobody receives",
          "A send waits for its `dist.recv(x, 0)`, on each of the others."),
         (partial(_broadcast, add=True), "what came was added to what was there", "It takes its place."),
         (_last_to_all, "all have the last rank's numbers", "Rank 0 is the one that sends."),
         (lambda x: dist.broadcast(x, src=0), NO_HELP, ONLY),
-        (waiting(partial(_broadcast, to=lambda size: range(1, size - 1))), "the last rank waits for ever",
-         "`range(1, size)` ends at `size - 1`."),
+        (waiting(partial(_broadcast, to=lambda size: range(1, size - 1))),
+         "the last rank waits for ever, for rank 0 sends it nothing",
+         "It sends to each of the others: `range(1, size)` has them all, up to `size - 1`."),
         (lambda x: _broadcast(x.clone()), "`x` is on every rank what it was", "`x.copy_(…)` writes into `x`."),
     ],
     otherwise="Rank 0 sends once to each other rank; each of these receives once, from rank 0, and into `x`.",
@@ -195,6 +233,16 @@ def _tree_too_early(x: Any) -> None:
     rank, size, have = dist.get_rank(), dist.get_world_size(), 1
     while have < size:
         dist.send(x, rank + have) if rank < have else dist.recv(x, rank - have)
+        have *= 2
+
+
+def _tree_otherwise(x: Any, to: Callable[[int, int], int], sender: Callable[[int, int], int]) -> None:
+    rank, size, have = dist.get_rank(), dist.get_world_size(), 1
+    while have < size:
+        if rank < have:
+            dist.send(x, to(rank, have))
+        elif rank < 2 * have:
+            dist.recv(x, sender(rank, have))
         have *= 2
 
 
@@ -244,8 +292,12 @@ turn(
         (_chain, "a chain: nobody sends twice, and it takes as many rounds as there are other ranks",
          "Rank 0 need not rest when it has sent once."),
         (_tree_once, "only one round was made", "Go on until all have it."),
-        (waiting(_tree_too_early), "rank 0 sends to rank 2, and that waits for rank 1: too early, or for the wrong one",
-         "In a round only ranks `have` to `2 * have - 1` receive, each from `rank - have`."),
+        *((waiting(it), "rank 0 sends to rank 2, and that waits for rank 1: too early, or for the wrong one",
+           "In a round only ranks `have` to `2 * have - 1` receive, each from `rank - have`.")
+          for it in (_tree_too_early,
+                     partial(_tree_otherwise, to=lambda rank, have: rank + have, sender=lambda rank, have: rank // 2))),
+        (waiting(partial(_tree_otherwise, to=lambda rank, have: rank + 1, sender=lambda rank, have: rank - 1)),
+         "rank 0 sends to rank 1, which receives nothing more", "In each round to another one: `rank + have`."),
         (partial(_tree, part=2), "the last round is missing: half of the ranks have it", "Go on until `size` have it."),
         (_two_children, "each tells two at most, and then rests", "Who has it tells one in every round."),
         (_last_to_all, "all have the last rank's number", "Rank 0 is the one that knows it."),
@@ -276,6 +328,7 @@ def _sent(x: Any) -> float:
     return sum(it.size for it in x.messages if it.name == "send") / x.nbytes
 
 
+WHOLE = "right, but as much is sent as if whole tensors went to every other rank"
 IN_THE_LIST, ELSEWHERE = "a new tensor in the list", "another chunk has changed"
 
 
@@ -325,6 +378,13 @@ def _only_the_others(x: Any, chunks: list[Any]) -> None:
     mine.sub_(own)
 
 
+def _whole_tensors(x: Any, chunks: list[Any]) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = x.clone()
+    for away in range(1, size):
+        x.add_(pass_on(mine, (rank + away) % size, (rank - away) % size))
+
+
 def _reduce_scatter_lost(x: Any, chunks: list[Any]) -> None:
     copies = [chunk.clone() for chunk in chunks]
     _reduce_scatter(x, copies)
@@ -347,6 +407,7 @@ turn(
         (partial(_reduce_scatter, add=False), "what comes replaces what is there", "Add it up."),
         (partial(_reduce_scatter, ways=2), "each rank has heard one other rank only", "All others have a part of it."),
         (_mean_scatter, "that is the mean", "The sum is asked for."),
+        (_whole_tensors, WHOLE, "One chunk in each `pass_on`: rank r wants chunk r, and no other."),
         (_only_the_others, "the rank's own part is missing", "Chunk r of rank r counts too."),
         (partial(_reduce_scatter, new=True), "a new tensor stands in the list, and the chunk in `x` is as it was",
          "`chunks[i] = …` gives the list another tensor. Add in place: `chunks[i] += …`."),
@@ -396,6 +457,14 @@ def _all_gather(
             chunks[place].copy_(came)
 
 
+def _all_gather_into(x: Any, chunks: list[Any], number: Callable[[int, int], int], add: bool = False) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        came = pass_on(chunks[rank], (rank + away) % size, (rank - away) % size)
+        place = chunks[number(rank, away)]
+        place.add_(came) if add else place.copy_(came)
+
+
 def _all_gather_the_first(x: Any, chunks: list[Any]) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     for away in range(1, size):
@@ -423,6 +492,16 @@ turn(
          "What goes out, to each of the others, is the finished one: chunk r of rank r."),
         (partial(_all_gather, to_place="rank"), "what comes is written over the rank's own chunk",
          "What comes from rank s belongs into chunk s."),
+        (partial(_all_gather_into, number=lambda rank, away: rank, add=True),
+         "what comes is added to the rank's own chunk, and the others stay zeros",
+         "Chunk s is what comes from rank s."),
+        (partial(_all_gather_into, number=lambda rank, away: away),
+         "what comes first is chunk 1, what comes next chunk 2, from whomever it comes",
+         "Chunk s is what comes from rank s."),
+        (partial(_all_gather_into, number=lambda rank, away: away - 1),
+         "what comes first is chunk 0, what comes next chunk 1, from whomever it comes",
+         "Chunk s is what comes from rank s."),
+        (_whole_tensors, WHOLE, "One chunk in each `pass_on`: the one that is finished here."),
         (lambda x, chunks: _all_gather(x, [it.clone() for it in chunks]), "the chunks are as they were",
          "What goes out is the finished chunk; what comes is written into the sender's: `chunks[…].copy_(…)`."),
         (lambda x, chunks: dist.all_reduce(x), NO_HELP, ONLY),
@@ -440,6 +519,7 @@ def _ring(
     later: int = 1,
     steps: int = -1,
     steps_then: int | None = None,
+    goes_then: Callable[[int, int], int] | None = None,
     comes_then: Callable[[int, int], int] | None = None,
     add_again: bool = False,
     half: bool = False,
@@ -450,7 +530,7 @@ def _ring(
 ) -> None:
     """The chunk that goes and the one that comes, in each step of the first half; `later` is added in the second.
 
-    steps, comes: of the first half; of the second too, where `steps_then` and `comes_then` are left out.
+    steps, goes, comes: of the first half; of the second too, where `steps_then`, `goes_then`, `comes_then` are None.
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     right, left = (rank + way) % size, (rank - way) % size
@@ -463,7 +543,7 @@ def _ring(
             chunks[place] += came
     chunks = [chunk.clone() for chunk in chunks] if lost else chunks
     for step in range(0 if half else size + (steps if steps_then is None else steps_then)):
-        arrived = pass_on(chunks[(goes(rank, step) + later) % size], right, left)
+        arrived = pass_on(chunks[((goes_then or goes)(rank, step) + later) % size], right, left)
         place = ((comes_then or comes)(rank, step) + later) % size
         if new == "twice":
             chunks[place] = arrived
@@ -526,6 +606,16 @@ turn(
          "rank r sends chunk r in every step", ADDED),
         (partial(_ring, goes=lambda rank, step: rank, comes=lambda rank, step: rank - 1),
          "rank r sends one and the same chunk in every step of a half", ADDED),
+        (partial(_ring, goes=lambda rank, step: rank), "rank r sends one and the same chunk in every step of a half",
+         ADDED),
+        (partial(_ring, goes_then=lambda rank, step: rank),
+         "in the second half rank r sends one and the same chunk in every step", "Then the one that has just come."),
+        (partial(_ring, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step + 1,
+                 goes_then=lambda rank, step: rank - step, comes_then=lambda rank, step: rank - step - 1),
+         "in the first half one and the same chunk goes in every step, or what comes is added to another one than came",
+         "The left one's chunk is one less than the right one's; and in each step both are one less than before."),
+        (partial(_ring, goes_then=lambda rank, step: rank + step, comes_then=lambda rank, step: rank + step - 1),
+         "in the second half rank r sends a chunk that is not finished", "Then the one that has just come."),
         (partial(_ring, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step + 1, later=-1),
          "what comes from the left is added to the chunk that the right one sends", ONE_LESS),
         (partial(_ring, comes=lambda rank, step: rank - step),

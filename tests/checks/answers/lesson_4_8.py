@@ -39,6 +39,15 @@ def one_way_only(x, other):
         dist.recv(x, other)
 
 
+def into_x_itself(x, other):
+    place = x
+    if dist.get_rank() < other:
+        dist.send(x, other)
+    dist.recv(place, other)
+    if dist.get_rank() > other:
+        dist.send(x, other)
+
+
 def expects_it_back(x, other):
     if dist.get_rank() < other:
         dist.send(x, other)
@@ -118,6 +127,32 @@ def each_to_rank_0(x):
         dist.send(x, 0)
 
 
+def to_rank_1_alone(x):
+    if dist.get_rank() == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+
+
+def all_in_the_loop(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for other in range(1, size):
+        if rank == 0:
+            dist.send(x, other)
+        else:
+            dist.recv(x, 0)
+
+
+def everybody_tells(x):
+    rank = dist.get_rank()
+    for other in range(dist.get_world_size()):
+        if other == rank:
+            continue
+        dist.send(x, other)
+    if rank:
+        dist.recv(x, 0)
+
+
 def to_two_others(x):
     if dist.get_rank() == 0:
         dist.send(x, 1)
@@ -174,6 +209,26 @@ def from_the_left_in_each_round(x):
     while have < dist.get_world_size():
         if rank < have:
             dist.send(x, rank + have)
+        elif rank < 2 * have:
+            dist.recv(x, rank - 1)
+        have *= 2
+
+
+def from_the_half_of_its_number(x):
+    rank, have = dist.get_rank(), 1
+    while have < dist.get_world_size():
+        if rank < have:
+            dist.send(x, rank + have)
+        elif rank < 2 * have:
+            dist.recv(x, rank // 2)
+        have *= 2
+
+
+def to_the_right_in_each_round(x):
+    rank, have = dist.get_rank(), 1
+    while have < dist.get_world_size():
+        if rank < have:
+            dist.send(x, rank + 1)
         elif rank < 2 * have:
             dist.recv(x, rank - 1)
         have *= 2
@@ -259,6 +314,18 @@ def other_ways_chunk(x, chunks):
         chunks[sender].copy_(pass_on(chunks[to], to, sender))
 
 
+def added_to_its_own(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        chunks[rank] += pass_on(chunks[rank], (rank + away) % size, (rank - away) % size)
+
+
+def in_the_order_in_which_it_comes(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for away in range(1, size):
+        chunks[away].copy_(pass_on(chunks[rank], (rank + away) % size, (rank - away) % size))
+
+
 def over_its_own(x, chunks):
     rank, size = dist.get_rank(), dist.get_world_size()
     for away in range(1, size):
@@ -313,6 +380,24 @@ def to_the_left(x, chunks):
     for step in range(size - 1):
         came = pass_on(chunks[(rank - 1 + step) % size], (rank - 1) % size, (rank + 1) % size)
         chunks[(rank + step) % size].copy_(came)
+
+
+def the_wrong_way_at_first(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(size - 1):
+        chunks[(rank + step + 1) % size] += pass_on(chunks[(rank + step) % size], right, left)
+    for step in range(size - 1):
+        chunks[(rank - step) % size].copy_(pass_on(chunks[(rank - step + 1) % size], right, left))
+
+
+def the_same_chunk_each_time(x, chunks):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for step in range(size - 1):
+        chunks[(rank - step - 1) % size] += pass_on(chunks[rank], right, left)
+    for step in range(size - 1):
+        chunks[(rank - step) % size].copy_(pass_on(chunks[right], right, left))
 
 
 def past_the_last(x, chunks):
@@ -376,7 +461,8 @@ ANSWERS = {
     "4.8.a": {
         "accepted": [both_at_once, even_first],
         "wrong": [
-            (one_way_only, ["both hold what one of the two had"]),
+            (one_way_only, ["one of the two sends, and nothing comes back"]),
+            (into_x_itself, ["both hold what one of the two had"]),
             (all_send_first, ["both send first, and nobody receives"]),
             (lower_half_first, ["on 4 ranks", "rank 2 waits in recv from rank 3", "; rank 3 waits in recv"]),
             (expects_it_back, ["raised TypeError"]),
@@ -390,6 +476,10 @@ ANSWERS = {
             (from_the_left_neighbour, ["rank 2 waits for rank 1, and it is rank 0 that sends to it"]),
             (each_to_rank_0, ["rank 1 waits in send to rank 0, line", "of each_to_rank_0; rank 0 has ended"]),
             (to_two_others, ["on 2 ranks", "there is no rank 2"]),
+            (to_rank_1_alone, ["the last rank waits for ever, for rank 0 sends it nothing"]),
+            (all_in_the_loop, ["rank 0 has sent and has ended"]),
+            (everybody_tells, ["all send first"]),
+            (lambda x: dist.get_rank() and dist.recv(x, 0), ["rank 0 sends to nobody"]),
         ],
     },
     "4.8.c": {
@@ -398,6 +488,8 @@ ANSWERS = {
             (one_more_at_a_time, ["there is no rank"]),
             (all_others_receive_in_each_round, ["rank 0 sends to rank 2, and that waits for rank 1: too early, or"]),
             (from_the_left_in_each_round, ["rank 0 sends to rank 2, and that waits for rank 1", "for the wrong one"]),
+            (from_the_half_of_its_number, ["rank 0 sends to rank 2, and that waits for rank 1"]),
+            (to_the_right_in_each_round, ["which receives nothing more"]),
             (for_four_ranks, ["on 8 ranks", "the last round is missing"]),
         ],
     },
@@ -409,7 +501,7 @@ ANSWERS = {
             (to_itself_first, ["rank 0 sends to itself (line", "of pass_on)"]),
             (always_the_neighbour, ["as its own chunk"]),
             (exchanged, ["what goes to a rank is not that rank's chunk"]),
-            (whole_tensors, ["2 as tensors sent"]),
+            (whole_tensors, ["right, but as much is sent as if whole tensors"]),
         ],
     },
     "4.8.e": {
@@ -418,7 +510,9 @@ ANSWERS = {
             (other_ways_chunk, ["every rank sends zeros"]),
             (over_its_own, ["written over the rank's own chunk"]),
             (put_into_the_list, ["a new tensor stands in the list, and `x` is as it was"]),
-            (whole_tensors, ["2 as tensors sent"]),
+            (whole_tensors, ["right, but as much is sent as if whole tensors"]),
+            (added_to_its_own, ["added to the rank's own chunk, and the others stay zeros"]),
+            (in_the_order_in_which_it_comes, ["what comes first is chunk 1"]),
         ],
     },
     "4.8.f": {
@@ -429,6 +523,8 @@ ANSWERS = {
             (a_new_sum_first, ["the sums of the first half stand in the list"]),
             (adds_to_what_was_sent, ["what comes is added to the chunk that has just gone out"]),
             (too_long_at_first, ["one step too many in one of the halves"]),
+            (the_wrong_way_at_first, ["what comes is added to another one than came"]),
+            (the_same_chunk_each_time, ["one and the same chunk in every step of a half"]),
             (from_the_start_again, ["in the end chunk r is what rank r had"]),
             (a_name_of_nothing, ["raised NameError"]),
             (past_the_last, ["raised IndexError"]),
