@@ -28,7 +28,9 @@ def two_layers(ranks: int, first: str = "rows", second: str = "columns") -> tupl
         between = "all-gather", ", for each row of the second wants them all"
     travels = {MIDDLE: between, ENDS: end} if ranks > 1 else {MIDDLE: ("", ""), ENDS: ("", "")}
 
-    words, sent = [f"weights on each rank: {2 * ENDS * MIDDLE // ranks} of {2 * ENDS * MIDDLE}"], 0.0
+    weights, sent = 2 * ENDS * MIDDLE, 0.0
+    words = [f"{ranks} rank{'s' * (ranks > 1)}, the first layer cut into {first}, the second into {second}"]
+    words.append(f"weights on each rank: {weights // ranks} of {weights}")
     for where, (numbers, (name, why)) in zip(("between the layers", "at the end"), travels.items(), strict=True):
         words.append(f"{where}: " + (f"{name}, {numbers} numbers{why}" if name else "nothing has to travel"))
         sent += {"": 0, "all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}[name] * numbers * (ranks - 1) / ranks
@@ -37,13 +39,13 @@ def two_layers(ranks: int, first: str = "rows", second: str = "columns") -> tupl
 
 
 def _drawn(ranks: int, by_row: dict[str, bool], travels: dict[int, str]) -> Figure:
-    """Draw x, the weight of the first layer, what is between, that of the second, and the output; `travels` below."""
+    """Draw x, the first weight, what the second layer finds, its weight, and the output; and what travels, below."""
     from matplotlib.patches import Rectangle
 
     blocks = [  # name, left edge, rows, columns, and by what its cells belong to ranks: None where all have all
-        ("x", 0, ENDS, 1, None if by_row["first"] else "row"),
+        ("x", 0, ENDS, 1, None),
         ("first.weight", 3, MIDDLE, ENDS, "row" if by_row["first"] else "column"),
-        ("between", 9, MIDDLE, 1, "row" if by_row["first"] or not by_row["second"] else None),
+        ("between", 9, MIDDLE, 1, None if by_row["second"] else "row"),
         ("second.weight", 12, ENDS, MIDDLE, "row" if by_row["second"] else "column"),
         ("output", 22, ENDS, 1, None),
     ]

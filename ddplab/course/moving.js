@@ -26,6 +26,7 @@ function render({ model, el }) {
     moved = waiting;
     if (waiting) return;
     waiting = true;
+    Object.assign(status.style, { transition: "opacity 0s 0.3s", opacity: 0.5 }); // the words are still of another place
     model.set("asked", [++count, ...controls.map((made) => Number(made.value))]);
     model.save_changes();
   }
@@ -38,6 +39,7 @@ function render({ model, el }) {
   });
   function draw() {
     const { words, png } = model.get("shown");
+    Object.assign(status.style, { transition: "none", opacity: 1 });
     status.textContent = words;
     if (png) {
       picture.src = `data:image/png;base64,${png}`;
