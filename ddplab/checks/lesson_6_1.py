@@ -209,7 +209,7 @@ turn(
 
 
 def _two_sums(rank: int, size: int) -> tuple[dict[str, torch.Tensor]]:
-    loss, images = torch.tensor([60.0]), torch.tensor([[30.0], [10.0]][rank % 2])
+    loss, images = torch.tensor([[80.0], [40.0]][rank % 2]), torch.tensor([[30.0], [10.0]][rank % 2])
     return ({"loss": loss, "images": images} if rank % 2 == 0 else {"images": images, "loss": loss},)
 
 
@@ -278,9 +278,14 @@ turn(
         (lambda sums: _loss_per_image(sums) and None, "nothing came back", "Is there a `return`, for every rank?"),
         (lambda sums: _loss_per_image(sums) if not dist.get_rank() else _loss_per_image(sums) and None,
          "only rank 0 returns something", "Every rank returns it."),
-        *((it, "the images are of all ranks, and the loss of one alone, or a mean of theirs",
-           "Both sums over all ranks, and then one division: by the images.")
-          for it in (lambda sums: _loss_per_image(sums) / dist.get_world_size(), _images_only)),
+        (lambda sums: _loss_per_image(sums) / dist.get_world_size(),
+         "that is divided by the number of ranks, too: all of it, or the loss alone",
+         "Both sums over all ranks, and then one division: by the images."),
+        (lambda sums: _loss_per_image(sums) * dist.get_world_size(),
+         "the images alone are divided by the number of ranks, or all of it is multiplied by that",
+         "Both sums over all ranks, and then one division: by the images."),
+        (_images_only, "the images are of all ranks, and the loss is each rank's own",
+         "Both sums over all ranks, and then the division."),
         (_loss_only, "the loss is of all ranks, and the images are each rank's own",
          "Both sums over all ranks, and then the division."),
         *((partial(_not_divided, as_tensor=it), "the two sums came back", "One number is wanted: divide.")

@@ -110,6 +110,28 @@ def returned_on_rank_0(sums):
         return mean
 
 
+def averaged_once_more(sums):
+    return sorted_names(sums).item() / dist.get_world_size()
+
+
+def mean_of_the_losses(sums):
+    losses = [torch.zeros(1) for _ in range(dist.get_world_size())]
+    dist.all_gather(losses, sums["loss"])
+    dist.all_reduce(sums["images"])
+    return torch.cat(losses).mean() / sums["images"]
+
+
+def mean_of_the_images(sums):
+    dist.all_reduce(sums["loss"])
+    dist.all_reduce(images := sums["images"].clone())
+    return sums["loss"] / (images / dist.get_world_size())
+
+
+def its_own_loss(sums):
+    dist.all_reduce(sums["images"])
+    return (sums["loss"] / sums["images"]).item()
+
+
 def returned_sums(sums):
     for name in ("loss", "images"):
         dist.all_reduce(sums[name])
@@ -144,6 +166,10 @@ ANSWERS = {
             (printed, ["nothing came back"]),
             (returned_on_rank_0, ["only rank 0 returns something"]),
             (returned_sums, ["the two sums came back"]),
+            (averaged_once_more, ["divided by the number of ranks, too"]),
+            (mean_of_the_losses, ["divided by the number of ranks, too", "or the loss alone"]),
+            (mean_of_the_images, ["the images alone are divided"]),
+            (its_own_loss, ["the loss is each rank's own"]),
         ],
     },
 }
