@@ -217,6 +217,13 @@ turn(
 )
 
 
+OTHER_LOSSES = {
+    "a softmax taken twice": lambda scores, labels: F.cross_entropy(scores.softmax(1), labels),
+    "scores without a softmax": F.nll_loss,
+    "a softmax without `log`": lambda scores, labels: F.nll_loss(scores.softmax(1), labels),
+}
+
+
 def _gathered(forward: Callable[..., Any], rows: int, n: int) -> list[Any]:
     """Bytes gathered, numbers that came home, and whether the mean has one device's gradient."""
 
@@ -233,8 +240,10 @@ def _gathered(forward: Callable[..., Any], rows: int, n: int) -> list[Any]:
         torch.manual_seed(0)
         inside = Inside()
         x, labels = torch.randn(rows, 4), torch.arange(rows) % 10
-        F.cross_entropy(inside.net(x), labels).backward()
-        right = flat(p.grad for p in inside.net.parameters())
+        right, *others = (
+            flat(torch.autograd.grad(loss(inside.net(x), labels), list(inside.net.parameters())))
+            for loss in (F.cross_entropy, *OTHER_LOSSES.values())
+        )
         inside.to(gpus[0]).zero_grad()
         x, labels = x.to(gpus[0]), labels.to(gpus[0])
         gpus.meter.reset()
@@ -247,7 +256,10 @@ def _gathered(forward: Callable[..., Any], rows: int, n: int) -> list[Any]:
         losses.mean().backward()
         grad = flat(p.grad for p in inside.net.parameters())
         times = 1 if off(grad, right) < 1e-6 else multiple(grad, right, within=1e-5)
-    return [*held, "yes" if times == 1 else f"{times:.3g} times it" if times else "no"]
+    if times:
+        return [*held, "yes" if times == 1 else f"{times:.3g} times it"]
+    known = (name for name, other in zip(OTHER_LOSSES, others, strict=True) if off(grad, other) < 1e-5)
+    return [*held, next((f"no: as of {name}" for name in known), "no")]
 
 
 def _losses(net: Any, x: Any, labels: Any, reduction: str = "none") -> Any:
@@ -293,8 +305,23 @@ turn(
         ],
         (
             lambda net, x, labels: _losses(lambda x: net(x).softmax(1), x, labels),
+            "the softmax is taken twice: `cross_entropy` makes one itself",
+            "Give it the scores as they are, `net(x)`.",
+        ),
+        (
+            lambda net, x, labels: F.nll_loss(net(x), labels, reduction="none"),
+            "that is the score of the label, with its sign turned, and no cross-entropy",
+            "`F.cross_entropy` takes the scores, and makes log-probabilities of them first. `nll_loss` does not.",
+        ),
+        (
+            lambda net, x, labels: F.nll_loss(net(x).softmax(1), labels, reduction="none"),
+            "that is the probability of the label, with its sign turned: the logarithm is missing",
+            "`F.cross_entropy` takes the scores, and makes log-probabilities of them first. `nll_loss` does not.",
+        ),
+        (
+            lambda net, x, labels: _losses(lambda x: net(x).sigmoid(), x, labels),
             "one number a row comes home, and it is not the cross-entropy of its scores",
-            "`cross_entropy` of the scores as they are: it makes a softmax itself. The mean is taken later.",
+            "`cross_entropy` of the scores as they are, and of the labels. The mean is taken later.",
         ),
         (
             lambda net, x, labels: _losses(net, x, labels).detach(),

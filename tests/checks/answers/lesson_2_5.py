@@ -114,6 +114,16 @@ ANSWERS = {
             (loss_not_called, ["Boolean value of Tensor", "of loss_not_called"]),
             (lambda net, x, labels: nn.CrossEntropyLoss(reduction="none"), ["returned a CrossEntropyLoss"]),
             (lambda net, x, labels: F.cross_entropy(labels, net(x)), ["not implemented for 'Long'"]),
+            (
+                lambda net, x, labels: F.cross_entropy(torch.softmax(net(x), dim=-1), labels, reduction="none"),
+                ["the softmax is taken twice"],
+            ),
+            (lambda net, x, labels: -net(x)[torch.arange(len(x)), labels], ["the score of the label"]),
+            (lambda net, x, labels: -net(x).softmax(1)[torch.arange(len(x)), labels], ["the logarithm is missing"]),
+            (
+                lambda net, x, labels: F.cross_entropy(net(x), labels, reduction="none", label_smoothing=0.1),
+                ["not the cross-entropy of its scores"],
+            ),
         ],
     },
     "2.5.c": {
