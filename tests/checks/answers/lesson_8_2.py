@@ -163,6 +163,30 @@ def from_its_own_output(part, x, loss, middle):
     return dist.send(out.grad, 0)
 
 
+def sent_back(part, x, loss, middle):
+    if dist.get_rank() == 0:
+        return a_product(part, x, loss, middle)
+    dist.recv(middle, 0)
+    loss(part(middle.requires_grad_())).backward()
+    return dist.send(middle.detach(), 0)
+
+
+def sent_its_output(part, x, loss, middle):
+    if dist.get_rank() == 0:
+        return a_product(part, x, loss, middle)
+    dist.recv(middle, 0)
+    loss(out := part(middle)).backward()
+    return dist.send(out.detach(), 0)
+
+
+def never_received(part, x, loss, middle):
+    if dist.get_rank():
+        return a_product(part, x, loss, middle)
+    dist.send((out := part(x)).detach(), 1)
+    dist.recv(torch.zeros_like(middle), 1)
+    return out.backward(middle)
+
+
 def in_fractions(stages, portions):
     return Fraction(stages - 1, portions + stages - 1)
 
@@ -208,7 +232,10 @@ ANSWERS = {
         "accepted": [a_product, a_new_leaf],
         "wrong": [
             (sent_too_early, ["no gradient at the cut"]),
-            (from_its_own_output, ["rank 1 sends the gradient at its own output"]),
+            (from_its_own_output, ["rank 1 sends its own output, or the gradient there"]),
+            (sent_back, ["rank 1 sends back `middle`, and not its gradient"]),
+            (sent_its_output, ["rank 1 sends its own output"]),
+            (never_received, ["the gradients of rank 0 are 0"]),
         ],
     },
     "8.2.c": {
