@@ -47,9 +47,9 @@ def _end(taken: tuple[Any, Any], job: dict[str, Any]) -> list[str]:
     """How far a job that is made anew from the snapshot ends from one that was left in peace."""
     drawn, snapshot = taken
     usable: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(usable, isinstance(snapshot, Mapping))
+    dist.all_gather_object(usable, isinstance(snapshot, Mapping) and len(snapshot) > 0)
     if not usable[dist.get_rank()]:
-        return [f"none ({kind(snapshot)} came back)"]
+        return ["an empty one" if isinstance(snapshot, Mapping) else f"none ({kind(snapshot)} came back)"]
     if not all(usable):  # to train takes all ranks
         return ["another rank has none"]
     for name, it in snapshot.items():
@@ -69,7 +69,7 @@ def _end(taken: tuple[Any, Any], job: dict[str, Any]) -> list[str]:
     for name, it in saved.items():
         if name == RANDOM:
             _random().set_rng_state(it)
-        elif isinstance(job[name], DDP) and not next(iter(it), "").startswith("module."):
+        elif isinstance(job[name], DDP) and not next(iter(it), "module.").startswith("module."):
             return ["names of the network inside"]
         else:
             job[name].load_state_dict(it)
@@ -117,7 +117,8 @@ turn(
         (lambda job: {"model": job["model"].state_dict()}, "weights alone are good for predicting, not for going on",
          "All of `job` changes while it runs, and something else does."),
         (_otherwise_named, "it has another name than the cells below look for", "Call it `random state`."),
-        (_of_the_network, "right, but the cells below give it to DDP, whose names begin with `module.`",
+        (_of_the_network, "that is the state of the network inside; the cells below give it to DDP, whose names begin "
+         "with `module.`",
          "`job[name].state_dict()` of each part as it stands in `job`."),
         (lambda job: {"model": job["model"].state_dict(), RANDOM: _snapshot(job)[RANDOM]},
          "weights and random numbers go on, and the rest begins anew", "What else is in `job`?"),
@@ -132,6 +133,13 @@ turn(
          "`torch.get_rng_state()`, on a GPU `torch.cuda.get_rng_state()`."),
         (lambda job: _snapshot(job) if dist.get_rank() == 0 else None, "rank 1 returns nothing",
          "Each rank calls it, and each has a random state of its own."),
+        (lambda job: {}, "the snapshot is empty", "What does `job` hold, and what else changes while it runs?"),
+        (lambda job: {} if dist.get_rank() else _snapshot(job), "rank 1's snapshot is empty",
+         "Each rank returns a whole one: its random state is its own, and it goes on from its own snapshot."),
+        (lambda job: _snapshot(job, random=dist.get_rank() == 0), "rank 1 keeps no random state",
+         "Each rank has one of its own: it draws other numbers than rank 0."),
+        (lambda job: {RANDOM: _random().get_rng_state()} if dist.get_rank() else _snapshot(job),
+         "rank 1 keeps its random state alone", "Each rank makes its job anew: it needs all parts' states for that."),
         (lambda job: (torch.manual_seed(0), _snapshot(job))[1], "the random state kept is another than the job had "
          "when `snapshot` was called", "A seed begins anew. As the state is, so it is kept."),
         (_all_like_rank_0, "rank 1 goes on with rank 0's random state", "Each rank has one of its own."),
@@ -149,14 +157,15 @@ class Killed(BaseException):
 
 
 @contextlib.contextmanager
-def _killed(when: str, nth: int) -> Iterator[list[str]]:
+def _killed(when: str, nth: int) -> Iterator[list[tuple[str, str]]]:
     """Die when half of the bytes are written, or at the nth line that renames, moves or copies; then all is undone.
 
-    Yields the names that something was renamed or copied to. Another folder is played to lie on another disk.
+    Yields the names that something got, and whether it was renamed or copied. Another folder is played to lie on
+    another disk.
     """
     real = {(module, name): getattr(module, name)
             for module, name in ((torch, "save"), (os, "replace"), (os, "rename"), (shutil, "copyfile"))}  # fmt: skip
-    moved: list[str] = []
+    moved: list[tuple[str, str]] = []
 
     def save(state: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         real[torch, "save"](state, f, *args, **kwargs)
@@ -170,7 +179,7 @@ def _killed(when: str, nth: int) -> Iterator[list[str]]:
     def then(key: tuple[Any, str], src: Any = None, dst: Any = None, **kwargs: Any) -> Any:
         if src is None or dst is None or not os.path.exists(src):  # it cannot be carried out, and says so itself
             return real[key](*[it for it in (src, dst) if it is not None], **kwargs)
-        moved.append(os.fspath(dst))
+        moved.append((os.fspath(dst), "renamed" if key[0] is os else "copied"))
         if key[0] is os and os.path.dirname(os.path.abspath(src)) != os.path.dirname(os.path.abspath(dst)):
             raise OSError(18, "Invalid cross-device link")
         if when == "renames" and len(moved) == nth:
@@ -209,7 +218,7 @@ def _left(save: Callable[[Any, str], Any], when: str, nth: int = 1) -> list[str]
         except FileNotFoundError:
             found = "nothing"
         except Exception:
-            found = "half a file, renamed" if path in moved else "half a file"
+            found = ", ".join(["half a file", *dict(moved).get(path, "").split()])
     if when == "never":
         found += ", over the old" * (same_file and found == "the new one")
         return [found, ["nothing else", "another file"][len(others)] if len(others) < 2 else f"{len(others)} files"]

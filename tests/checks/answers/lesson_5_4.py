@@ -167,6 +167,23 @@ def met_after(state, path):
     return found
 
 
+def copied_and_left(state, path):
+    torch.save(state, f"{path}.tmp")
+    shutil.copy(f"{path}.tmp", path)
+
+
+def kept_parts_on_rank_0(job):
+    kept = one_by_one(job)
+    return kept if dist.get_rank() == 0 else {"random state": kept["random state"]}
+
+
+def kept_random_on_rank_0(job):
+    kept = one_by_one(job)
+    if dist.get_rank() == 1:
+        kept.pop("random state")
+    return kept
+
+
 def others_meet(state, path):
     if dist.get_rank() == 0:
         torch.save(state, path)
@@ -215,6 +232,11 @@ ANSWERS = {
             (by_the_model_inside, ["begin with `module.`"]),
             (seeded_anew, ["another than the job had"]),
             (lambda job: one_by_one(job) if dist.get_rank() == 0 else None, ["rank 1 returns nothing"]),
+            (lambda job: one_by_one(job) if dist.get_rank() == 0 else dict(), ["rank 1's snapshot is empty"]),
+            (lambda job: dict(), ["the snapshot is empty"]),
+            (kept_parts_on_rank_0, ["rank 1 keeps its random state alone"]),
+            (kept_random_on_rank_0, ["rank 1 keeps no random state"]),
+            (lambda job: one_by_one(job) | {"model": {}}, ["in loading state_dict"]),
             (lambda job: job.state_dict(), ["'dict' object has no attribute"]),
             (lambda job: {name: part.state_dict() for name, part in job}, ["values to unpack"]),
             (otherwise_named, ["another name than the cells below look for"]),
@@ -234,6 +256,7 @@ ANSWERS = {
             (backup_left, ['"another file" as beside it']),
             (backup_removed, ["the old checkpoint is emptied"]),
             (by_a_copy, ["to copy is to write"]),
+            (copied_and_left, ["to copy is to write"]),
             (bytes_by_hand, ["written over the old ones"]),
             (renamed_too_early, ["a file is asked for that is not there"]),
             (renamed_to_nothing, ["replace() missing"]),
