@@ -116,7 +116,7 @@ def _work(rank: int, size: int) -> tuple[Callable[[], int]]:
 
 def _told(returned: Any, work: Any) -> list[Any]:
     """What came back, and how it may have come to that, where it is not as wanted."""
-    why = ", and 0 was taken for false" * (returned is None and dist.get_world_size() == 2 and _Number.taken == 0)
+    why = " (0 was taken for a failure)" * (returned is None and dist.get_world_size() == 2 and _Number.taken == 0)
     numbers = isinstance(returned, int) and dist.get_world_size() > 2
     why += ", and it has asked" * (numbers and _calls_so_far() > work.before)
     return [f"{returned}{why}", work.calls]
@@ -180,6 +180,12 @@ def _all_of_them(work: Any) -> Any:
     return None if None in numbers else numbers
 
 
+def _all_true(work: Any) -> Any:
+    numbers: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(numbers, value := _for_itself(work))
+    return value if all(numbers) else None
+
+
 def _told_rank_0(work: Any) -> Any:
     value = _for_itself(work)
     dist.reduce(failed := torch.tensor(0 if value is not None else 1), dst=0)
@@ -208,13 +214,16 @@ turn(
          "Where it went well on all, the number; else None."),
         (partial(_everybody, went=bool), "rank 0's number is 0, and was taken for a failure",
          "Where `work` has raised there is no number: None tells that from a 0, `if value` does not."),
+        *((it, "rank 0's number is 0, and was taken for a failure",
+           "A 0 is a number, too, and no failure. None tells that one failed: `is None` asks for it, `all` and `or` "
+           "do not.") for it in (_all_true, lambda work: _everybody(work) or None)),
         (lambda work: [_everybody(work), None][-1], "all went well, and nobody gets a number",
          "Is a number of ranks written down, of which there are more or fewer? Is there a `return`?"),
         (_told_rank_0, "only rank 0 learns that another failed", "`dist.all_reduce` tells every rank."),
         (_of_one_kind, "only a ValueError is caught, and rank 2 raises another", "`except Exception`."),
         (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
         (_raised_again, "ranks raise an error where None is wanted", "Raise nowhere: return None on all ranks."),
-        (_told_in_try, "rank 0 waits in all_reduce, and rank 1 is past it",
+        (_told_in_try, "rank 0 waits in all_reduce, and rank 1 has returned without it",
          "Where `work` raises, this rank does not come to the collective. Where must that stand, to be met by all?"),
     ],
     hints={"a bad row": "Catch it: `try`, `except`. `finally` by itself lets it through."},

@@ -42,6 +42,41 @@ def by_the_least(work):
         return value
 
 
+def all_of_them_true(work):
+    numbers = [None] * dist.get_world_size()
+    try:
+        mine = work()
+    except Exception:
+        mine = None
+    dist.all_gather_object(numbers, mine)
+    if not all(numbers):
+        return None
+    return mine
+
+
+def its_number_or_none(work):
+    return by_the_least(work) or None
+
+
+def one_that_is_false(work):
+    numbers = [None] * dist.get_world_size()
+    try:
+        mine = work()
+    except Exception:
+        mine = None
+    dist.all_gather_object(numbers, mine)
+    return None if any(not it for it in numbers) else mine
+
+
+def met_in_the_try(work):
+    try:
+        mine = work()
+        dist.all_reduce(torch.ones(1))
+    except Exception:
+        mine = None
+    return mine
+
+
 def over_the_cpu(model, file):
     model.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
 
@@ -198,6 +233,10 @@ ANSWERS = {
             (one_is_enough, ["the ranks have met", "though another failed"]),
             (with_two_all_reduces, ["only a ValueError is caught"]),
             (zero_for_a_failure, ["rank 0's number is 0, and was taken for a failure"]),
+            (all_of_them_true, ["rank 0's number is 0, and was taken for a failure"]),
+            (its_number_or_none, ["rank 0's number is 0, and was taken for a failure"]),
+            (one_that_is_false, ["rank 0's number is 0, and was taken for a failure"]),
+            (met_in_the_try, ["rank 1 has returned without it"]),
             (tells_what_it_was, ['rank 1 has "a bad row" as returns']),
         ],
     },
