@@ -261,7 +261,7 @@ turn(
         (partial(_listen, send=_sum_only), "the gradient is the ranks' sum",
          "`allreduce_hook` takes the mean of what the ranks hold, and needs no other `all_reduce` beside it."),
         (partial(_listen, send=_divided_first), "the gradient is divided twice by the number of ranks",
-         "`allreduce_hook` takes the mean: leave the bucket as it is."),
+         "`allreduce_hook` takes the mean: leave the bucket, and the promise that it returns, as they are."),
         (partial(_listen, note=lambda bucket: bucket.buffer()), "you note the tensor itself", BYTES),
         (partial(_listen, note=lambda bucket: bucket), "you note the bucket itself", "How many bytes is it?"),
         (partial(_listen, note=lambda bucket: bucket.gradients()[0].nbytes), "you note one gradient of the bucket",

@@ -46,7 +46,7 @@ turn(
          "divided by the portions, and then multiplied by the images",
          "`/` and `*` go from left to right: put all images of the update in parentheses."),
         (lambda compute, exposed, images, portions: (compute + exposed) / (portions * images),
-         "the portions are computed for nothing", "Each of them takes `compute`."),
+         "`compute` is counted once, and not for each portion", "Each portion takes `compute`."),
         (lambda compute, exposed, images, portions: (portions * compute + exposed) / portions,
          "the seconds of a portion", "It has `images` images."),
         (lambda compute, exposed, images, portions: (portions * compute + exposed / portions) / (portions * images),

@@ -122,6 +122,12 @@ def with_the_hook(hook, state=None):
     )
 
 
+def divided_afterwards_too(notes, state, bucket):
+    notes.append(bucket.buffer().nbytes)
+    promise = allreduce_hook(state, bucket)
+    return promise.then(lambda done: done.value().div(dist.get_world_size()))
+
+
 def adds_to_the_notes(model, notes):
     def hook(state, bucket):
         notes += bucket.buffer().nbytes  # noqa: F823, F841
@@ -254,6 +260,7 @@ ANSWERS = {
             (with_the_hook(the_mean_itself), ["the hook returned a Tensor, not a Future"]),
             (with_the_hook(what_it_began), ["the hook returned a Work, not a Future"]),
             (with_the_hook(the_mean_itself, state="notes"), ["'list' object has no attribute 'size'"]),
+            (with_the_hook(divided_afterwards_too), ["the gradient is divided twice"]),
             (adds_to_the_notes, ["raised UnboundLocalError"]),
         ],
     },

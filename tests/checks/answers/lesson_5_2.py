@@ -66,6 +66,14 @@ ANSWERS = {
                 ["several ranks on each", "id: none"],
             ),
             (
+                lambda server, host, port: f"--nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint {host}:29400",
+                ["the port is always 29400"],
+            ),
+            (
+                lambda server, host, port: f"--nnodes 2 --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint gpu01:{port}",
+                ["the host is always gpu01"],
+            ),
+            (
                 lambda server, host, port: f"--nnodes 2 --master-addr {host} --master-port {port}",
                 ["the old kind of meeting"],
             ),

@@ -68,6 +68,10 @@ def without_parentheses(compute, exposed, images, portions):
     return compute * portions + exposed / images / portions
 
 
+def computed_once(compute, exposed, images, portions):
+    return (exposed + compute) / portions / images
+
+
 def from_left_to_right(compute, exposed, images, portions):
     return (compute * portions + exposed) / portions * images
 
@@ -77,6 +81,7 @@ ANSWERS = {
         "accepted": [shared_out, in_a_loop],
         "wrong": [
             (without_parentheses, ["what is exposed is divided, and the arithmetic not"]),
+            (computed_once, ["`compute` is counted once, and not for each portion"]),
             (from_left_to_right, ["divided by the portions, and then multiplied by the images"]),
         ],
     },
