@@ -192,7 +192,7 @@ turn(
         (lambda run, epoch, rank: run + epoch * 64 + rank, "one run draws on one rank what the next draws on another",
          "Leave room for each: for the run too."),
         (lambda run, epoch, rank: epoch * 10000 + rank, "the run's own number plays no part",
-         "Which of the three is missing?"),
+         "In another run other units have to be dropped: `run` is in the seed, too."),
         (lambda run, epoch, rank: int(torch.randint(2**40, ())), "an epoch that is begun again draws other numbers",
          "The seed has to follow from the three numbers."),
         (lambda run, epoch, rank: hash(f"{run} {epoch} {rank}"),
@@ -265,6 +265,8 @@ def _refuse() -> None:
     raise RuntimeError("not the same")
 
 
+ANY = "Every rank has to learn whether any of the numbers differ, and then all refuse."
+
 turn(
     "5.6.c",
     "Do all of us go on at the same place?",
@@ -284,11 +286,11 @@ turn(
          "By `all_gather_object` all ranks have the same list: each can raise by itself."),
         (partial(_agreed, who=lambda everyone, found: found != everyone[0]),
          "only the rank that differs refuses, and the others go on without it",
-         "Is there any difference in the whole list?"),
+         ANY),
         (partial(_agreed, who=lambda everyone, found: found != max(everyone)),
-         "who has found most goes on, and the others refuse", "Is there any difference in the whole list?"),
+         "who has found most goes on, and the others refuse", ANY),
         (partial(_agreed, who=lambda everyone, found: found != min(everyone)),
-         "who has found least goes on, and the others refuse", "Is there any difference in the whole list?"),
+         "who has found least goes on, and the others refuse", ANY),
         (partial(_agreed, who=lambda everyone, found: 3 * found != sum(everyone)),
          "of 2, 3 and 4 the mean is 3, and rank 1 goes on", "Others can differ, and have your number as their mean."),
         (partial(_agreed, who=lambda everyone, found: sum(everyone) // 3 != found),
@@ -296,7 +298,7 @@ turn(
          "Others can differ, and have your number for that."),
         (partial(_agreed, who=lambda everyone, found: found != everyone[dist.get_rank() - 1]),
          "rank 2 found none, and rank 1 goes on as if nothing were amiss",
-         "Does it look at a neighbour alone? Is there any difference in the whole list?"),
+         f"Does it look at a neighbour alone? {ANY}"),
         (partial(_agreed, who=lambda everyone, found: everyone[0] != everyone[-1]),
          "3, 4 and 3 differ, and nobody refuses", "One epoch is a difference too, and so is one in the middle."),
         (partial(_agreed, who=lambda everyone, found: 0 in everyone), "2, 3 and 4 differ, and nobody refuses",
@@ -314,6 +316,8 @@ turn(
         (lambda found: found if len(set(_all(found))) == 1 else RuntimeError(), "the error is returned, and not raised",
          "`raise RuntimeError(…)`"),
     ],
-    hints={"'NoneType'": "Return the epoch."},
+    hints={"'NoneType'": "Return the epoch.",
+           "Expected parameter `tensor`": "`dist.all_gather_object` takes a number. This one wants a tensor: import "
+           "`torch`, and `device` from `ddplab`, for `torch.tensor(found, device=device())`."},
     otherwise="All ask all, outside of any `if`; any difference is an error on every rank; else return the epoch.",
 )  # fmt: skip

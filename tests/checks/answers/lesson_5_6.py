@@ -53,6 +53,19 @@ def compared_with_the_mean(found):
     return found
 
 
+def compared_with_rank_0(found):
+    first = torch.tensor(found, device=device())
+    dist.broadcast(first, 0)
+    if first.item() != found:
+        raise RuntimeError("not what rank 0 found")
+    return found
+
+
+def without_a_tensor(found):
+    dist.all_reduce(found, op=dist.ReduceOp.MIN)
+    return found
+
+
 def far_apart(found):
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, found)
@@ -126,6 +139,8 @@ ANSWERS = {
         "wrong": [
             (the_smallest, ["all go on at the smallest epoch"]),
             (compared_with_the_mean, ["rank 1 goes on"]),
+            (compared_with_rank_0, ["only the rank that differs refuses"]),
+            (without_a_tensor, ["Expected parameter `tensor`"]),
             (far_apart, ["3, 4 and 3 differ"]),
             (only_told, ["each rank goes on where it likes"]),
         ],
