@@ -169,6 +169,7 @@ ANSWERS = {
             a_group_after_the_work,
             a_roll_call_of_another_group,
             a_barrier_before_and_after,
+            a_word_from_rank_0,
         ],
         "wrong": [
             (a_group_that_nobody_uses, ["is over before rank 0 is done"]),
