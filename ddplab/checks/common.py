@@ -28,7 +28,7 @@ def needs_function(name: str, answer: Any) -> None:
 
 def kind(answer: Any) -> str:
     """What an answer is, for a message: "nothing", or "a list"."""
-    name = type(answer).__name__
+    name = type(answer).__name__.replace("VTensor", "Tensor")  # a virtual GPU's
     return "nothing" if answer is None else f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 

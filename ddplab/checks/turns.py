@@ -350,7 +350,7 @@ def kind_of(returned: Any) -> str:
     """Return what kind of thing it is, and how many it holds: "a tuple of 3"."""
     if returned is None:
         return NOTHING
-    kind = type(returned).__name__
+    kind = type(returned).__name__.replace("VTensor", "Tensor")  # a virtual GPU's
     long = f" of {len(returned)}" if isinstance(returned, list | tuple | Mapping | set) else ""
     if isinstance(returned, torch.Tensor):
         long = f" of shape {tuple(returned.shape)}"

@@ -311,7 +311,7 @@ ANSWERS = {
             (joins_the_network, ["raised AttributeError"]),
             (joins_for_each_batch, ["`Join` begins and ends with each batch"]),
             (joins_for_the_step, ["`Join` begins and ends with each batch"]),
-            (joins_and_throws, ["exhausted inputs"]),
+            (joins_and_throws, ["exhausted"]),
             (joins_without_parentheses, ["'method' object does not support the context manager"]),
         ],
     },
