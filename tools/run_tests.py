@@ -42,7 +42,7 @@ GATES = {
 REHEARSED = "tests that need GPUs, rehearsed on virtual GPUs"
 GPU_TESTS = ["tests/vgpu", "tests/test_gpu.py"]  # the third, of tests/course/test_timeline.py, times a GPU's kernels
 REHEARSE = "tools/rehearse_notebooks.py"
-# These lessons train for long, or start many processes: two thirds of what all would cost. `make stress` rehearses them too.
+# These lessons train for long, or start many processes: two thirds of what all would cost. `make stress` has them too.
 LONG = "1.4 1.5 3.4 4.6 4.7 5.5 5.6 5.7 6.1 6.2 6.4 7.1 7.2 7.3 7.4 9.1 9.2 9.5".split()
 SHORT = [path for path in sorted(ROOT.glob("lessons/*/*.ipynb")) if path.name[:3] not in LONG]
 REHEARSED_NOTEBOOKS = "notebooks, rehearsed on two virtual GPUs"
