@@ -21,10 +21,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # The look-ups that torch does for 127.0.0.1 go to the name server; where that does not answer, one second is enough.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
+import nbval.kernel  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 import used_ranks  # noqa: E402
 import warm_kernels  # noqa: E402
+from jupyter_client.manager import KernelManager  # noqa: E402
 from jupyter_client.provisioning import local_provisioner  # noqa: E402
 from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E402
 
@@ -64,6 +66,11 @@ WARM = (
 USES_RANKS_AGAIN = ("test_checks.py", "test_used_ranks.py")
 
 
+def _manager(**options) -> KernelManager:
+    """Manage a kernel that is met in files: a port, once chosen, is anybody's until the kernel has taken it."""
+    return KernelManager(transport="ipc", ip=f"{tempfile.mkdtemp(prefix='kernel-')}/socket", **options)
+
+
 def pytest_addoption(parser):
     parser.addoption("--stress", action="store_true", help="repeat as often as stress= says what is marked `times`")
     parser.addoption("--quick", action="store_true", help="skip what starts a process, at the moment when it would")
@@ -86,6 +93,7 @@ def pytest_runtest_protocol(item):
         executes = item.path.suffix == ".ipynb" or item.path.name in EXECUTING or item.get_closest_marker("warm")
         if executes and sys.platform == "linux" and not item.config.getoption("--quick"):
             patch.setattr(local_provisioner, "launch_kernel", warm_kernels.launch_kernel)
+            patch.setattr(nbval.kernel, "KernelManager", _manager)
             warm_kernels.spare()  # which the test then has not left behind
         warm = item.path.name in WARM and not item.get_closest_marker("fresh")
         if warm and sys.platform == "linux" and not item.config.getoption("--quick"):
