@@ -151,7 +151,7 @@ def test_a_run_in_the_background_stops_when_the_kernel_is_asked_to_shut_down(own
     assert until(lambda: len(ranks_alive(own_kernel.pid)) == 2, 20)
     ranks = ranks_alive(own_kernel.pid)
     own_kernel.client.shutdown()
-    assert until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in ranks), 10)
+    assert until(lambda: not any(_alive(p) for p in ranks), 10)
     assert until(lambda: run_folders(folder) == [], 10)
 
 

@@ -294,7 +294,8 @@ def test_an_interrupt_ends_all_that_was_started_and_reports(tmp_path, send, what
     assert it.returncode == 130 and "rehearsed on 2 virtual GPUs" in said, said
     stood = f"stood at job.py, line 4: {waits}" in said
     assert stood or send is os.killpg, said  # a terminal's interrupt reaches the script itself, which says so
-    alive = {process.pid for process in psutil.process_iter() if process.status() != psutil.STATUS_ZOMBIE}
+    there = psutil.process_iter(["status"])  # skips those that end meanwhile
+    alive = {process.pid for process in there if process.info["status"] != psutil.STATUS_ZOMBIE}
     assert not [*tmp_path.glob("rehearsal-*")]
     assert below not in alive and "ddplab/rehearse/command.py" not in said
 
