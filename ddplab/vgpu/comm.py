@@ -24,7 +24,9 @@ from .meter import meter
 from .tensor import (
     VTensor,
     because,
+    cpu,
     device_generators,
+    device_of,
     generator,
     here,
     label,
@@ -306,6 +308,8 @@ def patches() -> list[tuple[object, str, object]]:
         (torch._C, "_group_tensors_by_device_and_dtype", group),
         (torch, "Generator", AnyGenerator),
         (Tensor, "to", to),
+        (Tensor, "cpu", cpu),
+        (Tensor, "device", property(device_of)),
         (Tensor, "data", property(real_data.__get__, set_data)),
         (lazy, "_allowed_methods", [*lazy._allowed_methods, to]),
         (torch.nested, "nested_tensor", _constructor(torch.nested.nested_tensor, listed=False)),

@@ -125,7 +125,7 @@ def _no_such_gpu(gpu: int) -> RuntimeError:
 
 # ---- moving ------------------------------------------------------------------------------------------------
 
-real_to, real_data = TensorBase.to, TensorBase.data
+real_to, real_data, real_device = TensorBase.to, TensorBase.data, TensorBase.device
 
 
 class To(torch.autograd.Function):
@@ -149,8 +149,11 @@ def move(x: Tensor, target: int | torch.device | None) -> Tensor:
     if is_dtensor(x):
         if x._local_tensor.gpu == target:
             return x
+        if target is None and not (x.requires_grad and torch.is_grad_enabled()):
+            return type(x)(move(x._local_tensor, None), x._spec, requires_grad=False)
         raise NotImplementedError(
-            "a DTensor cannot be moved to another virtual GPU: move its to_local() or full_tensor()"
+            "a DTensor cannot be moved to another virtual GPU, nor back with its gradient: move its to_local(), "
+            "full_tensor() or detach()"
         )
     if isinstance(place(x), torch.device):  # a real GPU's tensor
         x = x.cpu()
@@ -167,10 +170,20 @@ def to(self: Tensor, *args, **kwargs) -> Tensor:
     if first is None or isinstance(first, torch.dtype):
         return real_to(self, *args, **kwargs)
     target = place_of(first)
-    if type(self) is not VTensor and not isinstance(target, int):
+    if type(self) is not VTensor and not isinstance(target, int) and not is_dtensor(self):
         return real_to(self, *args, **kwargs)
     rest = {name: value for name, value in kwargs.items() if name != "device"}
     return move(real_to(self, None, *args[1:], **rest), target)  # a new dtype, and so on, before the journey
+
+
+def cpu(self: Tensor, memory_format=torch.preserve_format) -> Tensor:
+    """`Tensor.cpu`."""
+    return to(self, "cpu", memory_format=memory_format)
+
+
+def device_of(self: Tensor) -> torch.device:
+    """`Tensor.device`: a DTensor is where its part is, and C++ sees memory of the CPU there."""
+    return self._local_tensor.device if is_dtensor(self) else real_device.__get__(self)
 
 
 def set_data(self: Tensor, new: Tensor) -> None:
@@ -475,13 +488,10 @@ class VTensor(Tensor):
     is_cuda = property(lambda self: state["name"] == "cuda")
     is_cpu = property(lambda self: False)
     data = property(real_data.__get__, set_data)
-    to = to
+    to, cpu = to, cpu
 
     def get_device(self) -> int:
         return self.gpu
-
-    def cpu(self, memory_format=torch.preserve_format) -> Tensor:
-        return self.to("cpu", memory_format=memory_format)
 
     def tolist(self):
         return self.cpu().tolist()

@@ -612,6 +612,10 @@ def shards_of_fsdp_are_trained_and_looked_at():
     assert torch.equal(net.weight.grad.full_tensor(), torch.full((4, 4), 2.0, device=dev))
     saved = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     assert net.weight.to("cuda") is net.weight and (rank or torch.equal(saved["weight"], whole.cpu()))
+    part, dtype = net.state_dict()["weight"], torch.float64
+    there, wide = part.cpu(), part.to("cpu", dtype)
+    assert (net.weight.device, part.device, there.device, wide.device) == (dev, dev, *[torch.device("cpu")] * 2)
+    assert torch.equal(there.to_local(), mine.detach().cpu()) and wide.to_local().dtype == dtype
 
 
 @works("torch/include/torch/csrc/autograd/input_metadata.h: it asks for a GPU's stream, in C++, which ends the process")
@@ -630,6 +634,7 @@ def what_cannot_be_rehearsed_says_so():
         lambda: weight.full_tensor().sum().backward(),
         lambda: weight.sum().backward(),
         lambda: weight.detach().cuda(1 - rank),
+        lambda: weight.cpu(),
     ):
         try:
             attempt()
