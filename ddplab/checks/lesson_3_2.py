@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, on_ranks
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.course.messages import Message, noted_messages
 from ddplab.hardware import device
 
@@ -158,14 +158,14 @@ turn(
          "`send(x, to)` names who gets it, `recv(x, sender)` whose it was. Who they are, `giver` and `taker` say."),
         (lambda x, *_: _hand(x, 0, 1), "rank 0 gives, and rank 1 takes", "Who they are, `giver` and `taker` say."),
         (lambda x, giver, taker: dist.broadcast(x, src=giver), "all have got it", "Two take part: `send` and `recv`."),
-        (partial(_hand, recv="nobody"), "the giver sends what nobody receives",
+        (waiting(partial(_hand, recv="nobody")), "the giver sends what nobody receives",
          "Each `send` needs a `recv` of its own, on the other rank."),
-        (partial(_hand, send=False), "the taker waits for a message that does not come",
+        (waiting(partial(_hand, send=False)), "the taker waits for a message that does not come",
          "Each `recv` needs a `send` of its own, on the other rank. What `isend` began has gone after its `wait()`."),
         (dist.all_reduce, "everybody holds the sum of all", "Two take part: `send` and `recv`."),
         (lambda x, giver, taker: dist.reduce(x, taker), "the taker holds a sum",
          "`reduce` adds up what all have. Two take part: `send` and `recv`."),
-        (partial(_hand, recv="all"), "a rank that has no part in it waits for a message, for ever",
+        (waiting(partial(_hand, recv="all")), "a rank that has no part in it waits for a message, for ever",
          "Not everybody who is not the giver is the taker."),
         (lambda x, giver, taker: _hand(x, giver, taker) or x.mul_(dist.get_rank() != giver),
          "the giver has lost it", "What is sent is sent as a copy. The giver keeps what it had."),

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 
 ALL_REDUCE = "    all_reduce (torch/distributed/distributed_c10d.py:3252)\n    step (train.py:31)\n"
 BARRIER = "    barrier (torch/distributed/distributed_c10d.py:5082)\n    <module> (train.py:64)\n"
@@ -184,7 +184,7 @@ turn(
         (lambda loss, target: (loss, _mean_and_stop(loss, target)[1]), "each rank returns its own loss",
          "What `all_reduce` has filled is the sum of all."),
         (partial(_mean_and_stop, src=1), "the sign comes from a rank that does not know", "`src` is who tells."),
-        (partial(_mean_and_stop, src=-1), "every rank waits in `broadcast`",
+        (waiting(partial(_mean_and_stop, src=-1)), "every rank waits in `broadcast`",
          "Is `src` the same number on every rank? It is the one who tells."),
         (_another_kind, "rank 0 sends one kind of number, and others have room for another: what comes of it is luck",
          "A tensor of the same `dtype` on every rank: 1 or 0, say, for yes or no."),
@@ -197,10 +197,10 @@ turn(
         (lambda loss, target: _mean_and_stop(loss, target)[1], "one thing came back, and two are wanted",
          "The mean, and whether to stop."),
         (lambda loss, target: _mean_and_stop(loss, target)[::-1], "the two are swapped", "The mean first."),
-        (_crosswise, "rank 0 is in one call, the others are in the other",
+        (waiting(_crosswise), "rank 0 is in one call, the others are in the other",
          "Both calls stand where every rank passes, in one order. What is for rank 0 alone is the comparison."),
         (_mean_on_rank_0, "only rank 0 has the mean", "Which call leaves the sum on every rank?"),
-        (_only_rank_0, "rank 0 waits for ranks that never come", "A collective does not stand under an `if`."),
+        (waiting(_only_rank_0), "rank 0 waits for ranks that never come", "A collective does not stand under an `if`."),
     ],
     hints={words: "Rank 0 alone has a target, elsewhere it is `None`: it compares, and tells the others."
            for words in ("not supported between", "dtype of NoneType", "number, not 'NoneType'")},

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import leaving, turn
 
 
 def _calls() -> int:
@@ -126,30 +126,31 @@ turn(
     mistakes=[
         (partial(_wait_for_rank_0, waits=()), "rank 1 goes on before the data are there",
          "What does rank 1 wait in, and is it of that group?"),
-        (_meets_first, "the barrier comes before `prepare()`: all go on, and then rank 0 prepares",
+        (leaving("all have met", _meets_first),
+         "the barrier comes before `prepare()`: all go on, and then rank 0 prepares",
          "A barrier lets go when the last has come: rank 0 comes to it when it has prepared."),
         (partial(_wait_for_rank_0, who=(0, 1)), "every rank prepares", "Rank 0 alone: `dist.get_rank()`."),
         (partial(_wait_for_rank_0, who=(1,)), "rank 1 prepares, and not rank 0", "0 counts as False in an `if`."),
         (partial(_wait_for_rank_0, who=()), "nobody prepares", "Rank 0 calls `prepare()`."),
-        (_impatient, "the limit of rank 1's wait is over before rank 0 is done",
+        (leaving("Timed out waiting 500ms", _impatient), "the limit of rank 1's wait is over before rank 0 is done",
          "A group has its limit for calls that are given it: make one with `seconds`, and pass it on: `group=`."),
-        (partial(_wait_for_rank_0, waits=(0,)), "rank 1 does not come to the barrier",
+        (leaving("Timed out", partial(_wait_for_rank_0, waits=(0,))), "rank 1 does not come to the barrier",
          "A barrier is for all ranks: it stands outside of the `if`."),
-        (partial(_wait_for_rank_0, waits=(1,)), "rank 0 does not come to the barrier",
+        (leaving("Timed out", partial(_wait_for_rank_0, waits=(1,))), "rank 0 does not come to the barrier",
          "A barrier is for all ranks: it stands outside of the `if`."),
-        (_a_group_for_one, "rank 1 makes a group, and rank 0 does not",
-         GROUPS),
-        (lambda prepare, seconds: _wait_for_rank_0(prepare, 86400 * seconds), "those are days",
-         "`timedelta(seconds=…)`: what comes first in it, without a name, is days."),
-        (lambda prepare, seconds: _wait_for_rank_0(prepare, 60 * seconds), "the limit is many times `seconds`",
-         "`timeout=datetime.timedelta(seconds=…)`"),
-        (lambda prepare, seconds: _wait_for_rank_0(prepare, 2.0), "the limit is less than `seconds`, enough by luck",
-         "It is given: `datetime.timedelta(seconds=seconds)`."),
-        (_for_all_calls, "every call has the new limit from now on, and not this wait alone",
+        (leaving("wait timeout", _a_group_for_one), "rank 1 makes a group, and rank 0 does not", GROUPS),
+        (leaving("or days later", lambda prepare, seconds: _wait_for_rank_0(prepare, 86400 * seconds)),
+         "those are days", "`timedelta(seconds=…)`: what comes first in it, without a name, is days."),
+        (leaving("or minutes later", lambda prepare, seconds: _wait_for_rank_0(prepare, 60 * seconds)),
+         "the limit is many times `seconds`", "`timeout=datetime.timedelta(seconds=…)`"),
+        (leaving("this time", lambda prepare, _: _wait_for_rank_0(prepare, 2.0)),
+         "the limit is less than `seconds`, enough by luck", "It is given: `datetime.timedelta(seconds=seconds)`."),
+        (leaving("a new limit", _for_all_calls), "every call has the new limit from now on, and not this wait alone",
          "Leave the group of all calls as it is: `new_group` makes another one beside it."),
-        (_both_asleep, "both ranks go on long after it was done",
+        (leaving("long before", _both_asleep), "both ranks go on long after it was done",
          "Who sleeps does not hear of it: wait in a call of both."),
-        (_asleep, "rank 1 goes on long after it was done", "Who sleeps does not hear of it: wait in a call of both."),
+        (leaving("long before", _asleep), "rank 1 goes on long after it was done",
+         "Who sleeps does not hear of it: wait in a call of both."),
     ],
     hints={"type datetime.timedelta": "`datetime.timedelta(seconds=seconds)`", "wait timeout after": GROUPS,
            "keyword argument 'timeout'": f"This torch's `barrier` takes no limit, and a group has one. {GROUPS}",

@@ -177,6 +177,12 @@ def waiting(mistake: Callable[..., Any], row: str = "", fate: str = "") -> Calla
     return mistake
 
 
+def leaving(words: str, mistake: Callable[..., Any]) -> Callable[..., Any]:
+    """Say of a mistake that these words are in what it leaves. To try it takes seconds: others need not wait."""
+    mistake.leaves = words
+    return mistake
+
+
 def turn(
     id: str,
     title: str,
@@ -250,9 +256,10 @@ def turn(
 
     def named(left: Left, size: int) -> tuple[str, str] | None:
         waits = any(fate.startswith(("waits", "never")) for fate in left.fate.values())
-        asked = [row for row in mistakes if not hasattr(row[0], "waits")]
+        held = f"{[*left.rows.values(), *left.fate.values()]}"
+        asked = [row for row in mistakes if not hasattr(row[0], "waits") and getattr(row[0], "leaves", "") in held]
         if waits:
-            those = [(row, *row[0].waits) for row in mistakes if row not in asked]
+            those = [(row, *row[0].waits) for row in mistakes if hasattr(row[0], "waits")]
             asked = [row for row, rank, fate in those if left.fate.get(rank, "").startswith(fate)] + asked
         return next(((what, hint) for wrong, what, hint in asked if known(wrong, size).same(left)), None)
 

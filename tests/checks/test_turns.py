@@ -424,3 +424,13 @@ def test_a_return_is_asked_for_only_where_nothing_came_back(made):
     asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,)}, otherwise="Look again.")
     assert asked(lambda x: None).hint == "Is there a `return`?"
     assert asked(lambda x: x + 3).hint == "Look again."
+
+
+def test_a_mistake_that_takes_long_is_tried_for_none_that_leaves_other_words(made):
+    tried = []
+    given = {"a list": lambda: ([1, 2],)}
+    rows = [(turns.leaving("'last'", lambda x: tried.append(x) or "last"), "that is the last", "Which one?")]
+    turn("9.9.b", "The first", lambda x: "first", given, rows, otherwise="The first of them.")
+    other, last = judge("9.9.b", lambda x: "none"), judge("9.9.b", lambda x: "last")
+    assert (other.hint, last.hint, tried) == ("The first of them.", "Which one?", [[1, 2]])
+    assert "that is the last" in last.message
