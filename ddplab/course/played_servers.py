@@ -180,14 +180,15 @@ class Batch:
 
 @pointing
 def sbatch(
-    script: str, *beside: str, nodes: int = 2, gpus: int = 1, job: int | None = None, dry: bool = False
+    script: str, *beside: str, nodes: int = 2, gpus: int = 1, job: int | None = None, run: int = 1, dry: bool = False
 ) -> Batch:
     """Run a SLURM script without SLURM: the real bash, with a play `scontrol` and a play `srun`.
 
     `scontrol show hostnames` names localhost first. `srun` notes its command, and starts it once for each node, on
     this machine. Nobody reads the `#SBATCH` lines. It runs in an empty folder, with a copy of the files that are to
     lie `beside` it. The job's number, if you give none, leads to a free port where the script adds
-    SLURM_JOB_ID % 20000 to 10000. In a dry run srun notes, and nothing is started.
+    SLURM_JOB_ID % 20000 to 10000. A run after the first is that of a job which was queued again. In a dry run srun
+    notes, nothing is started, and nobody sleeps.
     """
     if shutil.which("bash") is None:
         raise FileNotFoundError("there is no bash here")
@@ -196,13 +197,16 @@ def sbatch(
         tools.mkdir(), disk.mkdir()
         for file in (script, *beside):
             shutil.copy(file, disk)
-        played = {"scontrol": _SCONTROL, "srun": _SRUN} | ({"torchrun": "#!/bin/sh\n"} if dry else {})
+        played = {"scontrol": _SCONTROL, "srun": _SRUN} | (
+            dict.fromkeys(("torchrun", "sleep"), "#!/bin/sh\n") if dry else {}
+        )
         for name, text in played.items():
             (tools / name).write_text(text)
             (tools / name).chmod(0o755)
         job = job or next(n for n in range(os.getpid(), 10**7) if _is_free(10000 + n % 20000))
         slurm = {"JOB_ID": job, "JOB_NODELIST": f"node[1-{nodes}]", "NNODES": nodes, "JOB_NUM_NODES": nodes}
         slurm |= {"GPUS_ON_NODE": gpus} if gpus else {}  # Slurm leaves it out where nobody has asked for one
+        slurm |= {"RESTART_COUNT": run - 1} if run > 1 else {}  # nor is that there in a job's first run
         slurm |= {"CPUS_PER_TASK": 1, "SUBMIT_DIR": disk, "TOOLS": tools, "DRY": "yes" * dry}
         env = environment() | {f"SLURM_{name}": str(value) for name, value in slurm.items()}
         env["PATH"] = os.pathsep.join([str(tools), env["PATH"]])
@@ -211,6 +215,32 @@ def sbatch(
         notes = sorted(tools.glob("asked*"), key=lambda note: note.stat().st_mtime_ns)
         asked = [note.read_text().split("\0")[:-1] for note in notes]
     return Batch(done.returncode, done.stdout + done.stderr, asked)
+
+
+@pointing
+def dry_run(script: str, nodes: int, gpus: int, job: str, run: int = 1, without: str = "") -> str:
+    """Say what a batch script comes to in a dry run: what bash hands to srun, and what torchrun's own parser reads.
+
+    job: its number, as Slurm writes it. without: a line that is taken out first.
+    """
+    from torch.distributed.run import get_args_parser
+
+    with tempfile.TemporaryDirectory(prefix="ddplab-slurm-") as folder:
+        file, text = Path(folder, os.path.basename(script)), Path(script).read_text()
+        file.write_text("".join(line for line in text.splitlines(keepends=True) if line.strip() != without.strip()))
+        done = sbatch(str(file), nodes=nodes, gpus=gpus, job=int(job), run=run, dry=True)
+    told = [f"the script ends with status {done.status}", *done.output.splitlines()]
+    for words in done.asked:
+        here = words.index("torchrun")
+        read = get_args_parser().parse_args(words[here + 1 :])
+        ranks = "■" * int(read.nproc_per_node) if read.nproc_per_node.isdigit() else read.nproc_per_node
+        told += ["", " ".join(["srun", *words[:here], "starts"])]
+        told += [f"    on node {number}  torchrun, with ranks {ranks}" for number in range(1, nodes + 1)]
+        told += [f"agents wait for  {read.nnodes} nodes", f"kind of meeting  {read.rdzv_backend}"]
+        told += [f"endpoint, id     {read.rdzv_endpoint or 'none'}, {read.rdzv_id}"]
+        told += [f"the ranks' logs  {read.log_dir}"]
+        told += [f"script           {' '.join([read.training_script, *read.training_script_args])}"]
+    return "\n".join(told if done.asked else [*told, "", "no agent is started"])
 
 
 _SCONTROL = """#!/bin/bash

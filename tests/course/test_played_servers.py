@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from leftovers import until
 
-from ddplab.course.played_servers import free_port, sbatch, servers
+from ddplab.course.played_servers import dry_run, free_port, sbatch, servers
 
 
 def test_an_agent_knows_whether_it_holds_the_store():
@@ -110,6 +110,16 @@ def test_without_gpus_their_number_is_not_set_as_under_slurm(tmp_path):
     file = tmp_path / "job.sbatch"
     file.write_text("#!/bin/bash\necho ${SLURM_GPUS_ON_NODE:-none}\n")
     assert [sbatch(str(file), gpus=gpus, dry=True).output for gpus in (4, 0)] == ["4\n", "none\n"]
+
+
+def test_a_dry_run_misses_eleven_lines_of_the_lessons_script():
+    script = str(Path(__file__).parents[2] / "lessons/5_torchrun/train.sbatch")
+    lines = Path(script).read_text().splitlines()[1:]
+    whole = dry_run(script, nodes=3, gpus=8, job="24242", run=2)
+    assert "on node 3  torchrun, with ranks ■■■■■■■■\n" in whole and "localhost:14242, 24242.1\n" in whole
+    missed = [line for line in lines if dry_run(script, 3, 8, "24242", 2, without=line) != whole]
+    assert len(lines) == 24 and len(missed) == 11 and not any("#SBATCH" in line for line in missed)
+    assert "ask for GPUs" in (none := dry_run(script, 2, 0, "7")) and none.endswith("no agent is started")
 
 
 def test_a_free_port_is_free():
