@@ -19,7 +19,7 @@ def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
     matplotlib figure.
     """
     ranks = list(range(len(local)))
-    with drawing(6, 3) as figure:
+    with drawing(max(6, 0.7 * len(ranks)), max(3, 0.25 * len(ranks))) as figure:
         axis = figure.subplots()
         axis.axhspan(-0.4, max(local) + 0.4, color=INK, alpha=0.2, label="GPUs that a node has")
         axis.plot(ranks, ranks, "X:", markersize=10, label="cuda:{RANK}")
