@@ -28,21 +28,31 @@ def schedules(rates: Mapping[str, Sequence[float]]) -> Figure:
     return figure
 
 
-def valleys(losses: Mapping[str, Mapping[int, Tensor]], rates: Mapping[str, Tensor]) -> Figure:
+def valleys(
+    losses: Mapping[str, Mapping[int, Tensor]],
+    rates: Mapping[str, Tensor],
+    chosen: Mapping[str, Mapping[int, int]] | None = None,
+) -> Figure:
     """Draw the loss against the rate: a panel for each optimiser, a line for each batch, a ring at its lowest point.
 
     Args:
         losses: optimiser → batch → the loss of each rate.
         rates: optimiser → its rates.
+        chosen: optimiser → batch → a place in its rates, for a large mark on the line; a batch may be left out.
     """
     with drawing(9, 3.8) as figure:
         panels = figure.subplots(1, len(losses), squeeze=False)[0]
         for axis, (kind, by_batch) in zip(panels, losses.items(), strict=True):
             for n, (batch, loss) in enumerate(by_batch.items()):
                 mark, lowest = MARKERS[n % 8], int(loss.argmin())
-                axis.loglog(rates[kind], loss, mark + "-", markersize=3, linewidth=1, label=f"batch {batch}")
+                look = {"markersize": 3, "linewidth": 1, "label": f"batch {batch}"}
+                (line,) = axis.loglog(rates[kind], loss, mark + "-", **look)
                 ring = {"marker": mark, "color": INK, "markersize": 9, "fillstyle": "none"}
                 axis.plot([float(rates[kind][lowest])], [float(loss[lowest])], **ring)
+                place = chosen[kind].get(batch) if chosen else None
+                if place is not None:  # above the picture it sits on the upper edge
+                    at = [float(rates[kind][place])], [min(float(loss[place]), 3)]
+                    axis.plot(*at, mark, color=line.get_color(), markeredgecolor=INK, markersize=11, clip_on=False)
             axis.set(title=kind, xlabel="learning rate", ylabel="test loss", ylim=(0.06, 3))
         panels[-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, not over them
     return figure
