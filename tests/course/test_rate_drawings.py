@@ -31,6 +31,14 @@ def test_each_valley_has_a_ring_at_its_lowest_point():
     assert len({ring.get_marker() for ring in rings}) == 2 and labels(right) == ["batch 4", "batch 16"]
 
 
+def test_a_chosen_rate_has_a_mark_on_its_valley_and_on_the_upper_edge_where_the_loss_is_higher():
+    rates, losses = torch.tensor([0.1, 0.2, 0.4]), {4: torch.tensor([0.3, 0.2, 9.0]), 16: torch.tensor([0.9, 0.4, 0.3])}
+    axis = valleys({"SGD": losses}, {"SGD": rates}, chosen={"SGD": {4: 2}}).axes[0]
+    valley, _, mark, *others = axis.get_lines()
+    assert (float(mark.get_xdata()[0]), mark.get_ydata()[0]) == (pytest.approx(0.4), 3)
+    assert mark.get_color() == valley.get_color() and len(others) == 2  # batch 16 has its valley and its ring
+
+
 def test_the_rule_starts_at_the_mean_of_the_first_batch():
     best = {"SGD": torch.tensor([[1.0, 4.0], [8.0, 8.0]])}
     axis = best_rates(best, [4, 16], {"SGD": 1}).axes[0]
