@@ -183,23 +183,26 @@ def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float) ->
     return figure
 
 
-def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
+def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]], ends: tuple[float, float] | None = None) -> Figure:
     """Draw numbers on lines, one below the other: title → for each rank its numbers; a sign and a colour for each rank.
 
-    Where numbers of two ranks meet, the later rank's sign stands inside the earlier one's. Returns the figure.
+    Where numbers of two ranks meet, the later rank's sign stands inside the earlier one's. ends: where the lines begin
+    and end, if not around the numbers. Returns the figure.
     """
-    with drawing(8, 0.75 * len(rows) + 0.9) as figure:
+    with drawing(8, 0.75 * len(rows) + 1.2) as figure:
         axis = figure.subplots()
         for row, ranks in enumerate(rows.values()):
             axis.axhline(row, color=INK, linewidth=0.6, zorder=0)
             for rank, numbers in enumerate(ranks):
                 look = {"marker": MARKERS[rank % 8], "s": 230 if rank == 0 else 70, "color": COLOURS[rank % 8]}
                 axis.scatter(numbers, [row] * len(numbers), **look, label=f"rank {rank}" if row == 0 else None)
-                for number in numbers:
-                    axis.annotate(
-                        f"{number:g}", (number, row), (0, 11), textcoords="offset points", ha="center", fontsize=9
-                    )
-        axis.set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.6, -0.7))
-        axis.margins(x=0.08)
-        axis.legend(loc="upper left", fontsize=8, markerscale=0.6)
+                for number in numbers:  # rank 0's above; a rank's highest to the right, so that near ones can be read
+                    side = 1 if number == max(numbers) else -1
+                    said = {"ha": "left" if side == 1 else "right", "va": "bottom" if rank == 0 else "top"}
+                    where = (-3 * side, 9 if rank == 0 else -9)
+                    axis.annotate(f"{number:g}", (number, row), where, textcoords="offset points", fontsize=9, **said)
+        axis.set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.4, -0.6), xlim=ends)
+        if ends is None:
+            axis.margins(x=0.08)
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, markerscale=0.6, frameon=False)
     return figure

@@ -95,3 +95,4 @@ def test_numbers_lie_on_a_line_for_each_title_with_a_sign_for_each_rank():
     assert axis.collections[0].get_sizes() > axis.collections[1].get_sizes()  # one inside the other where they meet
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["rank 0", "rank 1"]
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["in", "out"]
+    assert on_a_line({"in": [[1.0], [5.0]]}, (-6, 12)).axes[0].get_xlim() == (-6, 12)
