@@ -28,17 +28,18 @@ def images(pictures: Tensor, labels: Tensor) -> Figure:
     return figure
 
 
-def sorted_losses(losses: Sequence[float], whole: float, of: str) -> Figure:
+def sorted_losses(losses: Sequence[float], whole: float, of: str, top: float | None = None) -> Figure:
     """Draw the losses of many batches, sorted, a dot each, and the loss of them all as a dashed line.
 
-    of: what the line is the loss of, for the legend.
+    of: what the line is the loss of, for the legend. top: the upper edge; what is above it is drawn there.
     """
     with drawing(6, 3) as figure:
         axis = figure.subplots()
-        axis.plot(sorted(losses), "o", markersize=3, label="one batch each, sorted")
+        heights = [min(loss, top or loss) for loss in sorted(losses)]
+        axis.plot(heights, "o", markersize=3, clip_on=False, label="one batch each, sorted")
         axis.axhline(whole, color=INK, linestyle="--", label=of)
-        axis.set(xlabel="batches", ylabel="loss of one and the same model")
-        axis.legend()
+        axis.set(xlabel="batches", ylabel="loss of one and the same model", ylim=top and (0, top))
+        axis.legend(loc="upper left")
     return figure
 
 
@@ -47,32 +48,40 @@ def step_times(times: Mapping[int, Sequence[float]], shown: int) -> Figure:
 
     Args:
         times: batch size → the seconds of forward, backward and update.
-        shown: the batch size whose phases are drawn.
+        shown: the batch size whose phases are drawn; it has a ring on the curve.
     """
     with drawing(9, 3) as figure:
         bars, curve = figure.subplots(1, 2)
         bars.bar(["forward", "backward", "update"], [1000 * seconds for seconds in times[shown]])
         bars.set(ylabel="milliseconds", title=f"one step, batch {shown}")
         curve.loglog(list(times), [size / sum(phases) for size, phases in times.items()], "o-")
+        curve.plot(shown, shown / sum(times[shown]), "o", markersize=14, fillstyle="none", color=INK)
         curve.set(xlabel="batch size", ylabel="images per second", title="throughput")
     return figure
 
 
-def memory_bars(held: Mapping[str, Mapping[str, int]]) -> Figure:
+def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = None) -> Figure:
     """Draw what fills a device's memory as stacked bars.
 
-    held: a bar's name → what it is made of, from the bottom up: name → bytes. Every bar has the same names.
+    Args:
+        held: a bar's name → what it is made of, from the bottom up: name → bytes. Every bar has the same names.
+        room: the bytes that a device has, a dashed line; the axis then counts GB, and goes to three times that.
     """
+    unit, bytes_in_it = ("GB", 1e9) if room else ("kilobytes", 1000)
     with drawing(1.5 * len(held) + 3, 3.4) as figure:
         axis = figure.subplots()
         bottoms = [0.0] * len(held)
         for name, hatch in zip(next(iter(held.values())), HATCHES, strict=False):
-            heights = [parts[name] / 1000 for parts in held.values()]
+            heights = [parts[name] / bytes_in_it for parts in held.values()]
             axis.bar(list(held), heights, 0.6, bottoms, hatch=hatch, edgecolor=ON_COLOUR, linewidth=0.6, label=name)
             bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-        axis.set(ylabel="kilobytes")
+        axis.set(ylabel=unit, xlim=(-0.5, len(held) - 0.5 + bool(room)))  # a place more, for the legend
         handles, names = axis.get_legend_handles_labels()
-        axis.legend(handles[::-1], names[::-1], loc="upper left")  # in the order of the bars, from the top down
+        axis.legend(handles[::-1], names[::-1], loc="upper right" if room else "upper left")  # in the order of the bars
+        if room:
+            axis.axhline(room / bytes_in_it, color=INK, linestyle="--")
+            axis.text(len(held) + 0.45, room / bytes_in_it, f"{room / bytes_in_it:g} GB", va="bottom", ha="right")
+            axis.set_ylim(0, 3 * room / bytes_in_it)
     return figure
 
 
@@ -108,6 +117,32 @@ def root_line(sizes: Sequence[int], errors: Sequence[float]) -> Figure:
         axis.axhline(1, color=INK, linestyle=":", label="as long as the gradient")
         axis.set(xlabel="batch size B", ylabel="rms error, relative")
         axis.legend()
+    return figure
+
+
+def clouds(swarms: Mapping[str, tuple[Tensor, Tensor]], reach: float) -> Figure:
+    """Draw gradients as dots beside the one that they estimate, the arrow: how far each goes along it, and to the side.
+
+    Args:
+        swarms: title → gradients, (how many, numbers in each), and the gradient that they estimate.
+        reach: how far up the chart goes, in lengths of the arrow; what lies beyond is left out.
+
+    A dot is as far from the tip as its gradient is off. The dashed arc has their rms error for a radius.
+    """
+    from matplotlib.patches import Circle
+
+    with drawing(4.5 * len(swarms), 3.3) as figure:
+        axes = figure.subplots(1, len(swarms), squeeze=False)[0]
+        for axis, (title, (gradients, whole)) in zip(axes, swarms.items(), strict=True):
+            along = gradients @ whole / whole.norm() ** 2
+            off = (gradients - along[:, None] * whole).norm(dim=1) / whole.norm()
+            rms = ((along - 1) ** 2 + off**2).mean().sqrt().item()
+            axis.plot(along, off, "o", markersize=3)
+            axis.add_patch(Circle((1, 0), rms, fill=False, edgecolor=INK, linestyle="--"))
+            axis.axvline(0, color=INK, linewidth=0.5)
+            axis.annotate("", (1, 0), (0, 0), arrowprops={"arrowstyle": "-|>", "lw": 2, "color": INK}, zorder=3)
+            axis.set(xlim=(-reach * 0.6, reach), ylim=(-0.04 * reach, reach), aspect="equal", title=title)
+            axis.set(xlabel="along the whole gradient", ylabel="off to the side")
     return figure
 
 

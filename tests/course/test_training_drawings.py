@@ -2,10 +2,12 @@
 
 import matplotlib
 import pytest
+import torch
 
 from ddplab.course.data import digits
 from ddplab.course.training_drawings import (
     beside,
+    clouds,
     epochs_and_updates,
     images,
     layer_bars,
@@ -35,18 +37,35 @@ def test_losses_are_sorted_and_the_whole_is_a_dashed_line():
     dots, line = axis.get_lines()
     assert list(dots.get_ydata()) == [1, 2, 3] and set(line.get_ydata()) == {2.2} and line.get_linestyle() == "--"
     assert labels(axis) == ["one batch each, sorted", "all"]
+    axis = sorted_losses([3.0, 1.0, 2.0], 2.2, "all", top=2.5).axes[0]
+    assert list(axis.get_lines()[0].get_ydata()) == [1, 2, 2.5] and axis.get_ylim() == (0, 2.5)
 
 
 def test_a_steps_phases_and_the_throughput_of_each_size():
     bars, curve = step_times({1: [0.001, 0.002, 0.001], 8: [0.002, 0.004, 0.002]}, shown=8).axes
     assert [bar.get_height() for bar in bars.patches] == [2, 4, 2]
-    assert list(curve.get_lines()[0].get_ydata()) == pytest.approx([250, 1000])
+    line, ring = curve.get_lines()
+    assert list(line.get_ydata()) == pytest.approx([250, 1000])
+    assert ring.get_xydata().tolist() == [[8, pytest.approx(1000)]] and ring.get_fillstyle() == "none"
 
 
 def test_memory_is_stacked_and_hatched():
     axis = memory_bars({"a": {"weights": 1000, "rest": 2000}, "b": {"weights": 1000, "rest": 4000}}).axes[0]
     assert [(bar.get_y(), bar.get_height()) for bar in axis.patches] == [(0, 1), (0, 1), (1, 2), (1, 4)]
     assert axis.patches[0].get_hatch() != axis.patches[2].get_hatch() and labels(axis) == ["rest", "weights"]
+
+
+def test_memory_in_a_device_with_so_much_room():
+    axis = memory_bars({"a": {"weights": 1e9, "rest": 2e9}}, room=10e9).axes[0]
+    assert [bar.get_height() for bar in axis.patches] == [1, 2] and axis.get_ylabel() == "GB"
+    assert set(axis.get_lines()[0].get_ydata()) == {10} and axis.texts[0].get_text() == "10 GB"
+
+
+def test_a_dot_is_as_far_from_the_tip_as_its_gradient_is_off():
+    whole, gradients = torch.tensor([2.0, 0.0]), torch.tensor([[2.0, 4.0], [-2.0, 0.0]])
+    (axis,) = clouds({"two": (gradients, whole)}, reach=3).axes
+    assert axis.get_lines()[0].get_xydata().tolist() == [[1, 2], [-1, 0]] and axis.get_title() == "two"
+    assert axis.patches[0].center == (1, 0) and axis.patches[0].radius == pytest.approx(2)
 
 
 def test_layers_from_the_top_down_their_parts_from_left_to_right():
