@@ -252,7 +252,8 @@ def test_no_descriptor_leaks():
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         launch(lambda: None, quiet=True)
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
+    # one that a spare needs while it is started comes and goes
+    assert until(lambda: len(os.listdir("/proc/self/fd")) <= before + 1)
 
 
 @pytest.mark.times(4, stress=20)

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from unittest.mock import patch
 
 import cloudpickle
+import psutil
 import torch
 import torch.distributed as dist
 from leftovers import there_before
@@ -30,10 +31,10 @@ from ddplab.launcher import hold_store, launch, rank_environment
 
 kept: dict[int, "Ranks"] = {}  # those that are there to be used, by their number
 SIZES = (2, 3, 4)  # as many ranks as checks ask for
-LIMIT = 1.0  # seconds that a function may take here; one that takes longer is launched
-SOON = (
-    1.5  # seconds after which such a launch counts as hanging; what is not told then is launched with all its patience
-)
+STILL = 1.0  # seconds without work for a processor after which ranks count as waiting: then the function is launched
+LIMIT = 10.0  # seconds that a function may take here in any case
+# Seconds after which such a launch counts as hanging; what is not told then is launched with all its patience.
+SOON = 1.5
 
 
 class Ranks:
@@ -57,19 +58,28 @@ class Ranks:
     def results(self, fn, args: tuple, kwargs: dict) -> list | None:
         """Return what fn returns on each rank, or None where it does not come to its end on all of them."""
         order, deadline = cloudpickle.dumps((fn, args, kwargs, dict(os.environ))), time.monotonic() + LIMIT
-        told = {}
-        with contextlib.suppress(EOFError, OSError):  # a rank has gone
+        told, worked, since = {}, 0.0, time.monotonic()
+        with contextlib.suppress(EOFError, OSError, psutil.NoSuchProcess):  # a rank has gone
             for place in self.places:
                 place.send_bytes(order)
             while len(told) < len(self.places) and time.monotonic() < deadline:
                 silent = [it for it in self.places if it not in told]
-                for place in connection.wait(silent, deadline - time.monotonic()):
+                for place in connection.wait(silent, min(0.1, deadline - time.monotonic())):
                     told[place] = pickle.loads(place.recv_bytes())
                     if told[place] is None:  # it has raised; do the others too?
                         deadline = min(deadline, time.monotonic() + 0.1)
+                if (now := self.worked()) > worked + 0.02:  # two ticks of its clock
+                    worked, since = now, time.monotonic()
+                elif time.monotonic() > since + STILL:
+                    break
         raised = {it is None for it in told.values()}
         self.usable = len(told) == len(self.places) and len(raised) == 1  # else one may have sent what nobody took
         return [told[place][0] for place in self.places] if self.usable and raised == {False} else None
+
+    def worked(self) -> float:
+        """Return the seconds for which they have had a processor: where many tests run, that says who waits."""
+        times = [psutil.Process(it.process.pid).cpu_times() for it in self.workers]
+        return sum(it.user + it.system for it in times)
 
     def end(self) -> None:
         for place in self.places:
