@@ -6,9 +6,11 @@ import time
 
 import cloudpickle
 import pytest
+import torch
 import torch.distributed as dist
 import used_ranks
 
+from ddplab.course.messages import noted_messages, noted_sums
 from ddplab.run import RankError
 
 
@@ -39,6 +41,22 @@ def without_a_group():
 def slow():
     time.sleep(2)  # longer than they have
     return os.getpid()
+
+
+def replaces():
+    noted_messages()
+    noted_sums()
+    return as_it_was()
+
+
+def as_it_was():
+    return dist.ProcessGroup.allreduce.__name__, torch._C._len_torch_dispatch_stack()
+
+
+def test_what_a_check_replaces_in_its_ranks_is_put_back():
+    cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
+    for function, found in ((as_it_was, ("allreduce", 0)), (replaces, ("noting", 1)), (as_it_was, ("allreduce", 0))):
+        assert used_ranks.launch_on_used(function, nproc_per_node=2).results == [found, found]
 
 
 def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do(monkeypatch):

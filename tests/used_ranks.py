@@ -22,7 +22,9 @@ import cloudpickle
 import psutil
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 from leftovers import there_before
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from ddplab import processes, worker
 from ddplab.checks import common, turns
@@ -30,6 +32,7 @@ from ddplab.folder import Folder, save
 from ddplab.launcher import hold_store, launch, rank_environment
 
 kept: dict[int, "Ranks"] = {}  # those that are there to be used, by their number
+REPLACED_IN = (torch, dist, c10d, dist.ProcessGroup, dist.Work)
 SIZES = (2, 3, 4)  # as many ranks as checks ask for
 STILL = 1.0  # seconds without work for a processor after which ranks count as waiting: then the function is launched
 LIMIT = 10.0  # seconds that a function may take here in any case
@@ -93,6 +96,7 @@ def serve(address: str) -> None:
     with connection.Client(address) as us:
         us.send(dist.get_rank())
         ours, group = {name: os.environ[name] for name in os.environ}, dist.group.WORLD
+        as_they_are = {owner: {name: it for name, it in vars(owner).items() if callable(it)} for owner in REPLACED_IN}
         while True:
             fn, args, kwargs, environment = pickle.loads(us.recv_bytes())
             os.environ.update({**environment, **ours})
@@ -101,9 +105,20 @@ def serve(address: str) -> None:
                 told = cloudpickle.dumps((fn(*args, **kwargs),))
             except BaseException:
                 told = pickle.dumps(None)
+            put_back(as_they_are)
             if dist.group.WORLD is not group:  # it has destroyed the process group
                 return
             us.send_bytes(told)
+
+
+def put_back(functions: dict) -> None:
+    """Undo what a check has replaced in its rank, in which it takes itself for the last: else each one adds to it."""
+    while (mode := _get_current_dispatch_mode()) is not None:
+        mode.__exit__(None, None, None)
+    for owner, before in functions.items():
+        for name, it in before.items():
+            if vars(owner).get(name) is not it:
+                setattr(owner, name, it)
 
 
 def folders() -> set[str]:
