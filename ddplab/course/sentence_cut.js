@@ -1,5 +1,5 @@
 // A padded batch of sentences and where it is cut between GPUs. All the arithmetic is here; sentence_cut.py has the same.
-const ROW = 28, LEFT = 74, BOX = 66; // pixels: a sentence's height, where the words begin, a word's width
+const ROW = 28, LEFT = 74, BOX = 66, LETTERS = 12; // pixels: a sentence's height, where the words begin, a word's width and size
 const ORDERS = {
   "longest first": (all) => all,
   mixed: (all) => all.map((_, n) => all[n % 2 ? all.length - 1 - (n >> 1) : n >> 1]), // the longest, the shortest, …
@@ -70,7 +70,8 @@ function render({ model, el }) {
       const middle = ((part.from + part.end) / 2) * ROW + 5;
       svg.append(text(2, middle, sign, { fill: colour }), text(18, middle, `GPU ${part.gpu}`));
       const shown = look.value === "unpacked" ? found.widths[n] : width;
-      for (let row = part.from; row < part.end; row++) for (let place = 0; place < shown; place++) svg.append(...box(row, place, sentences[row][place], hatch));
+      const say = look.value === "loss" ? found.says[n] : 1;
+      for (let row = part.from; row < part.end; row++) for (let place = 0; place < shown; place++) svg.append(...box(row, place, sentences[row][place], hatch, say));
       if (look.value !== "unpacked") return;
       const side = shape("path", { d: `M${LEFT + BOX * shown} ${part.from * ROW + 4}V${part.end * ROW - 4}`, "stroke-dasharray": "8 4", "stroke-width": 4 });
       side.style.stroke = "var(--jp-warn-color1)";
@@ -83,6 +84,11 @@ function render({ model, el }) {
       svg.append(shape("path", { d, "stroke-width": ROW / 2, style: "stroke: transparent; cursor: row-resize; touch-action: none" })); // to take hold of
     }
     stage.replaceChildren(svg, node("div", { style: still }, NOTES[look.value]));
+    for (const word of svg.querySelectorAll(".word")) { // what is too wide is squeezed into its box
+      if (word.getComputedTextLength() <= BOX - 4) continue;
+      word.setAttribute("textLength", BOX - 4);
+      word.setAttribute("lengthAdjust", "spacingAndGlyphs");
+    }
   }
 
   reset();
@@ -91,7 +97,7 @@ function render({ model, el }) {
 const NOTES = {
   words: "A row is a sentence, a box a word, hatched boxes are padding. The thick line is the cut: drag it, or move its slider with the arrow keys.",
   unpacked: "Each GPU packs its part and unpacks it again. The dashed line is how wide the part comes back.",
-  loss: "Each GPU averages over its words, and the script over the GPUs. The error is that of the gradient of a model with two weights, which guesses a word's letters from its place.",
+  loss: "Each word is as tall as its say. Each GPU averages over its words, and the script over the GPUs. The error is that of the gradient of a model with two weights, which guesses a word's letters from its place.",
 };
 
 // parts: of each GPU that has a sentence, where its sentences begin and end.
@@ -106,7 +112,7 @@ function outcome(sentences, parts, width) {
   const gradient = (weights) => [0, 1].map((i) => sum(means.map((mean, n) => weights[n] * mean[i])));
   const byGpus = gradient(shares), byWords = gradient(fair);
   const off = Math.hypot(byGpus[0] - byWords[0], byGpus[1] - byWords[1]) / Math.hypot(...byWords);
-  return { words, widths: own.map((part) => Math.max(...part)), padding: own.map((part, n) => part.length * width - words[n]), shares, fair, off };
+  return { words, says: words.map((own) => all / parts.length / own), widths: own.map((part) => Math.max(...part)), padding: own.map((part, n) => part.length * width - words[n]), shares, fair, off };
 }
 
 function told(found, parts, look) {
@@ -116,8 +122,7 @@ function told(found, parts, look) {
     const widths = each((gpu, n) => `GPU ${gpu}: ${found.widths[n]} wide`).join(", ");
     return `${widths}: ${new Set(found.widths).size === 1 ? "✓ gather joins them" : "✗ gather refuses them"}`;
   }
-  const fair = found.words.reduce((a, b) => a + b, 0) / parts.length;
-  const counts = each((gpu, n) => `${(fair / found.words[n]).toFixed(2)} on GPU ${gpu}`).join(", ");
+  const counts = each((gpu, n) => `${found.says[n].toFixed(2)} on GPU ${gpu}`).join(", ");
   return `A word counts ${counts}; 1.00 is fair. The gradient is ${percent(found.off)} off.`;
 }
 
@@ -125,10 +130,13 @@ function percent(share) {
   return `${(100 * share).toFixed(1)}%`;
 }
 
-function box(row, place, word, hatch) {
+// say: what the word counts; so many times its usual size, as long as that fits into the row.
+function box(row, place, word, hatch, say) {
   const frame = shape("rect", { x: LEFT + place * BOX, y: row * ROW, width: BOX, height: ROW, fill: word === undefined ? `url(#${hatch})` : "none" });
   frame.style.stroke = "var(--jp-border-color1)";
-  return word === undefined ? [frame] : [frame, text(LEFT + place * BOX + BOX / 2, row * ROW + 19, word, { "text-anchor": "middle" })];
+  if (word === undefined) return [frame];
+  const size = Math.min(say, 2.5) * LETTERS, middle = row * ROW + ROW / 2 + size * 0.35;
+  return [frame, text(LEFT + place * BOX + BOX / 2, middle, word, { class: "word", "text-anchor": "middle", "font-size": `${size}px` })];
 }
 
 function hatching(id) {

@@ -78,19 +78,32 @@ def test_in_words():
 
 
 def test_what_lesson_2_2_says_to_find():
-    all_ = ["our old tortoise walks home in the rain", "the quick fox jumps over a dog"]
+    all_ = ["our old tortoise walks home in the rain", "the quick fox jumps over a lazy dog"]
     all_ += ["my cat sleeps on the warm keyboard", "nobody reads the manual before noon"]
     all_ += ["the tea is ready", "birds sing early", "good morning", "sleep well"]
     longest_first = [sentence.split() for sentence in all_]
     mixed = [longest_first[n] for n in (0, 7, 1, 6, 2, 5, 3, 4)]
-    assert "0.89 on GPU 0, 1.15 on GPU 1; 1.00 is fair. The gradient is 2.0%" in told(
+    assert "0.87 on GPU 0, 1.18 on GPU 1; 1.00 is fair. The gradient is 2.6%" in told(
         outcome(longest_first, [3, 5]), "loss"
     )
-    assert "1.03 on GPU 0, 0.97 on GPU 1; 1.00 is fair. The gradient is 0.1%" in told(outcome(mixed, [4, 4]), "loss")
-    thirds = [f"{outcome(order, as_dataparallel(8, 3)).off:.1%}" for order in (longest_first, mixed)]
-    assert thirds == ["13.3%", "0.4%"]
+    assert "1.25 on GPU 0, 0.83 on GPU 1; 1.00 is fair. The gradient is 1.7%" in told(
+        outcome(longest_first, [2, 6]), "loss"
+    )
+    nearest = min((outcome(longest_first, [n, 8 - n]) for n in range(1, 8)), key=lambda it: abs(it.words[0] - 20))
+    assert nearest.words == [23, 17] and nearest.off > outcome(longest_first, [2, 6]).off  # fairer is not nearer
+    assert [f"{outcome(mixed, [n, 8 - n]).off:.1%}" for n in (5, 6)] == ["3.2%", "1.8%"]
+    assert outcome(mixed, [5, 3]).words == [27, 13] and outcome(mixed, [6, 2]).words == [30, 10]
+    cuts = {gpus: outcome(mixed, as_dataparallel(8, gpus)) for gpus in (2, 3, 4)}
+    assert [f"{it.off:.1%}" for it in cuts.values()] == ["0.0%", "0.9%", "0.0%"] and cuts[4].words == [10] * 4
+    assert f"{outcome(longest_first, [4, 4]).off:.1%}" == "12.4%"
+    accepts, even = [], []
     for order in (longest_first, mixed, longest_first[::-1]):
-        assert all(len(set(outcome(order, [n, 8 - n]).widths)) == 2 for n in range(1, 8))
+        halves = {n: outcome(order, [n, 8 - n]) for n in range(1, 8)}
+        assert all(sum(it.padding) == 24 for it in halves.values())
+        accepts.append([n for n, it in halves.items() if len(set(it.widths)) == 1])
+        even.append([n for n, it in halves.items() if it.words == [20, 20]])
+    assert accepts == [[1], [1, 2], [7]] and even == [[], [4], []]
+    assert outcome(mixed, [4, 4]).widths == [8, 7]
 
 
 def test_a_picture_and_words_where_nobody_can_press(capsys):
