@@ -9,45 +9,69 @@ from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import nn
 
 HATCHES = ("", "///", "...", "\\\\", "xx", "++")
 STAGES = ("", "scatter", "replicate", "parallel_apply", "gather")
 
 
-def one_forward(crossed: Mapping[str, int], images: int = 8) -> Figure:
-    """Draw one forward of a few images on two GPUs, from left to right, a row of boxes for each GPU.
+def crossing(net: nn.Module, images: int, gpus: int) -> tuple[list[int], dict[str, int]]:
+    """Return how many digits each GPU gets, and the bytes that cross in each stage of a forward.
+
+    By arithmetic: the net goes to each GPU but the first; 64 numbers of an image, and later 10 scores, are shared out.
+    """
+    most = -(-images // gpus)
+    parts = [min(most, images - done) for done in range(0, images, most)]
+    away, weights = sum(parts[1:]), sum(weight.nbytes for weight in net.parameters())
+    return parts, {"scatter": 4 * 64 * away, "replicate": (len(parts) - 1) * weights, "gather": 4 * 10 * away}
+
+
+def one_forward(crossed: Mapping[str, int], parts: Sequence[int] = (4, 4)) -> Figure:
+    """Draw one forward of `nn.DataParallel`, from left to right, a row of boxes for each GPU.
 
     Args:
-        crossed: the bytes that go from one GPU to the other in the stages "scatter", "replicate" and "gather".
-        images: an even number of them, two or more.
+        crossed: the bytes that leave the first GPU in the stages "scatter" and "replicate", and come to it in "gather".
+        parts: how many images each GPU gets, for two GPUs or more.
 
-    Thin arrows stay on a GPU; thick ones cross, the thicker the more, and have their bytes beside them.
-    Returns the matplotlib figure.
+    Thin arrows stay on a GPU; thick ones cross, the thicker the more, and have their bytes beside them, of all GPUs
+    together. Returns the matplotlib figure.
     """
-    half = f"{images // 2:,}"
-    boxes = {(0, 1): f"{images:,} images", (4, 1): f"{images:,} x 10\nscores"}
-    for row in (0, 1):
-        boxes |= {(1, row): f"{half} image{'s' * (images > 2)}", (2, row): "replica", (3, row): f"{half} x 10\nscores"}
-    crossings = {"scatter": ((0, 1), (1, 0)), "replicate": ((2, 1), (2, 0)), "gather": ((3, 0), (4, 1))}
+    n, others = len(parts), len(parts) - 1
+    boxes = {(0, others): f"{sum(parts):,} images", (4, others): f"{sum(parts):,} x 10\nscores"}
+    for row, part in enumerate(reversed(parts)):  # the first GPU is at the top
+        boxes |= {
+            (1, row): f"{part:,} image{'s' * (part != 1)}",
+            (2, row): "replica",
+            (3, row): f"{part:,} x 10\nscores",
+        }
+    crossings = {"scatter": ((0, 1), 1), "replicate": ((2, 2), 1), "gather": ((3, 4), -1)}
     stays = [((column, row), (column + 1, row)) for column, row in boxes if (column + 1, row) in boxes]
-    with drawing(9, 3) as figure:
+    with drawing(9, 1 + n) as figure:
         axis = figure.subplots()
         placed = {}
         for place, what in boxes.items():
             frame = {"boxstyle": "round,pad=0.5", "facecolor": "none", "edgecolor": INK}
             placed[place] = axis.text(*place, what, ha="center", va="center", fontsize=10, bbox=frame)
         arrows = [(start, end, 0) for start, end in stays]
-        arrows += [(*crossings[stage], 2 + 6 * crossed[stage] / crossed["replicate"]) for stage in crossings]
+        for stage, ((left, right), way) in crossings.items():
+            width = 2 + 6 * crossed[stage] / max(crossed.values())
+            for row in range(others):
+                ends = [(left, others), (right, row)] if way > 0 else [(left, row), (right, others)]
+                arrows.append((*ends, width))
         for start, end, width in arrows:  # drawn after the boxes, so that they end at their frames
             crosses = start[1] != end[1]
             look = {"lw": width, "color": COLOURS[1]} if crosses else {"lw": 1, "color": INK}
+            if start[0] == end[0] and start[1] - end[1] > 1:  # around the replicas in between
+                look["connectionstyle"] = f"arc3,rad={0.55 - 0.1 * (start[1] - end[1])}"
             from_, to = placed[start].get_bbox_patch(), placed[end].get_bbox_patch()
             arrow = {"arrowstyle": "-|>", "mutation_scale": 18 if crosses else 12, "shrinkA": 2, "shrinkB": 2, **look}
             axis.annotate("", end, start, arrowprops={"patchA": from_, "patchB": to, **arrow}, zorder=3)
-        for stage, ((left, _), (right, _)) in crossings.items():
-            axis.text((left + right) / 2 + 0.2, 0.5, f"{crossed[stage]:,} bytes", va="center")
+        for stage, ((left, right), _) in crossings.items():
+            beside = (left + right) / 2 + 0.2 if stage != "gather" else right + 0.1
+            axis.text(beside, others - 0.5, f"{crossed[stage]:,} bytes", va="center")
         axis.set_xticks(range(5), STAGES)
-        axis.set(xlim=(-0.5, 4.5), ylim=(-0.4, 1.4), yticks=[0, 1], yticklabels=["gpus[1]", "gpus[0]"])
+        names = [f"gpus[{gpu}]" for gpu in reversed(range(n))]
+        axis.set(xlim=(-0.5, 4.75), ylim=(-0.4, n - 0.6), yticks=range(n), yticklabels=names)
     return figure
 
 

@@ -1,9 +1,14 @@
 """Pictures of `nn.DataParallel`, read back: bytes beside the arrows, arrows clear of boxes, padding hatched."""
 
 import matplotlib
+import pytest
+import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from torch import nn
 
-from ddplab.course.dataparallel_drawings import one_forward, sentence_grid, traffic
+from ddplab.course.dataparallel_drawings import crossing, one_forward, sentence_grid, traffic
+from ddplab.course.models import MLP
+from ddplab.vgpu import virtual_gpus
 from ddplab.vgpu.meter import Meter
 
 matplotlib.use("Agg")
@@ -19,6 +24,34 @@ def test_each_crossing_has_its_bytes_beside_it():
     assert [label.get_text() for label in axis.get_xticklabels()][1:] == [
         "scatter", "replicate", "parallel_apply", "gather",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("gpus", [2, 3, 4])
+def test_what_crosses_is_what_the_meter_counts(gpus):
+    with virtual_gpus(gpus) as them:
+        model = nn.DataParallel(MLP(8).to(them[0]), device_ids=them)
+        batch = torch.zeros(10, 64, device=them[0])
+        them.meter.reset()
+        model(batch)
+        assert sum(crossing(MLP(8), 10, gpus)[1].values()) == them.meter.bytes()
+
+
+def test_what_lesson_2_1_says_to_find():
+    def outweigh(hidden, gpus):
+        every = ((images, crossing(MLP(hidden), images, gpus)[1]) for images in range(8, 257, 8))
+        return next((images for images, they in every if they["scatter"] > they["replicate"]), None)
+
+    found = {hidden: [outweigh(hidden, gpus) for gpus in (2, 3, 4)] for hidden in (8, 64, 512)}
+    assert found == {8: [24, 32, 40], 64: [152, 232, None], 512: [None] * 3}
+    assert crossing(MLP(), 8, 2) == ([4, 4], CROSSED)
+    assert crossing(MLP(), 8, 3) == ([3, 3, 2], {"scatter": 5 * 256, "replicate": 38480, "gather": 200})
+
+
+def test_a_row_for_each_gpu():
+    axis = one_forward(CROSSED, [2, 2, 1]).axes[0]
+    texts = [text.get_text() for text in axis.texts]
+    assert texts.count("2 images") == 2 and "1 image" in texts and "5 images" in texts and texts.count("replica") == 3
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["gpus[2]", "gpus[1]", "gpus[0]"]
 
 
 def test_no_arrowhead_is_behind_a_box():
