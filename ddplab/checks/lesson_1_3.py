@@ -140,12 +140,12 @@ turn(
     "Bytes of an optimiser's state",
     _state_bytes,
     {
-        "110 parameters, SGD": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1)),
-        "with momentum": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
+        "plain SGD": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1)),
+        "SGD with momentum": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
         "Adam": lambda: _after_an_update(torch.optim.Adam),
     },
     look=lambda held, _: [] if held is None else held,
-    heads=("bytes",),
+    heads=("bytes of state",),
     mistakes=[
         (partial(_state_bytes, counts=torch.is_tensor), "Adam's counters are counted too",
          "`.dim()` of a counter is 0."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,24 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
             axis.text(len(held) + 0.45, room / bytes_in_it, f"{room / bytes_in_it:g} GB", va="bottom", ha="right")
             axis.set_ylim(0, 3 * room / bytes_in_it)
     return figure
+
+
+def how_full(
+    billions: int, devices: int = 1, share: Callable[..., float] = lambda *sizes: sum(sizes[:4])
+) -> tuple[str, Figure]:
+    """Draw what fills each device of 80 GB in training so many billion float32 parameters, with three optimisers.
+
+    share: (parameters, gradients, state, activations, devices) → GB on each device, from the GB on one; by itself, all
+        that there is. The activations are 60 GB, made up. Returns the GB in words, and the figure.
+    """
+    gb, where = 4 * billions, "one device" if devices == 1 else f"each of {devices:,}"
+    told, held = [f"{billions} billion parameters; GB on {where}:"], {}
+    for name, numbers in {"SGD": 0, "SGD with momentum": 1, "Adam": 2}.items():
+        whole = {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60}
+        alone = {part: [size * (part == it) for it in whole] for part, size in whole.items()}
+        held[name] = {part: 1e9 * share(*sizes, devices) for part, sizes in alone.items()}
+        told.append(f"{name:18}{share(*whole.values(), devices):8.2f}")
+    return "\n".join(told), memory_bars(held, room=80e9)
 
 
 def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "seed", across: str = "epoch") -> Figure:

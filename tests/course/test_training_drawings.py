@@ -9,6 +9,7 @@ from ddplab.course.training_drawings import (
     beside,
     clouds,
     epochs_and_updates,
+    how_full,
     images,
     layer_bars,
     memory_bars,
@@ -53,6 +54,17 @@ def test_memory_is_stacked_and_hatched():
     axis = memory_bars({"a": {"weights": 1000, "rest": 2000}, "b": {"weights": 1000, "rest": 4000}}).axes[0]
     assert [(bar.get_y(), bar.get_height()) for bar in axis.patches] == [(0, 1), (0, 1), (1, 2), (1, 4)]
     assert axis.patches[0].get_hatch() != axis.patches[2].get_hatch() and labels(axis) == ["rest", "weights"]
+
+
+def test_what_fills_a_device_before_there_is_a_rule_and_with_one():
+    words, figure = how_full(7)
+    assert words.splitlines()[0] == "7 billion parameters; GB on one device:"
+    assert [float(line.split()[-1]) for line in words.splitlines()[1:]] == [116, 144, 172]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["SGD", "SGD with momentum", "Adam"]
+    words, _ = how_full(7, 3, lambda parameters, gradients, state, activations, devices: activations / devices)
+    assert "GB on each of 3:" in words and [float(line.split()[-1]) for line in words.splitlines()[1:]] == [20] * 3
+    for billions, fits in ((1, [True] * 3), (2, [True, False, False]), (3, [False] * 3)):  # as lesson 1.3 has it
+        assert [float(line.split()[-1]) <= 80 for line in how_full(billions)[0].splitlines()[1:]] == fits
 
 
 def test_memory_in_a_device_with_so_much_room():

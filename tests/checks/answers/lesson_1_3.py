@@ -110,6 +110,10 @@ ANSWERS = {
             (without_the_biases, ["what has one dimension is left out"]),
             (returns_at_once, ["only what is kept for the first parameter"]),
             (by_adams_names, ["only Adam's state is counted"]),
+            (
+                lambda optimizer: 2 * by_adams_names(optimizer),  # and doubled
+                ["SGD with momentum has 0 as bytes of state, and 440 is wanted"],
+            ),
         ],
     },
     "1.3.c": {
