@@ -32,7 +32,7 @@ CHOICES = {  # field → what its list offers
 LABELS = {"gpus": "GPUs", "optimizer": "optimiser", "activations": "GB a sample", "tokens": "10⁹ tokens"}
 SHOWN = (1, 8, 64, 512)  # beside the number that was chosen
 SEQUENCE = 1024  # tokens of a sample
-HEADS = ("GPUs", "samples/s", "efficiency", "", "step ms", "exposed ms", "GB a GPU", "fits", "days")
+HEADS = ("GPUs", "samples/s", "efficiency", "", "step ms", "exposed ms", "GB, no buckets", "fits", "days")
 
 
 @dataclass
@@ -74,16 +74,25 @@ class Planner:
         if found.unknown:
             speed, days = ["?", "do not know", "", "?", "?"], "?"
         arrow = "→ " if gpus == self.gpus else ""
-        held = [f"{found.memory.total / 1e9:,.1f}", "yes" if found.fits else "no"]
+        held = [f"{found.memory.total / 1e9:,.1f}", self._fits()]
         return [f"{arrow}{gpus}", *speed, *held, days]
 
     def formula(self, gpus: int | None = None) -> list[Line]:
         """The step's formula with the numbers of a row filled in, the chosen one if none is given."""
         return formula(self.plan(gpus), SIZES[self.model], 1e9 * self.tokens, SEQUENCE)
 
+    def _fits(self) -> str:
+        """Whether it fits: with DDP each GPU holds as much, however many there are."""
+        found = self.plan()
+        beside = found.memory.total + found.memory.gradients
+        return "no" if not found.fits else "yes" if beside <= found.machine.memory else "barely"
+
     def doubts(self) -> list[str]:
-        """Why there is no speed in a row, once for all rows that have none."""
-        return sorted({f"do not know: {why}" for n in {*SHOWN, self.gpus} if (why := self.plan(n).unknown)})
+        """Why there is no speed in a row, once for all rows that have none; and what fits barely."""
+        doubts = sorted({f"do not know: {why}" for n in {*SHOWN, self.gpus} if (why := self.plan(n).unknown)})
+        if self._fits() == "barely":
+            doubts.append("fits barely: no room for DDP's buckets, which are as large as the gradients")
+        return doubts
 
     def __str__(self) -> str:
         lines = [self._title(), text_table(HEADS, self.rows()), *self.doubts()]

@@ -33,6 +33,13 @@ def test_more_memory_than_a_gpu_has_does_not_fit():
     assert planner(model="1.3 B").plan().fits and planner(model="7 B").plan().fits is False
 
 
+def test_what_has_no_room_for_buckets_fits_barely_and_says_why():
+    found = str(planner(model="1.3 B", optimizer="momentum", precision="fp32", activations=8.0))
+    assert found.count("79.6  barely") == 4 and found.count("fits barely: no room for DDP's buckets") == 1
+    roomy = str(planner(model="1.3 B", optimizer="momentum", precision="fp32", activations=4.0))
+    assert roomy.count("yes") == 4 and "barely" not in roomy
+
+
 def test_the_lists_change_the_table(monkeypatch):
     monkeypatch.setattr(ddplab.screen, "live", lambda: True)
     found = planner()
