@@ -226,20 +226,23 @@ def bytes_held(table: Mapping[str, Mapping[str, float]], limit: float, limit_nam
     """Draw what a rank holds, in bytes a parameter: a bar for each row, a stretch for each part, and a dashed limit.
 
     Args:
-        table: name of the row → part → bytes a parameter, with the same parts in each row.
+        table: name of the row → part → bytes a parameter, with the same parts in each row: of "weights", "gradients",
+            "buckets" and "Adam".
         limit: where the dashed line stands. limit_name: what it is.
 
-    Every part has a colour and a hatching of its own. Returns the matplotlib figure.
+    Every part has a colour and a hatching of its own, in each such picture the same. Returns the matplotlib figure.
     """
-    parts = list(next(iter(table.values())))
+    looks = dict(zip(("weights", "gradients", "buckets", "Adam"), zip(COLOURS, ["", "//", "xx", ".."]), strict=True))
     with drawing(8, 0.42 * len(table) + 1.2) as figure:
         axis = figure.subplots()
         left = [0.0] * len(table)
-        for part, hatch in zip(parts, ["", "//", "xx", ".."], strict=False):
+        for part in next(iter(table.values())):
+            colour, hatch = looks[part]
             widths = [row[part] for row in table.values()]
-            axis.barh(list(table), widths, left=left, hatch=hatch, label=part, edgecolor=ON_COLOUR)
+            axis.barh(list(table), widths, left=left, color=colour, hatch=hatch, label=part, edgecolor=ON_COLOUR)
             left = [start + width for start, width in zip(left, widths, strict=True)]
         axis.axvline(limit, linestyle="--", label=limit_name, **rimmed(1.5))
-        axis.set(xlabel="bytes a parameter", xlim=(0, 1.55 * max(left)), ylim=(len(table) - 0.4, -0.6))
-        axis.legend(loc="lower right", fontsize=8)
+        longest = max(*left, limit if limit < 2 * max(left) else 0)  # a line far away would leave no bar to see
+        axis.set(xlabel="bytes a parameter", xlim=(0, 1.05 * longest), ylim=(len(table) - 0.4, -0.6))
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)  # beside it: nothing lies under
     return figure

@@ -137,3 +137,8 @@ def test_bytes_held_are_stacked_up_to_their_sum():
     axis = bytes_held(table, limit=11, limit_name="the card").axes[0]
     assert [(bar.get_x(), bar.get_width()) for bar in axis.patches] == [(0, 4), (0, 2), (4, 8), (2, 4)]
     assert {text.get_text() for text in axis.get_legend().get_texts()} == {"weights", "Adam", "the card"}
+    whole = {"all": dict.fromkeys(("weights", "gradients", "buckets", "Adam"), 4.0)}
+    bars = bytes_held(whole, limit=20, limit_name="the card").axes[0]
+    for part, same in ((0, 0), (2, 3)):  # a part looks the same in each picture, whatever parts there are
+        assert axis.patches[part].get_facecolor() == bars.patches[same].get_facecolor()
+    assert bars.get_xlim()[1] > 20  # the line is on the picture
