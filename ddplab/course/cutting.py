@@ -1,7 +1,9 @@
-"""Two layers cut over ranks, drawn: who holds which rows and columns, and what has to travel between them."""
+"""A model cut over ranks: who holds which rows and columns of two layers, and what room a rank's part leaves."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import ceil
 from typing import TYPE_CHECKING
 
 from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
@@ -67,3 +69,16 @@ def _drawn(ranks: int, by_row: dict[str, bool], travels: dict[int, str]) -> Figu
         axis.set(xlim=(-0.5, 23.5), ylim=(MIDDLE + 1.5, -1.5), aspect="equal")
         axis.axis("off")
     return figure
+
+
+def beside_a_card(held: Mapping[str, float], room: Mapping[str, int], card: float) -> str:
+    """Return a line for each tool: the GB that a rank holds, as a bar with a stroke where the card ends, and its room.
+
+    held: tool → GB. room: tool → the samples that fit beside them. A block is a sixteenth of the card.
+    """
+    lines = [f"{'a rank holds':>32}{' ' * 18}{card:g} GB"]
+    for tool, size in held.items():
+        blocks = ceil(16 * size / card)
+        bar = f"{'■' * min(blocks, 16):16}│{'■' * min(max(blocks - 16, 0), 24):24}"
+        lines.append(f"{tool:20}{size:9,.1f} GB  {bar} samples: {room[tool]}")
+    return "\n".join(lines)

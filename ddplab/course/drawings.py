@@ -232,14 +232,15 @@ def bytes_held(table: Mapping[str, Mapping[str, float]], limit: float, limit_nam
 
     Every part has a colour and a hatching of its own, in each such picture the same. Returns the matplotlib figure.
     """
-    looks = dict(zip(("weights", "gradients", "buckets", "Adam"), zip(COLOURS, ["", "//", "xx", ".."]), strict=True))
+    hatches = {"weights": "", "gradients": "//", "buckets": "xx", "Adam": ".."}
+    colours = dict(zip(hatches, COLOURS, strict=False))
     with drawing(8, 0.42 * len(table) + 1.2) as figure:
         axis = figure.subplots()
         left = [0.0] * len(table)
         for part in next(iter(table.values())):
-            colour, hatch = looks[part]
+            look = {"color": colours[part], "hatch": hatches[part], "edgecolor": ON_COLOUR}
             widths = [row[part] for row in table.values()]
-            axis.barh(list(table), widths, left=left, color=colour, hatch=hatch, label=part, edgecolor=ON_COLOUR)
+            axis.barh(list(table), widths, left=left, label=part, **look)
             left = [start + width for start, width in zip(left, widths, strict=True)]
         axis.axvline(limit, linestyle="--", label=limit_name, **rimmed(1.5))
         longest = max(*left, limit if limit < 2 * max(left) else 0)  # a line far away would leave no bar to see

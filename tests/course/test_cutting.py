@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from ddplab import launch
-from ddplab.course.cutting import ENDS, MIDDLE, two_layers
+from ddplab.course.cutting import ENDS, MIDDLE, beside_a_card, two_layers
 
 SENT = {("rows", "columns"): 4, ("rows", "rows"): 6, ("columns", "rows"): 10, ("columns", "columns"): 8}  # of two
 
@@ -68,3 +68,11 @@ def test_one_rank_sends_nothing():
     assert words.startswith("1 rank, ") and words.endswith("on a ring: 0 numbers")
     assert words.count("nothing has to travel") == 2
     assert not [text for text in figure.axes[0].texts if text.get_text().startswith(("all-", "reduce-"))]
+
+
+def test_what_does_not_fit_passes_the_stroke():
+    held = {"whole": 81.0, "cut": 80.0, "no end": 8000.0}
+    head, *lines = beside_a_card(held, dict.fromkeys(held, 0), card=80).splitlines()
+    assert [line.split("│")[0].count("■") for line in lines] == [16, 16, 16]
+    assert [line.split("│")[1].count("■") for line in lines] == [1, 0, 24]
+    assert {line.index("│") for line in lines} == {head.index("80 GB")}
