@@ -330,7 +330,7 @@ RUNS = {"job 4242": _job("4242"), "job 4242, again": _job("4242", SLURM_RESTART_
 
 
 def _named(names: Callable[[], str], run: str) -> list[str]:
-    """Whose name and whose checkpoint a run has: its own, or that of a run before it."""
+    """Whose name and whose checkpoint a run has: its own, or that of a run before it or of another job."""
     seen: dict[str, list[str]] = {}
     for it in RUNS:
         ours = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
@@ -349,8 +349,9 @@ def _named(names: Callable[[], str], run: str) -> list[str]:
         seen[it] = [words[words.index(option) + 1] for option in ("--rdzv-id", "--checkpoint")]
         if "$" in "".join(seen[it]):
             return ["`$` to the letter"]
-    before = list(RUNS)[: list(RUNS).index(run)]
-    return [next((f"that of {it}" for it in before if seen[it][n] == seen[run][n]), "its own") for n in (0, 1)]
+    before, job = list(RUNS)[: list(RUNS).index(run)], "SLURM_JOB_ID"
+    others = [it for it in RUNS if it in before or RUNS[it][job] != RUNS[run][job]]
+    return [next((f"that of {it}" for it in others if seen[it][n] == seen[run][n]), "its own") for n in (0, 1)]
 
 
 def _names(id: str = '"$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"', checkpoint: str = '"$SLURM_JOB_ID.pt"') -> str:

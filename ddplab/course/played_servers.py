@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -217,33 +218,125 @@ def sbatch(
     return Batch(done.returncode, done.stdout + done.stderr, asked)
 
 
-@pointing
-def dry_run(script: str, nodes: int, gpus: int, job: str, run: int = 1, without: str = "") -> str:
-    """Say what a batch script comes to in a dry run: what bash hands to srun, and what torchrun's own parser reads.
+NIGHTS = ["calm", "preempted", "an agent fails", "slow, and the time is over"]
+AGAIN = "queued again"
 
-    job: its number, as Slurm writes it. without: a line that is taken out first.
+
+@pointing
+def play_night(script: str, night: str, without: str = "", job: str = "4242") -> str:
+    """Say what becomes of a batch script in a night: the real bash, and real signals, under a play Slurm.
+
+    night: one of NIGHTS; a second run is left in peace. without: a line, or words in one, that is taken out first.
+    Slurm's part is played from the `#SBATCH` lines. On this cluster only who asks for it is queued again, `srun` gives
+    a task one CPU if it is not told how many, and four hours are the most. Agents are started in words only.
     """
+    lines = Path(script).read_text().splitlines()
+    text = "\n".join(line for line in lines if line.strip() != without.strip())
+    text = text.replace(without, "", 1) if text == "\n".join(lines) else text
+    options = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)", text, re.MULTILINE))
+    name = options.get("output", "slurm-%j.out").replace("%x", options.get("job-name", "job")).replace("%j", job)
+    told: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="ddplab-slurm-") as folder:
+        Path(folder, "job").write_text(f"{text}\n")
+        for run, befalls in ((1, night), (2, "calm")):
+            with open(f"{folder}/{name}", "a" if options.get("open-mode") == "append" else "w") as log:
+                state = _play_run(Path(folder), log, options, befalls, job, run, told)
+            if state != AGAIN:
+                break
+        told += [f"state  {state}", "", f"{name}, in the morning:", Path(folder, name).read_text().rstrip()]
+    return "\n".join(told)
+
+
+def _play_run(folder: Path, log: Any, options: dict, night: str, job: str, run: int, told: list[str]) -> str:
+    """One run of the script, until it has ended or Slurm ends it: the job's state. `told` gets what befell it."""
+    tools = folder / f"tools{run}"
+    tools.mkdir()
+    for name, played in {"scontrol": _SCONTROL, "srun": _SRUN_WAITS, "sleep": _SLEEP}.items():
+        (tools / name).write_text(played)
+        (tools / name).chmod(0o755)
+    slurm = {"JOB_ID": job, "JOB_NODELIST": "node[…]", "NNODES": options.get("nodes", "1"), "TOOLS": str(tools)}
+    asked_for = {"GPUS_ON_NODE": "gpus-per-node", "CPUS_PER_TASK": "cpus-per-task", "MAY_COME_BACK": "requeue"}
+    slurm |= {name: options[option] for name, option in asked_for.items() if option in options}
+    slurm |= {"RESTART_COUNT": "1"} if run == 2 else {}
+    env = environment() | {f"SLURM_{name}": value for name, value in slurm.items()}
+    env["PATH"] = os.pathsep.join([str(tools), env["PATH"]])
+    bash = subprocess.Popen(["bash", "job"], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+    asked, asleep, requeued = tools / "asked", tools / "asleep", tools / "requeued"
+
+    def comes(*signs: Path, within: float = 2) -> None:
+        deadline = time.monotonic() + within
+        while bash.poll() is None and not any(sign.exists() for sign in signs) and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    try:
+        told.append(f"{'22:00' if run == 1 else '04:00'}  run {run} of job {job}: the script begins")
+        comes(asked, asleep, within=30)
+        time.sleep(0.3)  # a script that does not wait has ended by then, and srun has begun
+        words = asked.read_text().split("\0")[:-1] if asked.exists() else []
+        told += _started(words, slurm["NNODES"]) if words else ["       srun is not called: no agent is started"]
+        heeded = any(word.startswith("--kill-on-bad-exit") for word in words)
+        hour, what, epoch, status = {
+            "calm": ("01:30" if run == 1 else "06:00", "all is trained, and the agents end", 89, 0),
+            "preempted": ("00:00", "a more important job: SIGTERM ends the agents, and srun fails", 40, 143),
+            "an agent fails": ("23:00", "an agent fails, and srun ends the other", 25, 1),
+        }.get(night, ("01:58", "two minutes are left", 60, None))
+        if night == "an agent fails" and not heeded:
+            what, status = "an agent fails, and the other waits", None
+        if words and bash.poll() is None:
+            told.append(f"{hour}  {what}")
+            checkpoint = folder / words[words.index("--checkpoint") + 1]
+            first = checkpoint.read_text() if checkpoint.exists() else 0
+            checkpoint.write_text(str(epoch + 1))
+            print(f"epochs {first} to {epoch}", file=log, flush=True)
+            if status is not None:
+                (tools / "status").write_text(str(status))
+                (tools / "end").touch()
+                comes(asleep)
+            elif "signal" in options:
+                bash.send_signal(signal.SIGUSR1)
+                comes(requeued)
+            if requeued.exists():
+                told.append("01:58  USR1: the script has itself queued again")
+                return AGAIN
+            if bash.poll() is None and status is None:
+                told.append("02:00  the time is over, and Slurm ends all")
+                return "TIMEOUT"
+            if bash.poll() is None and night == "preempted":
+                told.append("00:00  the script sleeps, until Slurm takes the nodes away")
+                return AGAIN if "requeue" in options else "PREEMPTED"
+        (tools / "woken").touch()
+        status = bash.wait(30)
+        slept = "sleeps for 90 seconds, " * asleep.exists()
+        how = f"with status {status}" if status >= 0 else "by USR1, which nothing catches"
+        told.append(f"       the script {slept}ends {how}, and the job with it")
+        return "FAILED" if status else "COMPLETED"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(bash.pid, signal.SIGKILL)
+        bash.wait()
+
+
+def _started(words: list[str], nodes: str) -> list[str]:
+    """What srun was told, in words, and what torchrun's own parser reads in the rest."""
     from torch.distributed.run import get_args_parser
 
-    with tempfile.TemporaryDirectory(prefix="ddplab-slurm-") as folder:
-        file, text = Path(folder, os.path.basename(script)), Path(script).read_text()
-        file.write_text("".join(line for line in text.splitlines(keepends=True) if line.strip() != without.strip()))
-        done = sbatch(str(file), nodes=nodes, gpus=gpus, job=int(job), run=run, dry=True)
-    told = [f"the script ends with status {done.status}", *done.output.splitlines()]
-    for words in done.asked:
-        here = words.index("torchrun")
-        read = get_args_parser().parse_args(words[here + 1 :])
-        ranks = "■" * int(read.nproc_per_node) if read.nproc_per_node.isdigit() else read.nproc_per_node
-        told += ["", " ".join(["srun", *words[:here], "starts"])]
-        told += [f"    on node {number}  torchrun, with ranks {ranks}" for number in range(1, nodes + 1)]
-        told += [f"agents wait for  {read.nnodes} nodes", f"kind of meeting  {read.rdzv_backend}"]
-        told += [f"endpoint, id     {read.rdzv_endpoint or 'none'}, {read.rdzv_id}"]
-        told += [f"the ranks' logs  {read.log_dir}"]
-        told += [f"script           {' '.join([read.training_script, *read.training_script_args])}"]
-    return "\n".join(told if done.asked else [*told, "", "no agent is started"])
+    here = words.index("torchrun")
+    read = get_args_parser().parse_args(words[here + 1 :])
+    cpus = next((it.partition("=")[2] for it in words[:here] if it.startswith("--cpus-per-task=")), "1")
+    ranks = "■" * int(read.nproc_per_node)
+    return [
+        f"       srun starts an agent on {nodes} node(s), each with {cpus} CPU(s) and the ranks {ranks}",
+        f"       an agent waits for {read.nnodes} nodes; the kind of meeting: {read.rdzv_backend}",
+        f"       where: {read.rdzv_endpoint or 'nobody says'}; under the id: {read.rdzv_id}; its logs: {read.log_dir}",
+        f"       {' '.join([read.training_script, *read.training_script_args])}",
+    ]
 
 
 _SCONTROL = """#!/bin/bash
+if [[ $1 == requeue ]]; then
+    [[ -n ${SLURM_MAY_COME_BACK+yes} ]] && touch "$SLURM_TOOLS/requeued" && exit
+    echo "scontrol: this job may not be queued again"; exit 1
+fi
 echo localhost
 for ((node = 2; node <= SLURM_NNODES; node++)); do echo "node$node"; done
 """
@@ -257,6 +350,17 @@ for ((node = 0; node < SLURM_NNODES; node++)); do
 done
 for agent in "${agents[@]}"; do wait "$agent" || status=$?; done
 exit "${status:-0}"
+"""
+
+_SRUN_WAITS = """#!/bin/bash
+printf '%s\\0' "$@" > "$SLURM_TOOLS/asking"; mv "$SLURM_TOOLS/asking" "$SLURM_TOOLS/asked"
+until [[ -e $SLURM_TOOLS/end ]]; do command -p sleep 0.01; done
+exit "$(< "$SLURM_TOOLS/status")"
+"""
+
+_SLEEP = """#!/bin/bash
+touch "$SLURM_TOOLS/asleep"
+until [[ -e $SLURM_TOOLS/woken ]]; do command -p sleep 0.01; done
 """
 
 

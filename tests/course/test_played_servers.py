@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from leftovers import until
 
-from ddplab.course.played_servers import dry_run, free_port, sbatch, servers
+from ddplab.course.played_servers import NIGHTS, free_port, play_night, sbatch, servers
 
 
 def test_an_agent_knows_whether_it_holds_the_store():
@@ -112,14 +112,51 @@ def test_without_gpus_their_number_is_not_set_as_under_slurm(tmp_path):
     assert [sbatch(str(file), gpus=gpus, dry=True).output for gpus in (4, 0)] == ["4\n", "none\n"]
 
 
-def test_a_dry_run_misses_eleven_lines_of_the_lessons_script():
-    script = str(Path(__file__).parents[2] / "lessons/5_torchrun/train.sbatch")
-    lines = Path(script).read_text().splitlines()[1:]
-    whole = dry_run(script, nodes=3, gpus=8, job="24242", run=2)
-    assert "on node 3  torchrun, with ranks ■■■■■■■■\n" in whole and "localhost:14242, 24242.1\n" in whole
-    missed = [line for line in lines if dry_run(script, 3, 8, "24242", 2, without=line) != whole]
-    assert len(lines) == 24 and len(missed) == 11 and not any("#SBATCH" in line for line in missed)
-    assert "ask for GPUs" in (none := dry_run(script, 2, 0, "7")) and none.endswith("no agent is started")
+TRAIN = str(Path(__file__).parents[2] / "lessons/5_torchrun/train.sbatch")
+
+
+def after(night, without=""):
+    """The state of the lesson's job after a night, and the epochs in its log."""
+    told = play_night(TRAIN, night, without).splitlines()
+    [state] = [line.split()[1] for line in told if line.startswith("state")]
+    return state, " and ".join(line.removeprefix("epochs ") for line in told if line.startswith("epochs "))
+
+
+def test_the_lessons_script_gets_through_the_nights_that_one_can_get_through():
+    calm, preempted, fails, slow = NIGHTS
+    assert after(calm) == ("COMPLETED", "0 to 89")
+    assert after(preempted) == ("COMPLETED", "0 to 40 and 41 to 89")
+    assert after(fails) == ("FAILED", "0 to 25")
+    assert after(slow) == ("COMPLETED", "0 to 60 and 61 to 89")
+    told = play_night(TRAIN, preempted, job="24242")
+    assert "localhost:14242; under the id: 24242.1;" in told and told.count("--checkpoint train-24242.pt") == 2
+
+
+def test_each_of_the_lessons_seven_mornings_lacked_what_the_lesson_says():
+    calm, preempted, fails, slow = NIGHTS
+    assert after(preempted, "#SBATCH --open-mode=append") == ("COMPLETED", "41 to 89")
+    assert after(fails, "--kill-on-bad-exit=1") == ("COMPLETED", "0 to 25 and 26 to 89")
+    assert after(slow, "#SBATCH --signal=B:USR1@120") == after(slow, " &") == ("TIMEOUT", "0 to 60")
+    assert after(slow, "trap 'scontrol requeue \"$SLURM_JOB_ID\"' USR1") == ("FAILED", "0 to 60")
+    assert "with 1 CPU(s)" in play_night(TRAIN, calm, '--cpus-per-task="$SLURM_CPUS_PER_TASK"')
+    assert after(preempted, "sleep 90;") == ("FAILED", "0 to 40")
+    assert after(preempted, "#SBATCH --requeue") == ("PREEMPTED", "0 to 40")
+    assert after(calm, [*open(TRAIN)][-1]) == ("COMPLETED", "")
+    assert after(calm, " &") == ("FAILED", "0 to 89")
+
+
+def test_which_lines_change_no_night_and_without_which_nothing_starts():
+    lines = Path(TRAIN).read_text().splitlines()[1:]
+    calm = play_night(TRAIN, NIGHTS[0])
+    nights = {line: play_night(TRAIN, NIGHTS[0], line) for line in lines}
+    alike = [line for line, told in nights.items() if told == calm]
+    assert len(alike) == 7  # four of them are missed in another night, as above; these three in none
+    for line in ("#SBATCH --ntasks-per-node=1", "#SBATCH --time=04:00:00", "set -eu"):
+        assert line in alike and all(after(night) == after(night, line) for night in NIGHTS[1:])
+    starts = ["first=$(scontrol", "gpus=${SLURM_GPUS_ON_NODE:?ask", "port=$((10000", "srun"]
+    nothing = [line.split()[0] for line, told in nights.items() if "no agent is started" in told]
+    assert nothing == ["#SBATCH", "#SBATCH", *starts, "train.py"]
+    assert "ask for GPUs" in nights["#SBATCH --gpus-per-node=4"]
 
 
 def test_a_free_port_is_free():

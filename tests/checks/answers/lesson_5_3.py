@@ -162,6 +162,10 @@ ANSWERS = {
             ),
             (lambda: f"--rdzv-id {SLURM_JOB_ID}", ["raised NameError"]),  # noqa: F821
             (lambda: '--rdzv-id "$HOME" --checkpoint "$SLURM_JOB_ID.pt"', ["all runs have one name"]),
+            (
+                lambda: "--rdzv-id $SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0} --checkpoint /shared/train.pt",
+                ["another job goes on from this one's checkpoint"],
+            ),
         ],
     },
     "5.3.1": {
