@@ -49,11 +49,13 @@ def step(job: dict[str, Any], x: Tensor, y: Tensor) -> float:
     return loss.item()
 
 
-def train(job: dict[str, Any], epochs: Iterable[int]) -> Tensor:
-    """Train whole epochs; return the weights as one long vector."""
+def train(job: dict[str, Any], epochs: Iterable[int], losses: list[float] | None = None) -> Tensor:
+    """Train whole epochs; return the weights as one long vector. losses: a list that gets the loss of each step."""
     for epoch in epochs:
         for x, y in batches(epoch):
-            step(job, x, y)
+            loss = step(job, x, y)
+            if losses is not None:
+                losses.append(loss)
     return torch.cat([p.detach().flatten() for p in job["model"].parameters()])
 
 
