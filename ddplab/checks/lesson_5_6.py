@@ -63,6 +63,10 @@ def _asked(
     return asked.epochs, divide(asked.batch, size) if divide else asked.batch // size
 
 
+def _typed(words: list[str], size: int, epochs: Callable[[str], Any], whole: bool) -> Any:
+    return epochs(words[3]) if len(words) > 2 else 10, _asked(words, size, whole=whole)[1]
+
+
 def _refusing(words: list[str], size: int, error: type[Exception], all_: bool = False) -> Any:
     if all_ or "100" not in words:
         raise error
@@ -86,8 +90,10 @@ turn(
          "`//` divides whole numbers."),
         (partial(_asked, kind=str), "what is typed is text, until somebody makes numbers of it",
          "`add_argument` has an argument `type`."),
-        (lambda words, size: (words[3] if len(words) > 2 else 10, _asked(words, size)[1]),
-         "the epochs that are typed are text, until somebody makes a number of them", "`type=int`"),
+        *((partial(_typed, epochs=become, whole=whole), *told) for whole in (True, False) for become, *told in (
+            (str, "the epochs that are typed are text, until somebody makes a number of them", "`type=int`"),
+            (float, "3 epochs that are typed become 3.0, and `range` wants a whole number", "`type=int`"),
+            (lambda typed: 10, "there are 10 epochs, whatever is typed", "Return what the parser has read."))),
         (lambda words, size: None if "100" in words else _asked(words, size),
          "where it cannot be shared out, nothing comes back, and nobody hears of it", "`raise ValueError(…)`"),
         (lambda words, size: "no" if "100" in words else _asked(words, size),

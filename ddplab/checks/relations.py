@@ -220,7 +220,8 @@ def _shifted(held: Rows, asked: Rows) -> str:
 def _count(mine: Rows, wanted: Rows) -> str:
     """Say where something came that how many there are is not as wanted; and of numbers that they add up to the one."""
     several = [row for row in wanted if mine[row] and len(mine[row]) != len(wanted[row])]
-    if not several or any(not row for row in mine.values()):
+    first = next((row for row in wanted if not _alike(mine[row], wanted[row])), None)
+    if first not in several or any(not row for row in mine.values()):  # the sentence before it is about the first
         return ""
     here, there = len(mine[several[0]]), len(wanted[several[0]])
     numbers = all(isinstance(it, int | float) for row in wanted for it in (*mine[row], *wanted[row]))

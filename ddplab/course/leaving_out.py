@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -19,6 +22,7 @@ from ddplab.tables import html_table, text_table
 
 HEADS = ["taken out", "an error?", "the last epoch says", "its weights", "stopped half-way, and gone on"]
 NOTHING = "nothing"
+Weights = Tensor | str  # or why there are none
 
 
 @dataclass(repr=False)
@@ -46,23 +50,81 @@ def taken_out(script: str, *changes: str | tuple[str, str], epochs: int = 4) -> 
     """
     whole = Path(script).read_text()
     sources = {NOTHING: whole} | {_name(change): _changed(whole, change) for change in changes}
-    rows, reference = [], None
+    rows, reference = [], ""
     for name, source in sources.items():
-        with tempfile.TemporaryDirectory(prefix="ddplab-taken-out-") as folder:
-            error, said, ends = _run(source, f"{folder}/run.pt", epochs)
-            if error:
-                rows.append([name, error, said, "", ""])
-                continue
-            reference = ends if name == NOTHING else reference
-            half = Path(folder, "half.pt")
-            if half.exists():
-                shutil.copy(half, f"{folder}/again.pt")
-            error, _, again = _run(source, f"{folder}/again.pt", epochs)
-            begins = Path(folder, "began").read_text()
-            gone_on = error or f"begins at {begins}: {_beside(again, ends)}"
-            its = "to compare with" if name == NOTHING else _beside(ends, reference)
-            rows.append([name, "none", said, its, gone_on])
+        row, ends = _played(name, source, epochs, reference)
+        reference = ends if name == NOTHING else reference
+        rows.append(row)
     return TakenOut(rows)
+
+
+def _played(name: str, source: str, epochs: int, reference: Weights) -> tuple[list[str], Weights]:
+    """The table's row of one change, and the weights that it ends with."""
+    with tempfile.TemporaryDirectory(prefix="ddplab-taken-out-") as folder:
+        error, said, ends = _run(source, f"{folder}/run.pt", epochs)
+        if error:
+            return [name, error, said, "", ""], ends
+        half = Path(folder, "half.pt")
+        if half.exists():
+            shutil.copy(half, f"{folder}/again.pt")
+        error, _, again = _run(source, f"{folder}/again.pt", epochs)
+        begins = Path(folder, "began").read_text()
+        its = "to compare with" if name == NOTHING else _beside(ends, reference)
+        return [name, "none", said, its, error or f"begins at {begins}: {_beside(again, ends)}"], ends
+
+
+class OneByOne:
+    """The lines of a script that can go, and what becomes of it without one of them: for a list to choose from."""
+
+    FIRST = "choose a line"
+
+    def __init__(self, script: str, epochs: int = 4):
+        text = Path(script).read_text()
+        self._without = {f"{number}: {line[:70]}": source for number, line, source in _lines_that_can_go(text)}
+        self._whole = cache(lambda: _played(NOTHING, text, epochs, ""))
+        self._epochs = epochs
+        self.lines = [self.FIRST, *self._without]
+        self.rows: dict[str, list[str]] = {}  # of the lines that have been tried
+
+    def leave_out(self, line: str) -> str:
+        """Play the script without that line, if it was not yet, and say what came of it, and of those tried before."""
+        if line == self.FIRST:
+            return f"{len(self._without)} lines can go, one at a time, and what is left is Python"
+        whole, ends = self._whole()
+        if line not in self.rows:
+            self.rows[line], _ = _played(line, self._without[line], self._epochs, ends)
+        rows = [*zip(HEADS[1:], self.rows[line][1:], whole[1:], strict=True)]
+        told = [_told(row) for row in self.rows.values()]
+        tally = [f"{told.count(by)} told {by}" for by in ("by an error", "by an error when it goes on", "by nobody")]
+        return f"{text_table(['', 'without it', 'with it'], rows)}\n\n{len(told)} tried: {', '.join(tally)}"
+
+
+def _told(row: list[str]) -> str:
+    if row[1] != "none":
+        return "by an error"
+    return "by nobody" if row[4].startswith("begins at ") else "by an error when it goes on"
+
+
+def _lines_that_can_go(text: str) -> list[tuple[int, str, str]]:
+    """(number, line, what is left) of every line without which the script is still Python; comments are none."""
+    said = [it for it in ast.walk(ast.parse(text)) if isinstance(it, ast.Expr) and isinstance(it.value, ast.Constant)]
+    silent = {number for it in said for number in range(it.lineno, it.end_lineno + 1)}
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.strip().startswith("#") and number not in silent:
+            with suppress(SyntaxError):
+                source = _with(text, number, None)
+                compile(source, "train.py", "exec")
+                found.append((number, line.strip(), source))
+    return found
+
+
+def _with(text: str, number: int, line: str | None) -> str:
+    """The text with another line in that place, or with one that does nothing."""
+    lines = text.splitlines()
+    old = lines[number - 1]
+    lines[number - 1] = f"{old[: len(old) - len(old.lstrip())]}pass  # taken out" if line is None else line
+    return "\n".join(lines) + "\n"
 
 
 def _name(change: str | tuple[str, str]) -> str:
@@ -72,14 +134,11 @@ def _name(change: str | tuple[str, str]) -> str:
 def _changed(text: str, change: str | tuple[str, str]) -> str:
     """The script's text, with the one line in which the words stand taken out, or the words themselves exchanged."""
     words, new = (change, None) if isinstance(change, str) else change
-    lines = text.splitlines()
-    found = [number for number, line in enumerate(lines) if words in line]
+    found = [(number, line) for number, line in enumerate(text.splitlines(), 1) if words in line]
     if len(found) != 1:
         raise ValueError(f"{words!r} stands in {len(found)} lines; one is wanted")
-    line = lines[found[0]]
-    indent = line[: len(line) - len(line.lstrip())]
-    lines[found[0]] = f"{indent}pass  # taken out" if new is None else line.replace(words, new)
-    source = "\n".join(lines) + "\n"
+    number, line = found[0]
+    source = _with(text, number, None if new is None else line.replace(words, new))
     try:
         compile(source, "train.py", "exec")
     except SyntaxError as error:
@@ -87,21 +146,25 @@ def _changed(text: str, change: str | tuple[str, str]) -> str:
     return source
 
 
-def _run(source: str, path: str, epochs: int) -> tuple[str, str, Tensor | None]:
+def _run(source: str, path: str, epochs: int) -> tuple[str, str, Weights]:
     """One run: its error if there was one, what it said of its last epoch, and the weights in its checkpoint."""
     try:
         run = launch(_play, source, path, epochs, device="cpu", init=False, quiet=True, timeout=30)
     except RankTimeoutError:
-        return "it hangs", "", None
+        return "it hangs", "", ""
     except RankError as error:
         first = str(error).splitlines()[0]
-        return first.partition(" raised ")[2][:70] or first[:70], "", None
+        return first.partition(" raised ")[2][:70] or first[:70], "", ""
     said = [line for line in run.output[0].splitlines() if line.startswith("epoch ")]
     last = said[-1].partition("  ")[2] if said else "nothing"
     if not os.path.exists(path):
-        return "", last, None
-    weights = torch.load(path)["model"].values()
-    return "", last, torch.cat([weight.flatten() for weight in weights])
+        return "", last, "nothing is saved"
+    try:
+        return "", last, torch.cat([weight.flatten() for weight in torch.load(path)["model"].values()])
+    except KeyError:
+        return "", last, "no model is saved"
+    except Exception:  # an empty file, say: whoever reads it next has the error
+        return "", last, "what is saved cannot be read"
 
 
 def _play(source: str, path: str, epochs: int) -> None:
@@ -124,9 +187,9 @@ def _play(source: str, path: str, epochs: int) -> None:
     exec(compile(source, "train.py", "exec"), {"__name__": "__main__"})
 
 
-def _beside(weights: Tensor | None, others: Tensor | None) -> str:
-    if weights is None or others is None:
-        return "nothing is saved"
+def _beside(weights: Weights, others: Weights) -> str:
+    if isinstance(weights, str) or isinstance(others, str):
+        return weights if isinstance(weights, str) else str(others)
     if torch.equal(weights, others):
         return "the same bits"
     off = ((weights - others).norm() / others.norm()).item()

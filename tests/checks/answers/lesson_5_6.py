@@ -102,6 +102,21 @@ def no_default(words, size):
     return asked.epochs, asked.batch // size
 
 
+def one_size_for_all(words, size):
+    return 10, asserted(words, 1)[1] // size
+
+
+def typed_as(kind):
+    def answer(words, size):
+        parser = ArgumentParser()
+        parser.add_argument("--epochs", type=kind, default=10)
+        parser.add_argument("--batch", type=int, default=64)
+        asked = parser.parse_args(words)
+        return asked.epochs, asked.batch // size
+
+    return answer
+
+
 def divided(words, size):
     epochs, images = asserted(words, size)
     return epochs, images / 1
@@ -120,6 +135,9 @@ ANSWERS = {
             (lambda words, size: None, ["nothing"]),
             (divided, ["16.0 is no whole number"]),
             (no_default, ["'NoneType'"]),
+            (one_size_for_all, ["10 epochs, whatever is typed"]),
+            (typed_as(str), ["the epochs that are typed are text"]),
+            (typed_as(float), ["become 3.0"]),
         ],
     },
     "5.6.b": {
