@@ -148,8 +148,8 @@ def predictions(path: Path) -> list[tuple[int, int, str, str, list[str]]]:
         for guess in re.findall(r"^(\w+) = predict\(", cell.source, re.MULTILINE):
             after = [n for n in range(asked + 1, len(cells)) if re.search(rf"\bsettle\(\s*{guess}\b", cells[n].source)]
             assert after, f"nothing settles the prediction {guess!r}"
-            answer = "".join(output.get("data", {}).get("text/plain", "") for output in cells[after[0]].outputs)
-            question, said = re.match(r"Question +(.*)\nAnswer +(.*)", answer, re.MULTILINE).groups()
+            answer = "\n".join(output.get("data", {}).get("text/plain", "") for output in cells[after[0]].outputs)
+            question, said = re.search(r"^Question +(.*)\nAnswer +(.*)", answer, re.MULTILINE).groups()
             asked_text = "".join(output.get("text", "") for output in cell.outputs if output.output_type == "stream")
             options = re.findall(r"^  \(\w\) (.*)$", asked_text, re.MULTILINE)
             right = next(option for option in options if said.startswith(option + ": "))
