@@ -40,7 +40,9 @@ def test_lines_are_left_out_one_by_one_and_counted():
     first, *lines = tried.lines
     assert tried.leave_out(first).startswith(f"{len(lines)} lines can go") and not tried.rows
     assert not [line for line in lines if '"""' in line or "# On a GPU, 16 bits" in line or "def " in line]
-    without = {words: next(line for line in lines if words in line) for words in ("import time", "os.fsync(", "saved =")}
+    without = {
+        words: next(line for line in lines if words in line) for words in ("import time", "os.fsync(", "saved =")
+    }
     for line in without.values():
         assert "without it" in tried.leave_out(line)
     told = tried.leave_out(without["os.fsync("])  # known already: nothing runs

@@ -85,3 +85,17 @@ def test_a_build_for_cuda_is_rehearsed_as_well(tmp_path):
     words = [sys.executable, script, tmp_path / "book"]
     done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.stdout == "cuda:0 cuda:0\n", done.stderr
+
+
+def test_a_tensor_that_is_made_of_a_tensor_lies_on_the_same_gpu():
+    """So a sum that was left on the GPU goes through NCCL as it is, and a plain number does not (lesson 5.8)."""
+
+    def in_rank(noted):
+        here = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        seen = torch.tensor(noted if noted else torch.ones((), device=here))
+        dist.all_reduce(seen)
+        return seen.item()
+
+    assert launch(in_rank, 0.0, device="virtual", quiet=True).results == [2.0, 2.0]
+    with pytest.raises(RankError, match="No backend type associated with device type cpu"):
+        launch(in_rank, 1.0, device="virtual", quiet=True)
