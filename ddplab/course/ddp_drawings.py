@@ -114,17 +114,43 @@ def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:
     return figure
 
 
-def shares_apart(off: Mapping[tuple[int, int], float]) -> Figure:
-    """Draw how far from one device's gradient two ranks are for each split of a batch: (rank 0's, rank 1's) → share."""
+def shares_apart(off: Mapping[tuple[int, int], float], now: tuple[int, int]) -> Figure:
+    """Draw how far from one device's gradient two ranks are for each split of a batch: (rank 0's, rank 1's) → share.
+
+    now: the split that is looked at; it has a ring. What rank 0 has more than half of is mirrored, as a pale guess.
+    """
+    places = sorted((first, 100 * share) for (first, _), share in off.items())
+    whole = sum(now)
+    mirrored = [(whole - first, height) for first, height in places if 2 * first >= whole]
     with drawing(8, 3) as figure:
         axis = figure.subplots()
-        axis.plot([100 * share for share in off.values()], "o-", color=COLOURS[1])
-        for place, share in enumerate(off.values()):
-            axis.annotate(f"{share:.0%}", (place, 100 * share), (0, 7), textcoords="offset points", ha="center")
-        axis.set_xticks(range(len(off)), [f"{first} + {second}" for first, second in off])
-        axis.set(
-            ylabel="% off one device", ylim=(-4, 118 * max(off.values()) + 4), xlabel="images of rank 0 + of rank 1"
+        guess = {"linestyle": ":", "marker": "o", "fillstyle": "none", "markersize": 4, "color": INK}
+        axis.plot(*zip(*mirrored, strict=True), **guess, label="the right half, mirrored")
+        axis.plot(*zip(*places, strict=True), "o-", color=COLOURS[1], label="measured")
+        x, height = now[0], 100 * off[now]
+        axis.plot(x, height, "o", markersize=14, fillstyle="none", color=INK)
+        axis.annotate(
+            f"{now[0]} + {now[1]}: {height:.0f}%", (x, height), (0, 12), textcoords="offset points", ha="center"
         )
+        axis.set(xlim=(-4, whole + 4), ylim=(-4, 118 * max(off.values()) + 4))
+        axis.set(xlabel=f"images of rank 0; rank 1 has the rest of {whole}", ylabel="% off one device")
+        axis.set_xticks(range(0, whole + 1, 8))
+        axis.legend(loc="upper center", fontsize=8)
+    return figure
+
+
+def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64) -> Figure:
+    """Draw which of many numbers agree, a small square each, `across` in a row: filled where they do, else empty."""
+    from textwrap import fill
+
+    with drawing(9, 3) as figure:
+        for axis, (title, agree) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+            told = [float(it) for it in agree]
+            rows = [told[start : start + across] for start in range(0, len(told), across)]
+            rows[-1] += [0.0] * (across - len(rows[-1]))
+            axis.imshow(rows, cmap=shades(), interpolation="none", vmin=0, vmax=1)
+            axis.set_title(fill(title, 18), fontsize=9)
+            axis.set(xticks=[], yticks=[], xlabel=f"{sum(told):.0f} of {len(told)}\nagree")
     return figure
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ddplab.course.ddp_drawings import (
+    agreement,
     arrows,
     beside,
     buckets_in_time,
@@ -63,10 +64,18 @@ def test_masks_name_their_axis_as_they_are_told():
     assert axis.get_xlabel() == "image" and not axis.images[0].get_array().any()
 
 
-def test_each_split_has_a_point_its_share_in_words_and_its_images_below():
-    (axis,) = shares_apart({(48, 16): 0.41, (32, 32): 0.0}).axes
-    assert axis.lines[0].get_ydata().tolist() == [41, 0] and [text.get_text() for text in axis.texts] == ["41%", "0%"]
-    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["48 + 16", "32 + 32"]
+def test_each_split_has_a_point_where_rank_0_has_so_many_and_the_right_half_is_mirrored_as_a_guess():
+    (axis,) = shares_apart({(48, 16): 0.41, (32, 32): 0.0, (16, 48): 0.6}, (48, 16)).axes
+    guess, measured, ring = axis.lines
+    assert measured.get_xydata().tolist() == [[16, 60], [32, 0], [48, 41]]
+    assert guess.get_xydata().tolist() == [[32, 0], [16, 41]] and ring.get_xydata().tolist() == [[48, 41]]
+    assert [text.get_text() for text in axis.texts] == ["48 + 16: 41%"] and guess.get_linestyle() == ":"
+
+
+def test_numbers_that_agree_are_filled_and_counted_beneath():
+    first, second = agreement({"before it": [True, False, True], "after": [False] * 3}, across=2).axes
+    assert first.images[0].get_array().tolist() == [[1, 0], [1, 0]] and not second.images[0].get_array().any()
+    assert (first.get_title(), first.get_xlabel()) == ("before it", "2 of 3\nagree")
 
 
 def test_a_star_has_one_road_fewer_than_gpus_and_a_ring_one_for_each_and_two_gpus_have_as_much_to_do_in_both():

@@ -279,6 +279,16 @@ def unseeded(n, seed, rank, size):
     return a_block_of(random.sample(range(n), n), rank, size)
 
 
+def in_its_own_order_with_the_rest(n, seed, rank, size):
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed + rank)).tolist()[rank::size]
+
+
+def unseeded_with_the_rest(n, seed, rank, size):
+    import random
+
+    return random.sample(range(n), n)[rank::size]
+
+
 def drawn_with_repeats(n, seed, rank, size):
     return a_block_of(torch.randint(n, (n,), generator=torch.Generator().manual_seed(seed)), rank, size)
 
@@ -381,6 +391,9 @@ ANSWERS = {
             (drawn_with_repeats, ["the same image more than once"]),
             (counted_from_1, ["no image number `n`"]),
             (block_without_an_end, ["only rank 0 has a share"]),
+            (lambda n, seed, rank, size: torch.arange(n).chunk(size)[rank], ["nothing is shuffled, and the one image"]),
+            (in_its_own_order_with_the_rest, ["each rank shuffles in an order of its own, and the one image"]),
+            (unseeded_with_the_rest, ["does not come of `seed`, and the one image"]),
             (lambda n, seed, rank, size: sorted(in_blocks(n, seed, rank, size)), ["sorted again"]),
         ],
     },
