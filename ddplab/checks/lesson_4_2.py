@@ -319,9 +319,20 @@ def _four_portions(rank: int, size: int) -> tuple[Any, list[Any], Callable[..., 
 
     model.no_sync = noted
     model.register_forward_pre_hook(lambda it, _: it.held.append(not it.require_backward_grad_sync))
+    model.module.register_forward_hook(partial(_kept_until_backward, model))
+    model.kept, model.at_once = 0, 0
     given = (1, 2, 3, 10) if size == 2 else (1, 2, 3, 10, 9)
     numbers = [torch.full((1, 1), 10.0 * rank + number, device=device()) for number in given]
     return model, numbers, lambda model, portion: model(portion).mean()
+
+
+def _kept_until_backward(model: Any, _: Any, given: Any, output: Any) -> None:
+    """Note how many portions have gone forward, and not backward yet: so many graphs are kept at once."""
+    rows = len(given[0])
+    model.kept += rows
+    model.at_once = max(model.at_once, model.kept)
+    if output.requires_grad:
+        output.register_hook(lambda _: setattr(model, "kept", model.kept - rows))
 
 
 def _gradient_and_sent(_: Any, model: Any, *rest: Any) -> list[Any]:
@@ -329,7 +340,7 @@ def _gradient_and_sent(_: Any, model: Any, *rest: Any) -> list[Any]:
     sent: Any = len(model.sent)
     if model.entered and not any(model.held):  # a `no_sync`, and no forward pass in it
         sent = f"{sent}, `no_sync` in vain"
-    return ["none" if grad is None else grad.item(), sent]
+    return ["none" if grad is None else grad.item(), sent, model.at_once]
 
 
 def _by_hand(model: Any, portions: list[Any], loss_of: Any, divide: bool = True) -> None:
@@ -348,7 +359,15 @@ def _zeroed_while_held(model: Any, portions: list[Any], loss_of: Any) -> None:
     (loss_of(model, portions[-1]) / n).backward()
 
 
+def _at_once(model: Any, portions: list[Any], loss_of: Any, backward: str) -> None:
+    """All portions go forward before the first `backward()`: of their sum, of each loss, or of the last."""
+    losses = [loss_of(model, portion) / len(portions) for portion in portions]
+    for loss in [sum(losses)] if backward == "of the sum" else losses if backward == "of each" else losses[-1:]:
+        loss.backward()
+
+
 LEFT = "A `backward()` for each portion, and no `zero_grad()` in between."
+ONE_BY_ONE = "A graph is in memory until its `backward()`: let that follow before the next portion goes forward."
 EACH_TIME = "every portion is exchanged"
 AROUND = "`no_sync()` goes around the forward pass of all portions but the last. `backward()` never asks."
 ALONE = "The last portion's forward pass and `backward()` stand outside of `no_sync()`, and go through `model` itself."
@@ -360,8 +379,12 @@ turn(
     _four_portions,
     ranks=(2, 3),
     look=_gradient_and_sent,
-    heads=("gradient", "buckets sent"),
+    heads=("gradient", "buckets sent", "portions at once"),
     mistakes=[
+        (partial(_at_once, backward="of the sum"), "the gradient is right, but there is one `backward()` for all "
+         "portions, which keeps the graphs of all of them at once", ONE_BY_ONE),
+        (partial(_at_once, backward="of each"), "all portions go forward before the first `backward()`", ONE_BY_ONE),
+        (partial(_at_once, backward="of the last"), "only the last portion is left", LEFT),
         (partial(_accumulate, held=lambda *_: False), EACH_TIME, AROUND),
         (partial(_accumulate, forward=False), EACH_TIME + ": no forward pass stands in `no_sync()`", AROUND),
         (partial(_accumulate, forward=False, held=lambda *_: True),

@@ -209,6 +209,26 @@ def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float) ->
     return figure
 
 
+def held_beside(rows: Mapping[str, Sequence[Any]]) -> Figure:
+    """Draw what each rank holds: a row of boxes for each name, a box for each rank; marked where the ranks differ."""
+    from ddplab.course.drawings import box
+
+    with drawing(6.4, 0.42 * len(rows) + 0.5) as figure:
+        axis = figure.subplots()
+        for row, (name, held) in enumerate(rows.items()):
+            apart = any(it != held[0] for it in held)
+            axis.text(-0.3, row + 0.5, name, ha="right", va="center", fontsize=9)
+            for rank, it in enumerate(held):
+                box(axis, 2.6 * rank, row + 0.08, 2, 0.84, str(it), apart, size=9)
+                if rank:
+                    axis.text(2.6 * rank - 0.3, row + 0.5, "≠" if apart else "=", ha="center", va="center")
+        for rank in range(len(held)):
+            axis.text(2.6 * rank + 1, -0.1, f"rank {rank}", ha="center", va="bottom", fontsize=9)
+        axis.set(xlim=(-4, 2.6 * len(held)), ylim=(len(rows) + 0.1, -0.7))
+        axis.axis("off")
+    return figure
+
+
 def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]], ends: tuple[float, float] | None = None) -> Figure:
     """Draw numbers on lines, one below the other: title → for each rank its numbers; a sign and a colour for each rank.
 

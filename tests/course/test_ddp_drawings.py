@@ -10,6 +10,7 @@ from ddplab.course.ddp_drawings import (
     beside,
     buckets_in_time,
     differences,
+    held_beside,
     masks,
     on_a_line,
     shares_apart,
@@ -105,3 +106,10 @@ def test_numbers_lie_on_a_line_for_each_title_with_a_sign_for_each_rank():
     assert [text.get_text() for text in axis.get_legend().get_texts()] == ["rank 0", "rank 1"]
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["in", "out"]
     assert on_a_line({"in": [[1.0], [5.0]]}, (-6, 12)).axes[0].get_xlim() == (-6, 12)
+
+
+def test_what_each_rank_holds_stands_beside_the_others_with_a_sign_between():
+    (axis,) = held_beside({"body": [9.9, 19.8], "dogs": [None, None]}).axes
+    said = [text.get_text() for text in axis.texts]
+    assert said == ["body", "9.9", "19.8", "≠", "dogs", "None", "None", "=", "rank 0", "rank 1"]
+    assert [box.get_linewidth() for box in axis.patches] == [2.5, 2.5, 0.8, 0.8]

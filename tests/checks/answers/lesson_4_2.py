@@ -189,6 +189,13 @@ def all_forward_first(model, portions, loss_of):
         loss.backward()
 
 
+def one_backward(model, portions, loss_of, hold=False):
+    *first, last = portions
+    with model.no_sync() if hold else nullcontext():
+        losses = [loss_of(model, portion) for portion in first]
+    torch.stack([*losses, loss_of(model, last)]).mean().backward()
+
+
 def only_the_last_backward(model, portions, loss_of):
     for portion in portions:
         loss = loss_of(model, portion) / len(portions)
@@ -267,7 +274,13 @@ ANSWERS = {
     "4.2.b": {
         "accepted": [in_a_loop, the_network_inside, divided_afterwards],
         "wrong": [
-            (all_forward_first, ["the first portion is exchanged, the later ones are not"]),
+            (all_forward_first, ["all portions go forward before the first `backward()`"]),
+            (one_backward, ["there is one `backward()` for all portions"]),
+            (partial(one_backward, hold=True), ["there is one `backward()` for all portions"]),
+            (
+                lambda model, portions, loss_of: loss_of(model, torch.cat(portions)).backward(),
+                ["there is one `backward()`"],
+            ),
             (lambda model, portions, loss_of: [loss_of(model, it) for it in portions], ["has none as gradient"]),
             (held_too_late, ["every portion is exchanged: no forward pass stands in `no_sync()`"]),
             (only_the_last_backward, ["only the last portion is left"]),
