@@ -245,10 +245,37 @@ def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]], ends: tuple[float, 
                 for number in numbers:  # rank 0's above; a rank's highest to the right, so that near ones can be read
                     side = 1 if number == max(numbers) else -1
                     said = {"ha": "left" if side == 1 else "right", "va": "bottom" if rank == 0 else "top"}
-                    where = (-3 * side, 9 if rank == 0 else -9)
+                    near = max(numbers) - min(numbers) < 0.5
+                    where = (2 * side if near else -3 * side, 9 if rank == 0 else -9)
                     axis.annotate(f"{number:g}", (number, row), where, textcoords="offset points", fontsize=9, **said)
         axis.set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.4, -0.6), xlim=ends)
         if ends is None:
             axis.margins(x=0.08)
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, markerscale=0.6, frameon=False)
+    return figure
+
+
+def kept_in_float16(scaled: Sequence[float], came: Sequence[float]) -> Figure:
+    """Draw sizes of gradients as they should be, an outline, and as float16 has left them, filled; and what it lost.
+
+    scaled: each gradient times the scale. came: the same as it came back: some 0, some not finite.
+    """
+    from math import isfinite, log2
+
+    places, top = range(-60, 31, 2), 0.0
+    should = [log2(abs(it)) for it in scaled if it]
+    kept = [log2(abs(it)) for it in came if it and isfinite(it)]
+    lost = sum(1 for a, b in zip(scaled, came, strict=True) if a and not b)
+    broken = sum(not isfinite(it) for it in came)
+    with drawing(8, 3) as figure:
+        axis = figure.subplots()
+        heights, _, _ = axis.hist(should, places, histtype="step", color=INK, label="in float32")
+        axis.hist(kept, places, color=COLOURS[0], edgecolor=ON_COLOUR, linewidth=0.4, label="in float16")
+        top = 1.25 * max(heights)
+        for edge, side, said in ((-24, "right", f"{lost} vanish"), (16, "left", f"{broken} not finite")):
+            axis.axvline(edge, linestyle="--", color=INK, linewidth=1)
+            axis.text(edge + (-1 if side == "right" else 1), 0.93 * top, said, ha=side, va="top", fontsize=10)
+        axis.set(xlim=(-60, 30), ylim=(0, top), ylabel="gradients", xlabel="size of gradient times scale")
+        axis.set_xticks([-48, -24, 0, 16], ["$2^{-48}$", "$2^{-24}$", "1", "$2^{16}$"])
+        axis.legend(loc="center left", fontsize=8)
     return figure

@@ -31,7 +31,8 @@ def strip(
     left, depth = 0.0, max(len(rows) for rows in served.values())
     colours = colormaps["cividis"].resampled(size)
     width = sum(max(map(len, rows)) + 0.8 for rows in served.values())
-    with drawing(0.42 * (width + 3), 0.42 * (depth + 2)) as figure:
+    long = 0.22 * max(0, max(map(len, names), default=0) - 8)
+    with drawing(0.42 * (width + 3 + long), 0.42 * (depth + 2)) as figure:
         axis = figure.subplots()
         for title, rows in served.items():
             columns, seen = max(map(len, rows)), set()
@@ -49,7 +50,7 @@ def strip(
         for row in range(depth):
             name = names[row] if names else f"rank {row}"
             axis.text(-0.3, row + 0.5, name, ha="right", va="center", fontsize=9)
-        axis.set(xlim=(-0.1, left - 0.7), ylim=(depth + 0.1, -0.1), aspect="equal")
+        axis.set(xlim=(-0.1 - long, left - 0.7), ylim=(depth + 0.1, -0.1), aspect="equal")
         axis.axis("off")
     return figure
 
