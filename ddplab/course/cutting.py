@@ -79,6 +79,6 @@ def beside_a_card(held: Mapping[str, float], room: Mapping[str, int], card: floa
     lines = [f"{'a rank holds':>32}{' ' * 18}{card:g} GB"]
     for tool, size in held.items():
         blocks = ceil(16 * size / card)
-        bar = f"{'■' * min(blocks, 16):16}│{'■' * min(max(blocks - 16, 0), 24):24}"
+        bar = f"{'■' * min(blocks, 16):16}|{'■' * min(max(blocks - 16, 0), 24):24}"
         lines.append(f"{tool:20}{size:9,.1f} GB  {bar} samples: {room[tool]}")
     return "\n".join(lines)
