@@ -144,7 +144,7 @@ def test_a_step_that_is_no_number_is_refused():
 # ------------------------------------------------------------------ a good end
 
 
-@pytest.mark.times(60, stress=300)
+@pytest.mark.times(20, stress=300)
 def test_tiny_ddp_jobs_in_a_row_end_well(times):
     def job():
         torch.manual_seed(0)
