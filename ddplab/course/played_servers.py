@@ -181,15 +181,14 @@ class Batch:
 
 @pointing
 def sbatch(
-    script: str, *beside: str, nodes: int = 2, gpus: int = 1, job: int | None = None, run: int = 1, dry: bool = False
+    script: str, *beside: str, nodes: int = 2, gpus: int = 1, job: int | None = None, dry: bool = False
 ) -> Batch:
     """Run a SLURM script without SLURM: the real bash, with a play `scontrol` and a play `srun`.
 
     `scontrol show hostnames` names localhost first. `srun` notes its command, and starts it once for each node, on
     this machine. Nobody reads the `#SBATCH` lines. It runs in an empty folder, with a copy of the files that are to
     lie `beside` it. The job's number, if you give none, leads to a free port where the script adds
-    SLURM_JOB_ID % 20000 to 10000. A run after the first is that of a job which was queued again. In a dry run srun
-    notes, nothing is started, and nobody sleeps.
+    SLURM_JOB_ID % 20000 to 10000. In a dry run srun notes, and nothing is started.
     """
     if shutil.which("bash") is None:
         raise FileNotFoundError("there is no bash here")
@@ -198,16 +197,13 @@ def sbatch(
         tools.mkdir(), disk.mkdir()
         for file in (script, *beside):
             shutil.copy(file, disk)
-        played = {"scontrol": _SCONTROL, "srun": _SRUN} | (
-            dict.fromkeys(("torchrun", "sleep"), "#!/bin/sh\n") if dry else {}
-        )
+        played = {"scontrol": _SCONTROL, "srun": _SRUN} | ({"torchrun": "#!/bin/sh\n"} if dry else {})
         for name, text in played.items():
             (tools / name).write_text(text)
             (tools / name).chmod(0o755)
         job = job or next(n for n in range(os.getpid(), 10**7) if _is_free(10000 + n % 20000))
         slurm = {"JOB_ID": job, "JOB_NODELIST": f"node[1-{nodes}]", "NNODES": nodes, "JOB_NUM_NODES": nodes}
         slurm |= {"GPUS_ON_NODE": gpus} if gpus else {}  # Slurm leaves it out where nobody has asked for one
-        slurm |= {"RESTART_COUNT": run - 1} if run > 1 else {}  # nor is that there in a job's first run
         slurm |= {"CPUS_PER_TASK": 1, "SUBMIT_DIR": disk, "TOOLS": tools, "DRY": "yes" * dry}
         env = environment() | {f"SLURM_{name}": str(value) for name, value in slurm.items()}
         env["PATH"] = os.pathsep.join([str(tools), env["PATH"]])

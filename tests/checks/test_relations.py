@@ -93,6 +93,8 @@ NOTHING_SAID = {
     "words": ({"one": ["yes", "no"]}, {"one": ["no", "no"]}),
     "a truth is no number": ({"one": [True, True]}, {"one": [2, 2]}),
     "not a number": ({"one": [float("nan"), 2.0]}, {"one": [1.0, 1.0]}),
+    "how many there are, in another row than the first that is wrong": (
+        {"one": [10, "a"], "two": [10, "b", "c"]}, {"one": [3, "a"], "two": [10, "b"]}),
     "nothing to divide by": ({"one": [1.0, 2.0]}, {"one": [0.0, 0.0]}),
 }  # fmt: skip
 
