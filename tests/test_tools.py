@@ -321,7 +321,15 @@ def test_a_notebook_that_fails_in_a_warm_kernel_is_rehearsed_in_a_fresh_one(good
     assert capsys.readouterr().out.count("went wrong") == good - 1
 
 
-def test_the_lessons_that_make_test_does_not_rehearse_are_there_and_few():
-    tests, lessons = load("run_tests"), sorted(ROOT.glob("lessons/*/*.ipynb"))
-    long = [path for path in lessons if path not in tests.SHORT]
-    assert len(tests.SHORT) > 2 * len(long) and [path.name[:3] for path in long] == tests.LONG
+@pytest.mark.parametrize("our_way", [False, True])
+def test_our_way_is_judged_in_a_rehearsed_lesson_when_asked_for(our_way, monkeypatch, tmp_path):
+    tool, ran = load("rehearse_notebooks"), []
+    monkeypatch.setattr(tool, "execute", lambda notebook, *_: ran.append(notebook.cells[1].source))
+    path = tmp_path / "lessons" / "1_part" / "1.1_test.ipynb"
+    path.parent.mkdir(parents=True)
+    turn, way = (
+        code('def one():\n    ...\n\n\ncheck("1.1.a", one)', "your-turn"),
+        code("def one():\n    return 1", "one-way"),
+    )
+    nbformat.write(new_notebook(cells=[turn, way]), path)
+    assert tool.rehearse(path, our_way=our_way)[2] == "" and ('judge("1.1.a", one)' in ran[0]) == our_way

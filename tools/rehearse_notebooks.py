@@ -2,11 +2,12 @@
 
     python tools/rehearse_notebooks.py                      # every lesson and solution, on two virtual GPUs
     python tools/rehearse_notebooks.py --gpus 4 PATH ...    # those named, or in the folders named
+    python tools/rehearse_notebooks.py --our-way            # and judge our way at each turn of a lesson
 
 Kernels and their ranks are rehearsed as a whole (see ddplab/rehearse): torch.cuda.device_count() says 2, and `launch`
 chooses as on GPUs. Each cell must run, and raise where it is tagged so; outputs are not compared, since a machine with
-GPUs need not show what is stored. Lessons judge our way at each turn too. Nothing is stored. Kernels are warm (see
-tests/warm_kernels.py); a notebook that fails so is run once more in a fresh one, and that counts.
+GPUs need not show what is stored. Nothing is stored. Kernels are warm (see tests/warm_kernels.py); a notebook that
+fails so is run once more in a fresh one, and that counts.
 """
 
 import argparse
@@ -32,14 +33,14 @@ if sys.platform == "linux":
     KERNELS.insert(0, warm_kernels.launch_kernel)
 
 
-def rehearse(path: Path, cell: int = CELL) -> tuple[Path, float, str]:
+def rehearse(path: Path, cell: int = CELL, our_way: bool = False) -> tuple[Path, float, str]:
     """Run one notebook in a copy of its course. Returns it, the seconds that it took, and what went wrong, or ""."""
     began, wrong = time.monotonic(), ""
     course = path.parent.parent if path.is_relative_to(ROOT) else path.parent
     for tried, launch_kernel in enumerate(KERNELS, 1):
         local_provisioner.launch_kernel = launch_kernel
         notebook = read(path)
-        if "lessons" in path.parts:
+        if our_way and "lessons" in path.parts:
             with_our_way_judged(notebook)
         try:
             with copied(course) as [folder]:
@@ -58,6 +59,7 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2, help="notebooks that run at a time")
     parser.add_argument("--cell-timeout", type=int, default=CELL)
+    parser.add_argument("--our-way", action="store_true", help="judge our way at each turn of a lesson, too")
     asked = parser.parse_args()
     found = []
     for path in asked.notebooks or [ROOT / "lessons", ROOT / "solutions"]:
@@ -66,7 +68,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as folder:
         os.environ.update(environment(str(Path(folder, "book")), asked.gpus))
         with multiprocessing.get_context("fork").Pool(asked.workers) as pool:  # each has a spare for warm kernels
-            run = partial(rehearse, cell=asked.cell_timeout)
+            run = partial(rehearse, cell=asked.cell_timeout, our_way=asked.our_way)
             for path, seconds, wrong in pool.imap_unordered(run, [path.resolve() for path in found]):
                 failed += bool(wrong)
                 print(f"{os.path.relpath(path)}: {wrong or 'ran'} ({seconds:.1f} s)", flush=True)
