@@ -1,8 +1,10 @@
 """What nbval does not see in a stored notebook: one sentence for each thing that is wrong."""
 
 import re
+import symtable
 
 import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 from run_notebooks import METADATA
 
@@ -13,7 +15,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.:/])(?:~|/(?:home|tmp|root|work|Users|var|op
 
 
 def problems(notebook: NotebookNode, lesson: bool = False) -> list[str]:
-    """Everything wrong with a stored notebook. `lesson` adds the bound on the width of its lines."""
+    """Everything wrong with a stored notebook. `lesson` adds the bound on the width of its lines, and its sliders."""
     found = []
     try:
         nbformat.validate(notebook)
@@ -31,7 +33,7 @@ def problems(notebook: NotebookNode, lesson: bool = False) -> list[str]:
         found.append(f"its cells were not run once each, in order: {counts}")
     for n, cell in enumerate(cells, 1):
         found += [f"code cell {n}: {problem}" for problem in cell_problems(cell)]
-    return found + (width_problems(cells) if lesson else [])
+    return found + (width_problems(cells) + slider_problems(cells) if lesson else [])
 
 
 def cell_problems(cell: NotebookNode) -> list[str]:
@@ -56,6 +58,31 @@ def width_problems(cells: list[NotebookNode]) -> list[str]:
     return [
         f"code cell {n}: a line of {len(line)} characters, more than {WIDTH}: {line.strip()[:40]}" for n, line in wide
     ]
+
+
+def slider_problems(cells: list[NotebookNode]) -> list[str]:
+    """A slider is moved also when all cells have run: what its function reads must then be what it was beneath it."""
+    python = [TransformerManager().transform_cell(cell.source) for cell in cells]  # a magic becomes a call
+    scopes = [symtable.symtable(source, "cell", "exec") for source in python]
+    found, defined = [], {}
+    for n, (source, scope) in enumerate(zip(python, scopes, strict=True), 1):
+        defined |= {child.get_name(): child for child in scope.get_children()}
+        for moved in re.findall(r"^\s*move\(\s*(?:partial\()?(\w+)", source, re.M):
+            needed, seen = globals_of(defined[moved]) if moved in defined else [], set()
+            while needed:
+                if (name := needed.pop()) not in seen:
+                    seen.add(name)
+                    needed += globals_of(defined[name]) if name in defined else []
+            for later, after in enumerate(scopes[n:], n + 1):
+                taken = sorted(seen & {symbol.get_name() for symbol in after.get_symbols() if symbol.is_assigned()})
+                found += [f"code cell {later}: it takes {name}, which the slider of cell {n} reads" for name in taken]
+    return found
+
+
+def globals_of(scope: symtable.SymbolTable) -> list[str]:
+    """The names that a function or class, with what is defined in it, takes from the notebook."""
+    inner = [name for child in scope.get_children() for name in globals_of(child)]
+    return inner + [symbol.get_name() for symbol in scope.get_symbols() if symbol.is_global()]
 
 
 def text_of(output: NotebookNode) -> str:

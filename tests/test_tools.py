@@ -246,6 +246,13 @@ def put_output(notebook, *arguments, **fields):
     notebook.cells[0].outputs = [new_output(*arguments, **fields)]
 
 
+def take_a_name(notebook, slider):
+    reads = "def read(n):\n    return [kept[i] for i in range(n)]\n\n\ndef shown(n):\n    return read(n)\n\n\n"
+    notebook.cells[0].source = f"kept = [1, 2]\n\n\n{reads}{slider}"
+    notebook.cells[1].source = "said = !echo 1\n\n\ndef other():\n    kept = 3\n    return kept\n\n\nshown = 4"
+    notebook.cells[2].source = "%matplotlib inline\nfor kept in [3]:\n    pass"
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -266,6 +273,8 @@ def put_output(notebook, *arguments, **fields):
         (lambda nb: put_output(nb, "stream", text="File \x1b[32m/tmp/x.py"), "/tmp/x.py"),
         (lambda nb: put_output(nb, "display_data", {"text/html": "<p>~/course</p>"}), "~/course"),
         (lambda nb: nb.cells[0].update(source="x = " + "1" * 107), "a line of 111 characters"),
+        (lambda nb: take_a_name(nb, "move(shown, n=[1])"), "code cell 3: it takes kept, which the slider of cell 1"),
+        (lambda nb: take_a_name(nb, "move(partial(shown), n=[1])"), "code cell 3: it takes kept"),
     ],
 )
 def test_each_fault_is_named(spoil, words):
