@@ -81,14 +81,15 @@ def board(boxes: Iterable[Box]) -> None:
 def guess(room: str, folder: str | Path = "..") -> None:
     """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; a saved file has no verdict.
 
-    folder: that of the lessons. Raises FileNotFoundError where it has no boxes of that room.
+    The claims stand as the room settles them. folder: that of the lessons. Raises FileNotFoundError where it has no
+    boxes of that room.
     """
-    own = [box for box in boxes(folder) if box.lesson == room]
+    own = [box for path in sorted(Path(folder).glob(f"*/{room}_*.ipynb")) for box in _boxes_of(path)]
     if not own:
         raise FileNotFoundError(
             f"no claim boxes of {room} in {folder}: run the lesson to its end, save it, and come back"
         )
-    claims = [[str(box.row), box.text] for box in sorted(own, key=lambda box: box.row or 0)]
+    claims = [[str(box.row), box.text] for box in own]
     _show(own, markdown_table(["", "claim: true, true if …, misleading, false, or not settled?"], claims), quiz=True)
 
 

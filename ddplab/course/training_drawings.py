@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from ddplab.plots import DASHES, INK, MARKERS, ON_COLOUR, drawing, shades
+from ddplab.plots import COLOURS, DASHES, INK, MARKERS, ON_COLOUR, drawing, shades
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,6 +40,38 @@ def sorted_losses(losses: Sequence[float], whole: float, of: str, top: float | N
         axis.axhline(whole, color=INK, linestyle="--", label=of)
         axis.set(xlabel="batches", ylabel="loss of one and the same model", ylim=top and (0, top))
         axis.legend(loc="upper left")
+    return figure
+
+
+def beside_the_usual(losses: Sequence[float], usual: Sequence[float], name: str, its_name: str) -> Figure:
+    """Draw the loss before each step of one training, solid, and that of the usual way, dashed."""
+    with drawing(7, 2.4) as figure:
+        axis = figure.subplots()
+        axis.plot(usual, linestyle="--", color=COLOURS[1], linewidth=4, label=its_name)
+        axis.plot(losses, color=COLOURS[0], label=name)
+        axis.set(xlabel="step", ylabel="loss", ylim=(0, 1.1 * max(*losses, *usual)))
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
+
+
+def gradients_of_rows(own: Sequence[float], in_grad: Sequence[float], whole: float) -> Figure:
+    """Draw for each GPU the gradient of its own rows and what is in its `.grad`; a broken line is at `whole`.
+
+    in_grad: of the first GPUs; the others have none, and it is said there. whole: what one GPU makes of all the rows.
+    """
+    with drawing(7, 1.4 + 0.6 * len(own)) as figure:
+        axis = figure.subplots()
+        kinds = (("from its own rows", own, "///"), ("in .grad", in_grad, ""))
+        for kind, (name, numbers, hatch) in enumerate(kinds):
+            places = [gpu + 0.4 * kind - 0.2 for gpu in range(len(numbers))]
+            look = {"color": COLOURS[kind], "hatch": hatch, "edgecolor": ON_COLOUR, "label": name}
+            axis.bar_label(axis.barh(places, numbers, 0.36, **look), [f"{it:.3g}" for it in numbers], padding=3)
+        for gpu in range(len(in_grad), len(own)):
+            axis.text(0, gpu + 0.2, " there is no .grad here", va="center")
+        axis.axvline(whole, linestyle="--", color=INK, label="one GPU, all rows")
+        axis.set(xlim=(0, 1.15 * max(*own, *in_grad, whole)), ylim=(len(own) - 0.5, -0.5), xlabel="gradient")
+        axis.set_yticks(range(len(own)), [f"GPU {gpu}" for gpu in range(len(own))])
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     return figure
 
 

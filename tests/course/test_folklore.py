@@ -100,6 +100,16 @@ def test_a_room_lets_one_guess_and_its_saved_file_tells_nothing(tmp_path, monkey
         guess("9.4", tmp_path)
 
 
+def test_a_room_asks_in_the_order_in_which_it_settles(tmp_path, monkeypatch):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data["text/markdown"]))
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("the surprise", 9), settled("the rest", 7))
+    guess("9.2", tmp_path)
+    assert [line.split(" | ")[1] for line in shown[0].splitlines()[2:]] == ["the surprise |", "the rest |"]
+
+
 def test_the_picture_has_a_piece_for_each_verdict_of_each_text(tmp_path):
     lesson(tmp_path, "9_part/9.2_room.ipynb", settled("a", 1), settled("b", 2), settled("c", 3, verdict="false"))
     (axis,) = verdicts_by_text(boxes(tmp_path), {"one": range(1, 3), "other": range(3, 4)}).axes

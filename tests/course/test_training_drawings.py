@@ -7,8 +7,10 @@ import torch
 from ddplab.course.data import digits
 from ddplab.course.training_drawings import (
     beside,
+    beside_the_usual,
     clouds,
     epochs_and_updates,
+    gradients_of_rows,
     how_full,
     images,
     layer_bars,
@@ -40,6 +42,23 @@ def test_losses_are_sorted_and_the_whole_is_a_dashed_line():
     assert labels(axis) == ["one batch each, sorted", "all"]
     axis = sorted_losses([3.0, 1.0, 2.0], 2.2, "all", top=2.5).axes[0]
     assert list(axis.get_lines()[0].get_ydata()) == [1, 2, 2.5] and axis.get_ylim() == (0, 2.5)
+
+
+def test_one_loss_is_solid_and_the_usual_one_beside_it_dashed():
+    (axis,) = beside_the_usual([2.0, 2.0], [2.0, 1.0], "lost", "usual").axes
+    usual, lost = axis.get_lines()
+    assert (list(usual.get_ydata()), list(lost.get_ydata())) == ([2, 1], [2, 2])
+    assert (usual.get_linestyle(), lost.get_linestyle()) == ("--", "-") and labels(axis) == ["usual", "lost"]
+    assert axis.get_ylim()[0] == 0
+
+
+def test_each_gpus_own_gradient_stands_above_what_is_in_its_grad():
+    (axis,) = gradients_of_rows([3.0, 7.0], [10.0], 10.0).axes
+    own, in_grad = axis.containers
+    assert [bar.get_width() for bar in own] == [3, 7] and own[0].get_hatch() == "///"
+    assert [bar.get_width() for bar in in_grad] == [10] and in_grad[0].get_y() > own[0].get_y()
+    assert [text.get_text() for text in axis.texts] == ["3", "7", "10", " there is no .grad here"]
+    assert labels(axis) == ["one GPU, all rows", "from its own rows", "in .grad"]
 
 
 def test_a_steps_phases_and_the_throughput_of_each_size():
