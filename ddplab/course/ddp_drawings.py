@@ -139,8 +139,11 @@ def shares_apart(off: Mapping[tuple[int, int], float], now: tuple[int, int]) -> 
     return figure
 
 
-def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64) -> Figure:
-    """Draw which of many numbers agree, a small square each, `across` in a row: filled where they do, else empty."""
+def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64, what: str = "agree") -> Figure:
+    """Draw which of many numbers agree, a small square each, `across` in a row: filled where they do, else empty.
+
+    what: the word for it, beneath each panel.
+    """
     from textwrap import fill
 
     with drawing(9, 3) as figure:
@@ -150,7 +153,7 @@ def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64) -> Figure:
             rows[-1] += [0.0] * (across - len(rows[-1]))
             axis.imshow(rows, cmap=shades(), interpolation="none", vmin=0, vmax=1)
             axis.set_title(fill(title, 18), fontsize=9)
-            axis.set(xticks=[], yticks=[], xlabel=f"{sum(told):.0f} of {len(told)}\nagree")
+            axis.set(xticks=[], yticks=[], xlabel=f"{sum(told):.0f} of {len(told)}\n{what}")
     return figure
 
 
