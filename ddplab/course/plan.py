@@ -111,6 +111,14 @@ class Machine:
         """How many times longer everything takes because ranks share cores; 1 where each has its own."""
         return max(1.0, ranks / self.cores) if self.cores else 1.0
 
+    def scaled(self, alpha: float = 1.0, bandwidth: float = 1.0) -> Machine:
+        """The same machine, with so many times the alpha and the bandwidth in all its connections."""
+        links = [
+            link and replace(link, alpha=alpha * link.alpha, bandwidth=bandwidth * link.bandwidth)
+            for link in (self.within, self.across)
+        ]
+        return replace(self, within=links[0], across=links[1])
+
     @pointing
     def all_reduce(self, size: float, ranks: int) -> float:
         """Seconds of one all-reduce of `size` bytes: of one ring or of two levels, whichever is quicker.
@@ -154,13 +162,13 @@ def hierarchical(size: float, nodes: int, gpus: int, within: Link, across: Link)
     return ring(size, gpus, within) + ring(size, nodes, across)
 
 
-def late(ranks: int) -> float:
-    """Return by which part of its compute the latest of N ranks is later than the typical one: WAITING * sqrt(2 ln N).
+def late(ranks: int, waiting: float = WAITING) -> float:
+    """Return by which part of its compute the latest of N ranks is later than the typical one: waiting * sqrt(2 ln N).
 
     So far does the largest of N normally distributed numbers lie from their mean, in standard deviations, at most.
     """
     _whole(ranks=ranks)
-    return WAITING * sqrt(2 * log(ranks))
+    return waiting * sqrt(2 * log(ranks))
 
 
 @dataclass(frozen=True)
@@ -189,6 +197,7 @@ def step(
     hidden: float = BACKWARD,
     bucket: float = BUCKET,
     loading: float = 0.0,
+    waiting: float = WAITING,
 ) -> Step:
     """Plan one step of data parallel training.
 
@@ -197,20 +206,21 @@ def step(
     bucket: bytes that are sent together. Buckets become ready evenly during the backward pass: nothing travels before
         the first one is, and the last is when that pass ends, so nothing hides it.
     loading: seconds in which the CPUs of a node prepare the samples of a step, for all of its GPUs.
+    waiting: the standard deviation of a rank's compute, as a part of it.
 
     Raises ValueError for what cannot be.
     """
     _above(0, compute=compute, size=size, bucket=bucket)
-    _at_least(0, loading=loading)
+    _at_least(0, loading=loading, waiting=waiting)
     if not 0 <= hidden <= 1:
         raise ValueError(f"hidden is a part of the compute, from 0 to 1, not {hidden!r}")
     buckets = ceil(size / bucket)
     one = machine.all_reduce(size / buckets, ranks)
     compute *= machine.crowding(ranks)
-    waiting = 0.0 if machine.cores else late(ranks) * compute  # ranks that share cores wait in `crowding`
-    backward = 0.0 if machine.cores or not machine.within.hides else hidden * (compute + waiting)
+    waits = 0.0 if machine.cores else late(ranks, waiting) * compute  # ranks that share cores wait in `crowding`
+    backward = 0.0 if machine.cores or not machine.within.hides else hidden * (compute + waits)
     room = backward * (buckets - 1) / buckets  # from when the first bucket is ready
-    return Step(compute, waiting, buckets * one, max(buckets * one - room, one), loading)
+    return Step(compute, waits, buckets * one, max(buckets * one - room, one), loading)
 
 
 def unknown(

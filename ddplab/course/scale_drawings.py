@@ -71,11 +71,13 @@ def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], ti
     return figure
 
 
-def planned_beside_measured(rows: Mapping[str, Sequence[Published]], constant: float) -> Figure:
+def planned_beside_measured(
+    rows: Mapping[str, Sequence[Published]], constant: float, ringed: Published | None = None
+) -> Figure:
     """Draw efficiencies that were planned against those that others measured, and the band of 10 % around the truth.
 
     rows: a name → rows that have a plan; each name gets a mark and a colour. constant: what somebody says of every row,
-    as a dashed line.
+    as a dashed line. ringed: a row with a ring around it, if it has a plan.
 
     Returns the matplotlib figure.
     """
@@ -89,11 +91,30 @@ def planned_beside_measured(rows: Mapping[str, Sequence[Published]], constant: f
         axis.axhline(constant, color=COLOURS[3], linestyle="--", linewidth=1.2, label=f'"always {constant:.0%}"')
         for n, (name, points) in enumerate(pairs.items()):
             axis.plot(*zip(*points, strict=True), MARKERS[5 * n], color=COLOURS[n], label=f"{name}: {len(points)}")
+        if ringed and ringed.error is not None:
+            axis.plot(ringed.efficiency, ringed.predicted, "o", color=INK, fillstyle="none", markersize=15)
         axis.set(xlabel="efficiency, measured by others", ylabel="efficiency, planned", xlim=ends)
         axis.set_ylim(0.9 * min(planned), 1.1 * max(planned))
         for scale in (axis.xaxis, axis.yaxis):
             scale.set_major_formatter("{x:.0%}")
         axis.legend(fontsize=8, loc="lower right")
+    return figure
+
+
+def swings(ends: Mapping[str, tuple[float, float]], gpus: int, title: str) -> Figure:
+    """Draw how far each of several assumptions moves a plan: a bar between two speeds, in times of one GPU.
+
+    ends: name → how many times as fast `gpus` GPUs are with less of it and with more. Returns the matplotlib figure.
+    """
+    with drawing(8, 0.45 * len(ends) + 1.3) as figure:
+        axis = figure.subplots()
+        for look, side, name in zip(("o", "s"), zip(*ends.values(), strict=True), ("less", "more"), strict=True):
+            axis.plot(side, range(len(ends)), look, label=name)
+        for n, (less, more) in enumerate(ends.values()):
+            axis.plot([less, more], [n, n], color=INK, linewidth=5, alpha=0.4, zorder=0)
+        axis.set(title=title, xlabel=f"{gpus} GPUs are so many times as fast as one", xlim=(0, gpus))
+        axis.set(yticks=range(len(ends)), yticklabels=list(ends), ylim=(len(ends) - 0.5, -0.5))
+        axis.legend(fontsize=8)
     return figure
 
 

@@ -98,6 +98,15 @@ def test_a_link_that_hides_nothing_exposes_all():
 def test_all_wait_for_the_latest_rank():
     assert late(1) == 0 and late(64) == WAITING * sqrt(2 * log(64)) == pytest.approx(0.0577, abs=1e-4)
     assert step(2.0, 1e6, 8, BOX).waiting == 2 * late(8) > step(2.0, 1e6, 2, BOX).waiting > 0
+    assert step(2.0, 1e6, 8, BOX, waiting=2 * WAITING).waiting == pytest.approx(4 * late(8))
+
+
+def test_a_scaled_machine_has_so_many_times_alpha_and_bandwidth_everywhere():
+    found = BOX.scaled(alpha=2, bandwidth=2)
+    for ranks in (4, 8):
+        assert found.all_reduce(0, ranks) == pytest.approx(2 * BOX.all_reduce(0, ranks))
+        assert found.all_reduce(1e12, ranks) == pytest.approx(BOX.all_reduce(1e12, ranks) / 2, rel=1e-3)
+    assert Machine("", 2, FAST).scaled(alpha=2).across is None
 
 
 def test_the_largest_of_normal_numbers_lies_below_that_many_deviations():

@@ -10,6 +10,7 @@ from ddplab.course.scale_drawings import (
     matrices,
     planned_beside_measured,
     strong_and_weak,
+    swings,
 )
 
 matplotlib.use("Agg")
@@ -49,6 +50,23 @@ def test_each_row_has_a_mark_and_within_ten_percent_is_in_the_band():
     assert list(right.get_xdata()) == list(right.get_ydata())
     (band,) = axis.collections
     assert {round(y / x, 9) for x, y in band.get_paths()[0].vertices} == {0.9, 1.1}
+
+
+def test_a_row_is_ringed_where_it_has_a_plan():
+    rows = {"near": published.FITTED[:3]}
+    (axis,) = planned_beside_measured(rows, constant=0.95, ringed=published.FITTED[1]).axes
+    assert list(axis.lines[-1].get_xdata()) == [published.FITTED[1].efficiency]
+    unknown = next(row for row in published.HELD_OUT if row.error is None)
+    (axis,) = planned_beside_measured(rows, constant=0.95, ringed=unknown).axes
+    assert len(axis.lines) == 3
+
+
+def test_an_assumption_is_a_bar_between_what_less_and_more_of_it_make():
+    (axis,) = swings({"alpha": (30, 20), "waiting": (10, 40)}, 64, "planned").axes
+    less, more, alpha, waiting = axis.lines
+    assert list(less.get_xdata()) == [30, 10] and list(more.get_xdata()) == [20, 40] and axis.get_xlim() == (0, 64)
+    assert list(alpha.get_xdata()) == [30, 20] and list(waiting.get_ydata()) == [1, 1]
+    assert less.get_marker() != more.get_marker()
 
 
 def test_matrices_have_a_panel_each_and_one_scale():
