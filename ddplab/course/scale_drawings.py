@@ -118,6 +118,24 @@ def swings(ends: Mapping[str, tuple[float, float]], gpus: int, title: str) -> Fi
     return figure
 
 
+def portions_in_time(compute: float, exposed: float, portions: int) -> Figure:
+    """Draw two ways through the same images: messages after each of the portions, and after the last one alone.
+
+    compute, exposed: seconds of a portion's arithmetic, and of the messages each time. Returns the matplotlib figure.
+    """
+    each = [(n * (compute + exposed) + compute, exposed) for n in range(portions)]
+    sends = {"each portion sends": each, "the last one sends": [(portions * compute, exposed)]}
+    with drawing(9, 2) as figure:
+        axis = figure.subplots()
+        for lane, messages in enumerate(sends.values()):
+            starts = [n * (compute + exposed * (lane == 0)) for n in range(portions)]
+            axis.broken_barh([(at, compute) for at in starts], (lane - 0.3, 0.6), color=COLOURS[0], edgecolor=INK)
+            axis.broken_barh(messages, (lane - 0.3, 0.6), facecolor="none", edgecolor=COLOURS[1], hatch="////")
+        axis.set(yticks=range(len(sends)), yticklabels=list(sends), ylim=(1.5, -0.5), xlabel="seconds")
+        axis.set_xlim(0, portions * (compute + exposed))
+    return figure
+
+
 def matrices(named: Mapping[str, torch.Tensor]) -> Figure:
     """Draw matrices side by side, a pixel for each number, all in the shades of the first one's range.
 

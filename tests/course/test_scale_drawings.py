@@ -9,6 +9,7 @@ from ddplab.course.scale_drawings import (
     efficiencies,
     matrices,
     planned_beside_measured,
+    portions_in_time,
     strong_and_weak,
     swings,
 )
@@ -67,6 +68,12 @@ def test_an_assumption_is_a_bar_between_what_less_and_more_of_it_make():
     assert list(less.get_xdata()) == [30, 10] and list(more.get_xdata()) == [20, 40] and axis.get_xlim() == (0, 64)
     assert list(alpha.get_xdata()) == [30, 20] and list(waiting.get_ydata()) == [1, 1]
     assert less.get_marker() != more.get_marker()
+
+
+def test_messages_come_after_each_portion_or_after_the_last():
+    (axis,) = portions_in_time(compute=8, exposed=4, portions=2).axes
+    spans = [[tuple(path.get_extents().intervalx) for path in bars.get_paths()] for bars in axis.collections]
+    assert spans == [[(0, 8), (12, 20)], [(8, 12), (20, 24)], [(0, 8), (8, 16)], [(16, 20)]]
 
 
 def test_matrices_have_a_panel_each_and_one_scale():
