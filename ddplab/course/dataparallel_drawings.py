@@ -16,14 +16,15 @@ STAGES = ("", "scatter", "replicate", "parallel_apply", "gather")
 
 
 def crossing(net: nn.Module, images: int, gpus: int) -> tuple[list[int], dict[str, int]]:
-    """Return how many digits each GPU gets, and the bytes that cross in each stage of a forward.
+    """Return how many digits each GPU gets, which may be none, and the bytes that cross in each stage of a forward.
 
     By arithmetic: the net goes to each GPU but the first; 64 numbers of an image, and later 10 scores, are shared out.
     """
     most = -(-images // gpus)
     parts = [min(most, images - done) for done in range(0, images, most)]
     away, weights = sum(parts[1:]), sum(weight.nbytes for weight in net.parameters())
-    return parts, {"scatter": 4 * 64 * away, "replicate": (len(parts) - 1) * weights, "gather": 4 * 10 * away}
+    crossed = {"scatter": 4 * 64 * away, "replicate": (len(parts) - 1) * weights, "gather": 4 * 10 * away}
+    return parts + [0] * (gpus - len(parts)), crossed
 
 
 def one_forward(crossed: Mapping[str, int], parts: Sequence[int] = (4, 4)) -> Figure:
@@ -31,19 +32,18 @@ def one_forward(crossed: Mapping[str, int], parts: Sequence[int] = (4, 4)) -> Fi
 
     Args:
         crossed: the bytes that leave the first GPU in the stages "scatter" and "replicate", and come to it in "gather".
-        parts: how many images each GPU gets, for two GPUs or more.
+        parts: how many images each GPU gets, for two GPUs or more. Who gets none is idle, and has no copy of the net.
 
     Thin arrows stay on a GPU; thick ones cross, the thicker the more, and have their bytes beside them, of all GPUs
     together. Returns the matplotlib figure.
     """
     n, others = len(parts), len(parts) - 1
-    boxes = {(0, others): f"{sum(parts):,} images", (4, others): f"{sum(parts):,} x 10\nscores"}
+    images = f"{sum(parts):,} image{'s' * (sum(parts) != 1)}"
+    boxes = {(0, others): images, (4, others): f"{sum(parts):,} x 10\nscores"}
     for row, part in enumerate(reversed(parts)):  # the first GPU is at the top
-        boxes |= {
-            (1, row): f"{part:,} image{'s' * (part != 1)}",
-            (2, row): "replica",
-            (3, row): f"{part:,} x 10\nscores",
-        }
+        busy = {2: "replica", 3: f"{part:,} x 10\nscores"} if part else {}
+        boxes |= {(1, row): f"{part:,} image{'s' * (part != 1)}" if part else "idle"}
+        boxes |= {(column, row): what for column, what in busy.items()}
     crossings = {"scatter": ((0, 1), 1), "replicate": ((2, 2), 1), "gather": ((3, 4), -1)}
     stays = [((column, row), (column + 1, row)) for column, row in boxes if (column + 1, row) in boxes]
     with drawing(9, 1 + n) as figure:
@@ -54,8 +54,8 @@ def one_forward(crossed: Mapping[str, int], parts: Sequence[int] = (4, 4)) -> Fi
             placed[place] = axis.text(*place, what, ha="center", va="center", fontsize=10, bbox=frame)
         arrows = [(start, end, 0) for start, end in stays]
         for stage, ((left, right), way) in crossings.items():
-            width = 2 + 6 * crossed[stage] / max(crossed.values())
-            for row in range(others):
+            width = 2 + 6 * crossed[stage] / max(1, *crossed.values())
+            for row in (row for row in range(others) if (2, row) in boxes):
                 ends = [(left, others), (right, row)] if way > 0 else [(left, row), (right, others)]
                 arrows.append((*ends, width))
         for start, end, width in arrows:  # drawn after the boxes, so that they end at their frames

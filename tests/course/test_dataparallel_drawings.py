@@ -44,6 +44,8 @@ def test_what_lesson_2_1_says_to_find():
     found = {hidden: [outweigh(hidden, gpus) for gpus in (2, 3, 4)] for hidden in (8, 64, 512)}
     assert found == {8: [24, 32, 40], 64: [152, 232, None], 512: [None] * 3}
     assert crossing(MLP(), 8, 2) == ([4, 4], CROSSED)
+    assert crossing(MLP(), 1, 3) == ([1, 0, 0], {"scatter": 0, "replicate": 0, "gather": 0})
+    assert crossing(MLP(), 5, 4)[0] == [2, 2, 1, 0]
     assert crossing(MLP(), 8, 3) == ([3, 3, 2], {"scatter": 5 * 256, "replicate": 38480, "gather": 200})
 
 
@@ -52,6 +54,13 @@ def test_a_row_for_each_gpu():
     texts = [text.get_text() for text in axis.texts]
     assert texts.count("2 images") == 2 and "1 image" in texts and "5 images" in texts and texts.count("replica") == 3
     assert [label.get_text() for label in axis.get_yticklabels()] == ["gpus[2]", "gpus[1]", "gpus[0]"]
+
+
+def test_a_gpu_without_a_part_is_idle():
+    axis = one_forward(crossing(MLP(), 1, 2)[1], crossing(MLP(), 1, 2)[0]).axes[0]
+    texts = [text.get_text() for text in axis.texts]
+    assert texts.count("idle") == texts.count("replica") == 1 and texts.count("1 image") == 2
+    assert texts.count("0 bytes") == 3 and texts.count("") == 4  # as many arrows, and none crosses
 
 
 def test_no_arrowhead_is_behind_a_box():
