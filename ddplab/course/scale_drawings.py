@@ -136,6 +136,22 @@ def portions_in_time(compute: float, exposed: float, portions: int) -> Figure:
     return figure
 
 
+def seconds_by_size(lines: Mapping[str, Callable[[float], float]], sizes: Sequence[float], chosen: float) -> Figure:
+    """Draw the time of several ways to send a tensor, against its bytes, and the size that was chosen.
+
+    lines: name → bytes → seconds. Returns the matplotlib figure.
+    """
+    with drawing(8, 3.2) as figure:
+        axis = figure.subplots()
+        for n, (name, seconds) in enumerate(lines.items()):
+            axis.loglog(sizes, [1e3 * seconds(size) for size in sizes], DASHES[n], color=COLOURS[n], label=name)
+            axis.plot(chosen, 1e3 * seconds(chosen), MARKERS[n], color=COLOURS[n])
+        axis.axvline(chosen, color=INK, linewidth=0.7)
+        axis.set(xlabel="bytes of the tensor", ylabel="ms")
+        axis.legend()
+    return figure
+
+
 def matrices(named: Mapping[str, torch.Tensor]) -> Figure:
     """Draw matrices side by side, a pixel for each number, all in the shades of the first one's range.
 

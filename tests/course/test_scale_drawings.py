@@ -10,6 +10,7 @@ from ddplab.course.scale_drawings import (
     matrices,
     planned_beside_measured,
     portions_in_time,
+    seconds_by_size,
     strong_and_weak,
     swings,
 )
@@ -74,6 +75,14 @@ def test_messages_come_after_each_portion_or_after_the_last():
     (axis,) = portions_in_time(compute=8, exposed=4, portions=2).axes
     spans = [[tuple(path.get_extents().intervalx) for path in bars.get_paths()] for bars in axis.collections]
     assert spans == [[(0, 8), (12, 20)], [(8, 12), (20, 24)], [(0, 8), (8, 16)], [(16, 20)]]
+
+
+def test_a_line_for_each_way_and_a_mark_at_the_chosen_size():
+    ways = {"ring": lambda size: 1 + size, "tree": lambda size: 2 * size}
+    (axis,) = seconds_by_size(ways, [1, 10, 100], 10).axes
+    ring, chosen, tree, _, _ = axis.lines
+    assert list(ring.get_ydata()) == [2000, 11000, 101000] and list(tree.get_ydata()) == [2000, 20000, 200000]
+    assert list(chosen.get_ydata()) == [11000] and ring.get_linestyle() != tree.get_linestyle()
 
 
 def test_matrices_have_a_panel_each_and_one_scale():
