@@ -292,6 +292,11 @@ def _away_first(state: Any, path: str, remove: bool = True) -> None:
         os.remove(f"{path}.old")
 
 
+def _gone_first(state: Any, path: str) -> None:
+    os.remove(path)
+    _save(state, path)
+
+
 OVER = "the bytes are written over the old ones: killed half-way, both are lost"
 GAP = "the old one is taken away first: for a moment there is no checkpoint at the path"
 AWAY = "the old one is taken away before the new one is whole"
@@ -318,6 +323,8 @@ turn(
         (_bytes_copied, OVER, "Write under another name, and then rename."),
         (partial(_bytes_copied, remove=False), OVER, "Write under another name, and then rename."),
         (_removed_first, GAP, BY_ITSELF),
+        (_gone_first, "the old one is removed first: while the new one is written, there is no checkpoint at all",
+         f"{WRITE_FIRST} {BY_ITSELF}"),
         (_old_one_first, GAP, BY_ITSELF),
         (partial(_old_one_first, remove=False), GAP, BY_ITSELF),
         (_away_first, AWAY, WRITE_FIRST),

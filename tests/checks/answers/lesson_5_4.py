@@ -107,6 +107,13 @@ def old_one_kept(state, path):
     os.replace(f"{path}.part", path)
 
 
+def removed_before_writing(state, path):
+    if os.path.exists(path):
+        os.remove(path)
+    torch.save(state, f"{path}.part")
+    os.rename(f"{path}.part", path)
+
+
 def moved(state, path):
     torch.save(state, f"{path}.part")
     shutil.move(f"{path}.part", path)
@@ -262,6 +269,7 @@ ANSWERS = {
             (renamed_to_nothing, ["replace() missing"]),
             (by_another_name, ["'{path}.part'"]),
             (old_one_kept, ["the old one is taken away first"]),
+            (removed_before_writing, ["the old one is removed first", "no checkpoint at all"]),
         ],
     },
     "5.4.b": {
