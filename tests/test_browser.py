@@ -86,6 +86,7 @@ def scene():
         time.sleep(0.1)
         dist.all_reduce(torch.ones(1))
 theatre(scene, rank=1, deed="dies before", call=2)"""
+GUESS = 'from ddplab.course.folklore import guess\n\nguess("9.4", "lessons")'
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -342,7 +343,7 @@ def test_everything_is_legible(notebook, lab, picture):
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER, MOVING]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER, MOVING, GUESS]
     shown = ["run = launch(train, 60, wait=False)", question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
     is_there = (
@@ -387,11 +388,40 @@ def test_predict_from_the_keyboard(notebook, lab, picture):
     assert "You predicted “the second”, and so it is." in it.text(2)
 
 
+def test_a_guess_from_the_keyboard_comes_back_in_its_box(notebook, lab, picture):
+    settled = "claim('x', verdict='true if', because='y', measured='3', holds=True, row=47)"
+    it = notebook(GUESS, settled)
+    it.run(0)
+    asked = it.output(0).get_by_role("table", name="your guesses").get_by_role("row", name="47")
+    assert asked.get_by_role("radio").count() == 5 and "measured" not in it.text(0).lower()
+    tab_to(lab.page, asked.get_by_role("radio").first)
+    for key in ("Space", "ArrowRight"):
+        lab.page.keyboard.press(key)
+    until(lambda: asked.get_by_role("radio").nth(1).is_checked(), 5)
+    until(lambda: "Guessed: 1 of 12." in it.text(0), 5)
+    picture(it.output(0))
+    it.run(1)
+    assert "You guessed “true if”, and so it is. Right so far: 1 of 1." in it.text(1)
+
+
 def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
 
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP, DARTS, DEALER, THEATRE, MOVING]
+    widgets = [
+        CHECKLIST,
+        PLANNER,
+        SWITCHES,
+        f"{SENTENCES}\n{CUT}",
+        MEMORY,
+        FILM,
+        STEP,
+        DARTS,
+        DEALER,
+        THEATRE,
+        MOVING,
+        GUESS,
+    ]
     shown = ["guess = predict('Which?', 'one', 'another')", *widgets, PAGER, "launch(lambda: 1)"]
     it = notebook(*shown)
     for cell in range(len(shown)):

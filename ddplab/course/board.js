@@ -12,10 +12,6 @@ function render({ model, el }) {
   const quiz = control(bar, "Quiz: guess before you see", "input", { type: "checkbox" });
   const table = node("table", { "aria-label": "claims", style: "border-collapse: collapse; width: 100%; max-width: 62em" });
   stage.append(table);
-  if (model.get("quiz")) {
-    quiz.checked = true;
-    bar.style.display = "none"; // its controls are for the whole board
-  }
   const guesses = new Map(); // row's place → the verdict that was guessed
 
   function draw() {

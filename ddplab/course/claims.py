@@ -22,6 +22,9 @@ VERDICTS = {
     "false": ("✗", "#c62828"),
     "not settled": ("?", "#757575"),  # neither a cell nor what was read could tell
 }
+# What the learner has guessed in this notebook, by the claims' numbers, and which of those that are settled were right.
+guesses: dict[int, str] = {}
+right: dict[int, bool] = {}
 # Written out, and not the theme's variables, which JupyterLab takes out of a notebook that nobody has trusted yet.
 BOX = "border:1px solid #757575;padding:10px 14px;margin:8px 0;max-width:46em;line-height:1.5"
 
@@ -46,7 +49,7 @@ class Prediction:
 
 @dataclass
 class Claim:
-    """What `claim` returns. A notebook shows it as a box, everything else as four lines of text."""
+    """What `claim` returns. A notebook shows it as a box, everything else as lines of text."""
 
     text: str
     verdict: str
@@ -54,6 +57,7 @@ class Claim:
     measured: str
     row: int | None = None
     read: str = ""  # where it was read, if no cell can measure it; `measured` is empty then
+    guessed: str = ""  # one sentence about the learner's own guess, or nothing
 
     @property
     def _heading(self) -> str:
@@ -69,12 +73,14 @@ class Claim:
             ("Verdict", f"{VERDICTS[self.verdict][0]} {self._verdict}: {self.because}"),
             ("Measured", self.measured),
             ("Read", self.read),
+            ("You", self.guessed),
         ]
         return "\n".join(f"{name:<10}{text}" for name, text in rows if text)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        you = f"<div>{self.guessed}</div>" if self.guessed else ""
         symbol, colour = VERDICTS[self.verdict]
         return (
             f'<div role="note" aria-label="{html.escape(f"{self._heading}: {self._verdict}")}" '
@@ -82,7 +88,7 @@ class Claim:
             f"<div>“{marked(self.text)}”</div>"
             f"<div><strong>{symbol} {self._verdict}</strong>: {marked(self.because)}</div>"
             f"<div><small>{'Read' if self.read else 'Measured'}:</small> "
-            f"{marked(self.read or self.measured)}</div></div>"
+            f"{marked(self.read or self.measured)}</div>{you}</div>"
         )
 
 
@@ -167,7 +173,7 @@ def claim(
             f"the verdict “{verdict}” on “{text}” is not what this machine measured ({measured}). "
             "If nothing in the cells above was changed, please report it."
         )
-    return Claim(text, verdict, because, "" if read else str(measured), row, read)
+    return Claim(text, verdict, because, "" if read else str(measured), row, read, _compare_guess(row, verdict))
 
 
 @pointing
@@ -183,6 +189,14 @@ def predict(question: str, *options: str) -> Prediction:
     _ask(prediction)
     _mark_as_shown(prediction)
     return prediction
+
+
+def _compare_guess(row: int | None, verdict: str) -> str:
+    if row not in guesses:
+        return ""
+    right[row] = guesses[row] == verdict
+    so_it_is = ", and so it is" if right[row] else ""
+    return f"You guessed “{guesses[row]}”{so_it_is}. Right so far: {sum(right.values())} of {len(right)}."
 
 
 def _compare(prediction: Prediction, answer: str) -> str:

@@ -42,13 +42,5 @@ def choices(options: dict[str, Sequence[Any]], chosen: dict[str, Any], choose: C
     return lists
 
 
-def claims_board(claims: list[list[Any]], quiz: bool = False) -> Any:
-    """The board of claims as a widget: search, a filter, and a quiz. claims: see board.js; their texts are HTML.
-
-    quiz: True for the quiz alone.
-    """
-    return widget("board", claims=claims, quiz=quiz)
-
-
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ddplab.course.claims import VERDICTS
-from ddplab.course.controls import claims_board
+from ddplab.course.claims import VERDICTS, guesses
+from ddplab.course.controls import widget
 from ddplab.plots import ON_COLOUR, drawing
 from ddplab.pointer import pointing
 from ddplab.screen import live
@@ -74,15 +74,16 @@ def table(boxes: Iterable[Box]) -> str:
 def board(boxes: Iterable[Box]) -> None:
     """Show the boxes: in a live notebook with search, a filter and a quiz, in a saved file as the table."""
     boxes = list(boxes)
-    _show(boxes, table(boxes), quiz=False)
+    rows = [[it.row, *map(marked, (it.text, it.verdict, it.because, it.measured)), it.lesson, it.link] for it in boxes]
+    _show(boxes, table(boxes), lambda: widget("board", claims=rows))
 
 
 @pointing
 def guess(room: str, folder: str | Path = "..") -> None:
-    """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; a saved file has no verdict.
+    """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; nothing tells a verdict here.
 
-    The claims stand as the room settles them. folder: that of the lessons. Raises FileNotFoundError where it has no
-    boxes of that room.
+    The claims stand as the room settles them, and each one's box then says what was guessed (see `claim`). folder: that
+    of the lessons. Raises FileNotFoundError where it has no boxes of that room.
     """
     own = [box for path in sorted(Path(folder).glob(f"*/{room}_*.ipynb")) for box in _boxes_of(path)]
     if not own:
@@ -90,19 +91,24 @@ def guess(room: str, folder: str | Path = "..") -> None:
             f"no claim boxes of {room} in {folder}: run the lesson to its end, save it, and come back"
         )
     claims = [[str(box.row), box.text] for box in own]
-    _show(own, markdown_table(["", "claim: true, true if …, misleading, false, or not settled?"], claims), quiz=True)
+    saved = markdown_table(["", "claim: true, true if …, misleading, false, or not settled?"], claims)
+    _show(own, saved, lambda: _guesses([[number, marked(text)] for number, text in claims]))
 
 
-def _show(boxes: list[Box], in_a_saved_file: str, quiz: bool) -> None:
+def _guesses(claims: list[list[str]]) -> Any:
+    signs = [[word, symbol] for word, (symbol, _) in VERDICTS.items()]
+    page = widget("guesses", claims=claims, verdicts=signs, guessed={str(row): it for row, it in guesses.items()})
+    page.observe(lambda change: guesses.update({int(row): it for row, it in change["new"].items()}), "guessed")
+    return page
+
+
+def _show(boxes: list[Box], in_a_saved_file: str, make: Callable[[], Any]) -> None:
     from IPython.display import display
 
     data = {"text/markdown": in_a_saved_file, "text/plain": f"{len(boxes)} claims"}
     if live():
-        rows = [
-            [it.row, *map(marked, (it.text, it.verdict, it.because, it.measured)), it.lesson, it.link] for it in boxes
-        ]
-        widget, _ = claims_board(rows, quiz)._repr_mimebundle_()
-        data |= {name: view for name, view in widget.items() if name != "text/plain"}
+        seen, _ = make()._repr_mimebundle_()
+        data |= {name: view for name, view in seen.items() if name != "text/plain"}
     display(data, raw=True)
 
 

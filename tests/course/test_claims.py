@@ -63,6 +63,17 @@ def test_html_gives_the_verdict_by_word_and_symbol(verdict):
     assert f"{VERDICTS[verdict][0]} {verdict}" in words
 
 
+def test_a_box_says_what_was_guessed_and_how_many_were_right_so_far(monkeypatch):
+    monkeypatch.setattr(claims, "guesses", {1: "false", 2: "true"})
+    monkeypatch.setattr(claims, "right", {})
+    nobody_guessed, right, wrong = (claim("x", row=row, **FALSE) for row in (3, 1, 2))
+    assert "guessed" not in str(nobody_guessed) + nobody_guessed._repr_html_()
+    assert str(right).splitlines()[-1] == "You       You guessed “false”, and so it is. Right so far: 1 of 1."
+    assert "You guessed “true”. Right so far: 1 of 2." in wrong._repr_html_()
+    again = claim("x", row=2, **{**FALSE, "verdict": "true"})
+    assert "“true”, and so it is. Right so far: 2 of 2." in str(again)
+
+
 def test_verdict_symbols_differ():
     assert len({symbol for symbol, _ in VERDICTS.values()}) == len(VERDICTS)
 

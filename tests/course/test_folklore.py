@@ -100,6 +100,15 @@ def test_a_room_lets_one_guess_and_its_saved_file_tells_nothing(tmp_path, monkey
         guess("9.4", tmp_path)
 
 
+def test_what_is_guessed_is_kept_and_the_page_is_told_no_verdict(monkeypatch):
+    kept = {8: "false"}
+    monkeypatch.setattr(ddplab.course.folklore, "guesses", kept)
+    page = ddplab.course.folklore._guesses([["7", "it costs"], ["8", "nothing"]])
+    assert page.guessed == {"8": "false"} and page.claims == [["7", "it costs"], ["8", "nothing"]]
+    page.guessed = {"8": "false", "7": "true if"}
+    assert kept == {8: "false", 7: "true if"}
+
+
 def test_a_room_asks_in_the_order_in_which_it_settles(tmp_path, monkeypatch):
     import IPython.display
 
