@@ -672,11 +672,12 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     log, status, press = panel.get_by_role("log"), panel.get_by_role("status"), lab.page.keyboard.press
     assert "The job stands still" in log.inner_text()
     height = panel.bounding_box()["height"]
+    script = panel.get_by_role("listbox")
+    assert "Ask one probe first" in script.inner_text() and "import" not in script.inner_text()
     tab_to(lab.page, panel.get_by_role("button", name="stack"))
     press("Space")
     until(lambda: "page.stack(0)" in log.inner_text() and "barrier (torch" in log.inner_text(), 10)
     assert panel.get_by_role("textbox", name="GPU-minutes left").input_value() == "116 of 120"
-    script = panel.get_by_role("listbox")
     tab_to(lab.page, script)
     assert script.evaluate("it => it.scrollWidth <= it.clientWidth"), "lines of the script are cut at 1280 pixels"
     press("End")

@@ -16,7 +16,7 @@ PATCH = (
     'Return a rank (or `None`) and a dictionary: line → the text that shall stand there, as in `1, {7: ""}`. '
     "`page.script()` has the numbers."
 )
-HINTS = dict.fromkeys(("cannot unpack", "values to unpack", "not iterable", "not a "), PATCH)
+HINTS = {"not a ": PATCH}
 HINTS |= {"indent": INDENT, "of train.py:": COLON}
 
 
@@ -33,6 +33,8 @@ def _job(text: str, another_order: bool) -> str:
 
 
 def _look(seed: int, answer: Any) -> list[Any]:
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise TypeError(f"not a rank and its patches: {answer!r}")
     rank, patches = answer
     built = build(seed)
     known = range(1, len(built.text.splitlines()) + 1)

@@ -95,7 +95,7 @@ FAULTS = (
         OTHERS,
         "stack",
         "Ask the ranks where they are. Who is not where the others wait?",
-        "one rank left the evaluation before its all-reduce, and the others met another call of its. Lesson 6.1.",
+        "one rank left the evaluation before its all-reduce, and its next call met theirs. Lesson 6.1.",
     ),
     Fault(
         "a barrier for one",
@@ -268,7 +268,7 @@ FAULTS = (
         ((HITS, "    hits = (guesses == y).long()"),),
         ALL,
         "flight",
-        "One call, one order. Compare the shapes of two ranks' last call.",
+        "One call, one order. Compare the shapes of the last call, rank by rank: not all are alike.",
         "350 images on four ranks are not the same number each, and all-reduce adds equal shapes. Lesson 6.1.",
     ),
 )  # fmt: skip

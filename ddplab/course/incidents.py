@@ -2,6 +2,7 @@
 
     page = incident(7)         # runs it, and shows what torchrun would show
     page.stack(2)              # a probe; each costs GPU-minutes, of which there are BUDGET
+    page.script()              # open once a probe has been asked
     page.accuse(2, 33)         # this rank, this line; rank None where all ranks do it
     page.patch(33, "")         # what shall stand there; "" leaves the line out
     page.run()                 # once more, with the patch
@@ -28,6 +29,8 @@ BUDGET = 120  # GPU-minutes
 WIDE = 60  # characters of a line of prose
 PRICES = {"stack": 4, "flight": 8, "memory": 4, "rows": 4, "weights": 4, "detail": 20, "run": 12, "hint": 20}
 PRICES |= {"wrong": 20}  # an accusation
+PROBES = ("stack", "flight", "memory", "rows", "weights", "detail")
+SHUT = "Ask one probe first, of any rank: then the script opens."
 STATES = {
     "ended": "The job has run to its end, and still somebody has paged you.\nCompare it with last night.",
     "failed": "The job has failed.",
@@ -36,7 +39,7 @@ STATES = {
 HOW = """\
 Ask a rank: stack, flight, memory, rows, weights.
 Ask all: detail, hint. Then accuse(rank, line), None for all
-ranks; patch(line, text); run()."""
+ranks; patch(line, text); run(). After one probe: script()."""
 
 
 class Said(str):
@@ -73,7 +76,7 @@ class Incident:
     __repr__ = __str__
 
     def _ipython_display_(self) -> None:
-        show(self, lambda: page_of(self, PRICES, BUDGET))
+        show(self, lambda: page_of(self, PRICES, BUDGET, SHUT))
 
     # ---------------------------------------------------------- what costs nothing
 
@@ -87,11 +90,13 @@ class Incident:
         )
 
     def script(self) -> Said:
-        """The script with its line numbers; lines that you have patched are marked."""
-        return Said("\n".join(f"{mark}{n:3}  {text}" for n, mark, text in self.lines()))
+        """The script with its line numbers; lines that you have patched are marked. Shut until a probe is asked."""
+        return Said("\n".join(f"{mark}{n:3}  {text}" for n, mark, text in self.lines()) or SHUT)
 
     def lines(self) -> list[tuple[int, str, str]]:
-        """The script: of each line its number, its mark ("✎" where it is patched), and its text."""
+        """The script: of each line its number, its mark ("✎" where it is patched), and its text; shut, no lines."""
+        if not any(call.startswith(PROBES) for call, _ in self.log):
+            return []
         now = self._lines | self._patches
         return [(n, "✎" if n in self._patches else " ", now[n]) for n in self._lines]
 
@@ -159,11 +164,11 @@ class Incident:
         """Put a text in a line's place, or several: `patch({33: "", 34: "…"})`. "" leaves the line out.
 
         The text brings its own indentation: the spaces that the line begins with. The others keep their
-        numbers. Raises KeyError for a line that is not there.
+        numbers. Raises ValueError for a line that is not there.
         """
         patches = dict(line) if isinstance(line, Mapping) else {line: text}
         if unknown := [n for n in patches if n not in self._lines]:
-            raise KeyError(f"train.py has the lines 1 to {len(self._lines)}, and no line {unknown[0]}")
+            raise ValueError(f"train.py has the lines 1 to {len(self._lines)}, and no line {unknown[0]}")
         for n, new in patches.items():
             self._patches[n] = new.rstrip("\n")
             if self._patches[n] == self._lines[n]:

@@ -20,8 +20,8 @@ function render({ model, el }) {
   text.style.cssText = `${LOOK}; ${MONO}; width: 100%; box-sizing: border-box`;
   script.addEventListener("change", () => { text.value = script.value; });
   const below = node("div", { style: BAR });
-  button(below, `accuse this rank and line, −${prices.wrong} if wrong`, () => (line() ? ask("accuse", who(), line()) : say("Select the line first.")));
-  button(below, "patch the line", () => (line() ? ask("patch", line(), text.value) : say("Select the line first.")));
+  button(below, `accuse this rank and line, −${prices.wrong} if wrong`, () => (line() ? ask("accuse", who(), line()) : say(which())));
+  button(below, "patch the line", () => (line() ? ask("patch", line(), text.value) : say(which())));
   button(below, `run again −${prices.run}`, () => ask("run"));
   button(below, "a text to share", () => ask("share"));
   const log = node("div", { tabindex: 0, role: "log", "aria-label": "what has been said, the latest first" });
@@ -33,6 +33,7 @@ function render({ model, el }) {
 
   const line = () => script.selectedIndex + 1;
   const who = () => (rank.value === "all" ? null : Number(rank.value));
+  const which = () => (model.get("state").script.length ? "Select the line first." : model.get("shut"));
   const say = (words) => { status.textContent = words; };
   const one = (name) => (who() === null ? say("Choose one rank for this.") : ask(name, who()));
 
@@ -49,13 +50,14 @@ function render({ model, el }) {
     busy = false;
     left.value = `${state.left} of ${model.get("budget")}`;
     script.replaceChildren(...state.script.map(([shown, its]) => new Option(shown.replaceAll(" ", "\u00a0"), its)));
+    if (!state.script.length) script.append(node("option", { disabled: "" }, model.get("shut")));
     script.selectedIndex = chosen;
     script.scrollTop = top;
     const entries = state.log.map(([call, said]) => `>>> page.${call}\n${said}\n\n`).reverse();
     if (state.call === "share()") entries.unshift(`>>> page.share()\n${state.said}\n\n`);
     log.textContent = entries.join("") + state.page;
     log.scrollTop = 0;
-    say(state.closed ? "Closed. The text to share is yours." : state.call ? `page.${state.call}: ${state.said.split("\n")[0]}` : "The page, and the script. Ask the ranks.");
+    say(state.closed ? "Closed. The text to share is yours." : state.call ? `page.${state.call}: ${state.said.split("\n")[0]}` : state.script.length ? "The page, and the script. Ask the ranks." : "The page. Ask a rank: then the script opens.");
   }
 
   model.on("change:state", draw);

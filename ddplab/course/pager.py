@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 BUTTONS = ("stack", "flight", "memory", "rows", "weights", "detail", "hint", "accuse", "patch", "run", "share")
 
 
-def page_of(incident: Incident, prices: dict[str, int], budget: int) -> Any:
+def page_of(incident: Incident, prices: dict[str, int], budget: int, shut: str) -> Any:
     """Return the widget of an incident. What its buttons ask, the incident's own methods answer, one at a time."""
-    live = widget("pager", prices=prices, budget=budget, state=_state(incident), asked={})
+    live = widget("pager", prices=prices, budget=budget, shut=shut, state=_state(incident), asked={})
 
     def answer(change: dict[str, Any]) -> None:
         name, *arguments = change["new"]["call"]
         if name in BUTTONS:
             try:
                 said = str(getattr(incident, name)(*arguments))
-            except (KeyError, ValueError) as error:  # a rank or a line that is not there
+            except ValueError as error:  # a rank or a line that is not there
                 said = str(error)
             live.state = _state(incident) | {"said": said, "call": f"{name}({', '.join(map(repr, arguments))})"}
 

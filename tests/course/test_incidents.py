@@ -8,7 +8,7 @@ import pytest
 from ddplab.course import incident_runs
 from ddplab.course.faults import FAULTS, SOUND, build
 from ddplab.course.incident_runs import differences, last_night, patched
-from ddplab.course.incidents import BUDGET, PRICES, incident
+from ddplab.course.incidents import BUDGET, PRICES, SHUT, incident
 
 SEEDS = range(1, len(FAULTS) + 1)
 STANDS, FAILS, ENDS = "stands still", "failed", "ended"
@@ -87,6 +87,10 @@ def test_the_same_seed_is_the_same_incident_and_the_first_have_every_fault_once(
 def test_an_incident_from_the_page_to_its_close():
     page = incident(16)
     assert "stands still" in page.page() and "still open" in page.share()
+    page.hint()
+    assert page.script() == SHUT and page.lines() == []
+    page.rows(0)
+    assert "barrier" in page.script() and page.lines()[32][2] == "    if rank == 2:"
     assert page.accuse(0, 33).startswith("The line is right, the rank is not.")
     assert page.accuse(2, 37).startswith("The rank is right, the line is not.")
     assert page.accuse(None, 37).startswith("Neither") and not page.named
@@ -104,12 +108,12 @@ def test_an_incident_from_the_page_to_its_close():
     page.patch({33: "", 34: ""})
     assert page.script().count("✎") == 2
     assert "Closed. It was a skipped collective" in page.run() and page.closed
-    assert page.left == BUDGET - 3 * PRICES["wrong"] - 2 * PRICES["run"]
-    assert re.match(r"ddplab pager, incident 16: closed with 36 of 120 GPU-minutes left, 0 min \d+ s\n", page.share())
+    assert page.left == BUDGET - PRICES["hint"] - PRICES["rows"] - 3 * PRICES["wrong"] - 2 * PRICES["run"]
+    assert re.match(r"ddplab pager, incident 16: closed with 12 of 120 GPU-minutes left, 0 min \d+ s\n", page.share())
     assert "3 wrong accusations" in page.share() and "skipped" not in page.share()
     with pytest.raises(ValueError, match="no rank 4"):
         page.stack(4)
-    with pytest.raises(KeyError, match="no line 99"):
+    with pytest.raises(ValueError, match="no line 99"):
         page.patch(99)
 
 

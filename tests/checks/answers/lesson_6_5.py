@@ -79,7 +79,8 @@ ANSWERS = {
         "accepted": [leaves_nobody, as_a_list, another_condition, a_comment, only_the_return],
         "wrong": [
             (lambda: 2, ["returned an int: the check met TypeError"]),
-            (lambda: (2, 33, ""), ["returned a tuple of 3", "too many values to unpack"]),
+            (lambda: (2, 33, ""), ["returned a tuple of 3", "not a rank and its patches: (2, 33, '')"]),
+            (lambda: None, ["not a rank and its patches: None"]),
             (lambda: (2, {69: "    pass"}), ["stands as it was, and now the job fails"]),
             (lambda: (2, {35: "    hits = (guesses == y).sum()"}), ["stands as it was"]),
             (lambda: (3, {33: "", 34: ""}), ['incident 16 has "not 3" as rank']),
