@@ -118,21 +118,40 @@ def swings(ends: Mapping[str, tuple[float, float]], gpus: int, title: str) -> Fi
     return figure
 
 
-def portions_in_time(compute: float, exposed: float, portions: int) -> Figure:
-    """Draw two ways through the same images: messages after each of the portions, and after the last one alone.
+def messages_in_backward(layers: Sequence[int], sent: Sequence[int], portions: int) -> Figure:
+    """Draw which gradients travel in which message, along the backward passes of an update: no seconds, but bytes.
+
+    layers: bytes of each layer's gradients, the last layer first, as backward has them. sent: bytes of each message,
+    the first that leaves first; only the last of the portions sends. Returns the matplotlib figure.
+    """
+    whole = sum(layers)
+    with drawing(9, 2) as figure:
+        axis = figure.subplots()
+        ends = [sum(sent[: n + 1]) / whole + portions - 1 for n in range(len(sent))]
+        bars = [(end - size / whole, size / whole) for end, size in zip(ends, sent, strict=True)]
+        ready = [(n + sum(layers[:i]) / whole, it / whole) for n in range(portions) for i, it in enumerate(layers)]
+        axis.broken_barh(ready, (-0.3, 0.6), facecolor=COLOURS[0], edgecolor="white", linewidth=2)
+        axis.broken_barh(bars, (0.7, 0.6), facecolor="none", edgecolor=COLOURS[1], hatch="////")
+        axis.plot(ends, [1 for _ in ends], ">", color=INK, markersize=9, clip_on=False)
+        axis.set(yticks=[0, 1], yticklabels=["gradients", "messages"], ylim=(1.5, -0.5), xlim=(0, portions))
+        axis.set(xticks=range(portions + 1), xlabel="backward passes of an update")
+    return figure
+
+
+def image_in_parts(compute: float, exposed: float, images: int, portions: int) -> Figure:
+    """Draw the seconds of an image in two ways: messages after each of the portions, and after the last one alone.
 
     compute, exposed: seconds of a portion's arithmetic, and of the messages each time. Returns the matplotlib figure.
     """
-    each = [(n * (compute + exposed) + compute, exposed) for n in range(portions)]
-    sends = {"each portion sends": each, "the last one sends": [(portions * compute, exposed)]}
+    waits = {"each portion sends": exposed / images, "the last one sends": exposed / (portions * images)}
+    own = compute / images
     with drawing(9, 2) as figure:
         axis = figure.subplots()
-        for lane, messages in enumerate(sends.values()):
-            starts = [n * (compute + exposed * (lane == 0)) for n in range(portions)]
-            axis.broken_barh([(at, compute) for at in starts], (lane - 0.3, 0.6), color=COLOURS[0], edgecolor=INK)
-            axis.broken_barh(messages, (lane - 0.3, 0.6), facecolor="none", edgecolor=COLOURS[1], hatch="////")
-        axis.set(yticks=range(len(sends)), yticklabels=list(sends), ylim=(1.5, -0.5), xlabel="seconds")
-        axis.set_xlim(0, portions * (compute + exposed))
+        for lane, wait in enumerate(waits.values()):
+            axis.broken_barh([(0, own)], (lane - 0.3, 0.6), color=COLOURS[0], edgecolor=INK)
+            axis.broken_barh([(own, wait)], (lane - 0.3, 0.6), facecolor="none", edgecolor=COLOURS[1], hatch="////")
+        axis.set(yticks=range(len(waits)), yticklabels=list(waits), ylim=(1.5, -0.5), xlabel="seconds an image")
+        axis.set_xlim(0, (compute + exposed) / images)
     return figure
 
 
