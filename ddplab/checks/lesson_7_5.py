@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from math import log, log2, sqrt
+from statistics import median
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
@@ -207,99 +208,59 @@ turn(
 )  # fmt: skip
 
 
-def _knows(returned: Any, *_: Any) -> str:
-    if returned is None:
-        return "speaks"
-    if isinstance(returned, list | tuple | set | dict):
-        return f"a {type(returned).__name__}"
-    return "does not know" if isinstance(returned, str) and returned.strip() else repr(returned)
+def _met(number: float, measured: list[float], part: float) -> int:
+    return sum(abs(number / one - 1) < part for one in measured)
 
 
-def _asked(answer: Callable[..., Any], compute: float, exposed: float, images: float) -> str:
-    """What the plan does; and whether another time that is exposed would change what must not depend on it."""
-    found = _knows(answer(compute, exposed, images))
-    if compute == 0.015 and found == "speaks" and _knows(answer(compute, 0.0, images)) == "does not know":
-        return "speaks, but does not know with nothing exposed"
-    if (compute, exposed) == (0.2, 0.15) and found == "speaks":
-        return found if _knows(answer(compute, 0.19, images)) == found else "speaks, but not with 0.19 s exposed"
-    return found
+def _asked(answer: Callable[..., Any], measured: list[float], part: float) -> Any:
+    """How many of `measured` the answer's number meets: of several that are equally good, each is right."""
+    returned = answer(list(measured), part)
+    try:
+        number = float(returned)
+    except (TypeError, ValueError):
+        return returned
+    too_much = next((f", it is above {most}" for most in (20, 1.5) if number > most), "")
+    return f"{_met(number, measured, part)}{too_much}"
 
 
-def _doubt(compute: float, exposed: float, images: float, short: float = 0.02, most: float = 5000,
-           part: float = 1.0) -> str | None:  # fmt: skip
-    return "no" if compute < short or images > most or exposed > part * compute else None
+def _rival(measured: list[float], part: float, met: Callable = _met, best: Callable = max) -> float:
+    return best([n / 100 for n in range(1, 151)], key=lambda number: met(number, measured, part))
 
-
-def _other_words(*given: float, reason: Any, none: Any) -> Any:
-    return reason if _doubt(*given) else none
-
-
-LOST = "And no later question may take a reason back: `return` it at once."
-KEPT_REASON = f"Are the other two asked? {LOST}"
 
 turn(
     "7.5.b",
-    "A plan that holds its tongue",
-    _doubt,
+    "The plan's rival",
+    _rival,
     {
-        "0.04 s, nothing exposed, 1,000 images": lambda: (0.04, 0.0, 1000),
-        "0.2 s, 0.15 s exposed, no images": lambda: (0.2, 0.15, 0),
-        "0.015 s, 0.01 s exposed, no images": lambda: (0.015, 0.01, 0),
-        "0.2 s, 0.006 s exposed, 10,240 images": lambda: (0.2, 0.006, 10_240),
-        "0.2 s, 0.3 s exposed, no images": lambda: (0.2, 0.3, 0),
-        "30 s, 6 s exposed, 4,000 images": lambda: (30, 6, 4000),
-        "0.003 s, 0.01 s exposed, 10,240 images": lambda: (0.003, 0.01, 10_240),
+        "0.96, 0.95, 0.97 and 0.75, within 5 %": lambda: ([0.96, 0.95, 0.97, 0.75], 0.05),
+        "0.60 to 0.62, 0.7, 0.8, 0.9 and 1, within 5 %": lambda: ([0.60, 0.61, 0.62, 0.7, 0.8, 0.9, 1.0], 0.05),
+        "0.30 to 0.42, 0.79, 0.88 and 0.94, within 10 %": (
+            lambda: ([0.30, 0.34, 0.38, 0.42, 0.79, 0.88, 0.94], 0.10)
+        ),
     },
     call=_asked,
     look=_returned,
-    heads=("the plan",),
+    heads=("met",),
     mistakes=[
-        (lambda compute, exposed, images: None, "it always speaks", "Return a reason where one holds."),
-        (lambda compute, exposed, images: _doubt(compute, exposed, images) or "fine", "it never speaks",
-         "None where no reason holds, not words."),
-        (partial(_doubt, short=20), "whatever is shorter than 20 s is too short for you",
-         "`compute` is in seconds: 20 ms are 0.02."),
-        *[(partial(_other_words, reason=reason, none=none), what, "A reason in words where one holds, else None.")
-          for what, reason, none in (
-              ("True or False comes back, and False is not None", True, False),
-              ("True comes back for a reason", True, None),
-              ("False comes back where the plan may speak, and that is not None", "no", False),
-              ("a list comes back, also where the plan may speak, and an empty one is not None", ["no"], []),
-              ("a list comes back for a reason", ["no"], None),
-              ("empty words come back where the plan may speak, and those are not None", "no", ""))],
-        (partial(_doubt, short=0.0, most=1e9), "what is exposed is the only reason", KEPT_REASON),
-        (partial(_doubt, short=0.0, part=1e9), "the images are the only reason", KEPT_REASON),
-        (partial(_doubt, short=0.0), "15 ms of compute are not short enough for you",
-         f"20 ms are 0.02 s. {LOST}"),
-        (lambda compute, exposed, images: (
-            "no" if compute + exposed < 0.02 else _doubt(compute, exposed, images, short=0.0)
-         ), "what is exposed is added to the compute, and 15 ms are not short any more",
-         "`compute` alone is to be less than 20 ms, which are 0.02 s."),
-        (lambda compute, exposed, images: "no" if compute - exposed < 0.02 else _doubt(compute, exposed, images),
-         "with 0.19 s exposed of 0.2 s it does not speak", "Only where more is exposed than computed; and how short a "
-         "step is, `compute` says alone."),
-        (partial(_doubt, short=0.2), "40 ms are too short for you", "20 ms are 0.02 s."),
-        (partial(_doubt, most=1e9, part=1e9), "a short step is the only reason", "Images are one, and the network is."),
-        (partial(_doubt, most=500), "1,000 images a second are too many for you", "More than 5,000 are."),
-        (lambda compute, exposed, images: _doubt(compute, float(exposed < compute) * 2 * compute, images),
-         "the network is a reason where less is exposed than computed", "Where it is more."),
-        (partial(_doubt, most=1e9), "the images are no reason", "More than 5,000 a second."),
-        (partial(_doubt, part=1e9), "the network is no reason", "Where more is exposed than computed."),
-        (partial(_doubt, part=0.0), "what is exposed is a reason, and it is less than the compute",
-         "Only where it is more."),
-        (partial(_doubt, part=0.5), "you hold it back where 0.15 s are exposed of 0.2 s, with no images",
-         "Only where more is exposed than computed; and no images are no reason."),
-        (lambda compute, exposed, images: _doubt(0.04 - compute, exposed, images),
-         "a long step is too short for you", "Less than 20 ms, which are 0.02 s: `<`."),
-        (lambda compute, exposed, images: _doubt(compute, exposed, 10_000 - images),
-         "few images are a reason for you", "More than 5,000 a second: `>`."),
-        (lambda compute, exposed, images: None if _doubt(compute, exposed, images) else "no", "the wrong way round",
-         "None where the plan may speak."),
-        (lambda compute, exposed, images: "no" if compute < 0.02 and images > 5000 and exposed > compute else None,
-         "one reason alone is not enough for you", "One is enough."),
+        (lambda measured, part: sum(measured) / len(measured), "that is the mean",
+         "A row far away draws the mean to itself. Count how many each number meets."),
+        (lambda measured, part: median(measured), "that is the median",
+         "It need not lie where the rows are thickest. Count how many each number meets."),
+        (lambda measured, part: max(measured), "that is the largest of them", "Try many numbers, and count for each."),
+        (lambda measured, part: min(measured), "that is the smallest of them", "Try many numbers, and count for each."),
+        (lambda measured, part: 100 * _rival(measured, part), "those are per cents", "96 % are 0.96."),
+        (lambda measured, part: _met(_rival(measured, part), measured, part), "that is how many are met",
+         "The number that meets them is asked for: `max` has a `key`."),
+        (partial(_rival, best=min), "it meets none of them",
+         "The one that meets the most, so `max`; and how far off, to either side, so `abs`."),
+        (partial(_rival, met=lambda number, measured, part: sum(abs(number - one) < part for one in measured)),
+         "near is a difference for you, and not a part of what was measured", "Divide by what was measured."),
+        (partial(_rival, met=lambda number, measured, part: sum(abs(number / one - 1) < 0.10 for one in measured)),
+         "near is 10 % for you, whatever `part`", "Compare with `part`."),
+        (lambda measured, part: max(measured, key=lambda number: _met(number, measured, part)),
+         "only numbers that were measured are tried", "One between two rows may meet more: try all whole per cents."),
     ],
-    hints={"division by zero": "Where nothing is exposed, nothing can be divided by it: compare the two."},
-    otherwise="Three questions, one after the other, each with a reason in words; None at the end.",
+    otherwise="For each whole per cent, count the rows that it misses by less than `part`; return the best.",
 )  # fmt: skip
 
 KEPT = {"sgd": 0, "momentum": 4, "adam": 8}
