@@ -425,7 +425,7 @@ def _for_cpp(pg, tensors=()):
 def patches() -> list[tuple[object, str, object]]:
     """What is replaced in torch.distributed: (where, name, what with)."""
     wrapped = weakref.WeakSet()  # what DDP wraps
-    real_reducer, verify, coalesced = dist.Reducer, dist._verify_params_across_processes, dist._broadcast_coalesced
+    real_reducer, verify = dist.Reducer, dist._verify_params_across_processes
 
     def reducer(*args, **kwargs):
         args = [_for_cpp(a) for a in args]
@@ -512,5 +512,5 @@ def patches() -> list[tuple[object, str, object]]:
         (dist, "ProcessGroupNCCL", ProcessGroupNCCL),
         (dist, "Reducer", reducer),
         (dist, "_verify_params_across_processes", lambda pg, ts, logger=None: verify(_for_cpp(pg, ts), ts, logger)),
-        (dist, "_broadcast_coalesced", lambda pg, ts, size, src=0: coalesced(_for_cpp(pg, ts), ts, size, src)),
+        (dist, "_broadcast_coalesced", lambda pg, ts, *rest: comm.broadcast_over_ranks(_for_cpp(pg, ts), ts, *rest)),
     ]

@@ -102,6 +102,12 @@ def gather(tensors: list[Tensor], dim: int, destination: int | None) -> Tensor:
         return label(torch.cat(tensors, dim).to(tensors[0].dtype), target)
 
 
+def broadcast_over_ranks(group, tensors, buffer_size, src=0, real=torch.distributed._broadcast_coalesced):
+    """Torch's own, device by device, as it cuts its buckets: of a model cut by hand, DDP sends both parts."""
+    for device in dict.fromkeys(t.device for t in tensors):
+        real(group, [t for t in tensors if t.device == device], buffer_size, src)
+
+
 def reduce_add(inputs, destination=None, real=comm.reduce_add):
     """Torch's own; only the meter is told why."""
     with because("reduce"):
@@ -300,6 +306,7 @@ def patches() -> list[tuple[object, str, object]]:
         (c10d, "_new_process_group_helper", new_group),
         (functions, "torch", seen_by_functions),
         (comm, "reduce_add", reduce_add),
+        (torch.distributed, "_broadcast_coalesced", broadcast_over_ranks),
         (comm, "nccl", types.SimpleNamespace(is_available=lambda tensors: False)),
         (torch._C, "_broadcast", broadcast),
         (torch._C, "_broadcast_coalesced", broadcast_coalesced),

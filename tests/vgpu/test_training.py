@@ -8,6 +8,9 @@ import torch
 from pair import Tied, same_as_one_device
 from torch import nn
 
+from ddplab import launch
+from ddplab.vgpu import virtual_gpus
+
 X = {"vector": (6, 8), "sequence": (6, 5, 8), "image": (6, 4, 8, 8)}
 
 
@@ -167,3 +170,22 @@ def test_channels_last(g):
     out = model(x.to(g.d0))
     assert out.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(out.cpu(), conv.cpu()(x), atol=1e-4, rtol=1e-4)
+
+
+def test_ddp_takes_a_model_that_is_cut_by_hand():
+    def on_a_rank():
+        rank = torch.distributed.get_rank()
+        torch.manual_seed(rank)  # other weights on each, until DDP sends those of rank 0
+        with virtual_gpus(2) as gpus:
+            parts = nn.Linear(4, 3).to(gpus[0]), nn.Linear(3, 2).to(gpus[1])
+            parts[0].register_forward_hook(lambda module, inputs, out: out.to(gpus[1]))
+            model = nn.parallel.DistributedDataParallel(nn.Sequential(*parts))
+            model(torch.ones(5, 4, device=gpus[0]) * (rank + 1)).sum().backward()
+            return [(p.detach().cpu(), p.grad.cpu(), str(p.grad.device)) for p in model.parameters()]
+
+    first, second = launch(on_a_rank, nproc_per_node=2, device="cpu", quiet=True).results
+    for mine, its in zip(first, second, strict=True):
+        assert torch.equal(mine[0], its[0]) and torch.equal(mine[1], its[1])
+    assert [where for *_, where in first] == ["vgpu:0"] * 2 + ["vgpu:1"] * 2
+    weight, bias = (parameter for parameter, *_ in first[2:])
+    assert torch.allclose(first[1][1], 5 * weight.sum(0)) and torch.equal(first[3][1], torch.full_like(bias, 5))
