@@ -109,6 +109,20 @@ def _in_float(packet, kinds=_16_BITS):  # what CUDA has for 16 bits, and the CPU
     return kernel
 
 
+def _of_two_kinds(packet):  # native/cuda/fused_adam_utils.cuh: states in bfloat16 beside parameters in float32
+    def step(params, grads, *rest, **kwargs):
+        states, rest = rest[:3], rest[3:]
+        if params[0].dtype != torch.float32 or states[0][0].dtype != torch.bfloat16:
+            return packet(params, grads, *states, *rest, **kwargs)
+        wide = [[s.float() for s in each] for each in states]
+        packet(params, grads, *wide, *rest, **kwargs)
+        for each, new in zip(states, wide, strict=True):
+            for narrow, computed in zip(each, new, strict=True):
+                narrow.copy_(computed)
+
+    return step
+
+
 _ON_THE_CPU = [
     "out of bounds",
     "out of range",
@@ -155,6 +169,7 @@ kernels |= {name: _of_one_kind(getattr(torch.ops.aten, name).default) for name i
 wider = "avg_pool3d multi_margin_loss _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split()
 wider += [f"{name}_backward" for name in wider]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name)) for name in wider}
+kernels |= {name: _of_two_kinds(getattr(torch.ops.aten, name)) for name in ("_fused_adam_", "_fused_adamw_")}
 asserted = "embedding nll_loss_forward nll_loss2d_forward index index_put index_put_ _index_put_impl_ index_select"
 asserted += " gather scatter scatter_ scatter_add scatter_add_ scatter_reduce scatter_reduce_ binary_cross_entropy"
 asserted += " take put put_ index_add index_add_ index_copy index_copy_ index_fill index_fill_"

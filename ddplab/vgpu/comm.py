@@ -216,11 +216,15 @@ def group(lists, with_indices=False):
     for i, first in enumerate(lists[0]):
         key = (first.device, first.dtype)
         for t in (other[i] for other in lists[1:] if other):
-            step = t is not None and t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64)
-            if t is not None and (t.device, t.dtype) != key and not (step and t.numel() == 1):
+            if t is None or (t.device, t.dtype) == key:
+                continue
+            there = t.device == first.device  # `step` of fused=True and capturable=True; states in bfloat16
+            step = there or (t.device.type == "cpu" and t.numel() == 1)
+            if not step or t.dtype not in (torch.float32, torch.float64, *[torch.bfloat16] * there):
                 raise RuntimeError(
                     "Tensors of the same index must be on the same device and the same dtype except `step` tensors "
-                    "that can be CPU and float32/64 notwithstanding"
+                    "that can be CPU and float32/64, and optimizer states that can be bfloat16 for mixed-precision "
+                    "training"
                 )
         members, indices = groups.setdefault(key, ([[] for _ in lists], []))
         for mine, other in zip(members, lists, strict=True):
