@@ -207,6 +207,23 @@ def _no_snapshot(*args, **kwargs):
     meter.book.skipped.add("snapshots of the allocator's memory")
 
 
+def _no_segments(*args, **kwargs) -> list:
+    return _no_snapshot() or []
+
+
+def _profiler() -> int:  # of nsys, which shows nothing of a virtual GPU
+    meter.book.skipped.add("the GPU's side of a profile")
+    return 0
+
+
+_cudart = types.SimpleNamespace(  # what torch.cuda.cudart() brings, as far as torch's own code and scripts call it
+    cudaError=types.SimpleNamespace(success=0),
+    cudaProfilerStart=_profiler,
+    cudaProfilerStop=_profiler,
+    cudaMemGetInfo=mem_get_info,
+)
+
+
 def _no_graphs(*args, **kwargs):
     raise NotImplementedError("CUDA graphs are not rehearsed: a virtual GPU has no queue to record")
 
@@ -258,9 +275,20 @@ def _own_generator(real):  # so does a method that draws
     return drawn
 
 
-def _reduce(x: VTensor):  # through a queue to another process
+def _reduce(x: VTensor):  # through a queue to another process; torch/multiprocessing/reductions.py: reduce_tensor
+    if x.requires_grad and not x.is_leaf:
+        raise RuntimeError(
+            "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not support "
+            "crossing process boundaries.  If you just want to transfer the data, call detach() on the tensor before "
+            "serializing (e.g., putting it on the queue)."
+        )
     with raw():
-        return label, (x.detach(), x.gpu)
+        return _rebuilt, (x.detach(), x.gpu, x.requires_grad, isinstance(x, torch.nn.Parameter))
+
+
+def _rebuilt(memory: Tensor, gpu: int, requires_grad: bool, parameter: bool) -> Tensor:
+    x = label(memory, gpu)
+    return torch.nn.Parameter(x, requires_grad) if parameter else x.requires_grad_(requires_grad)
 
 
 def _shared(real):  # a DataLoader's worker makes its batch in one; torch has them for CUDA too
@@ -320,6 +348,8 @@ def patches() -> list[tuple[object, str, object]]:
         set_stream=nothing,
         CUDAGraph=_no_graphs,
         make_graphed_callables=_no_graphs,
+        _cudart=_cudart,
+        _sleep=nothing,
         ipc_collect=nothing,
         empty_cache=nothing,
         memory_stats=memory_stats,
@@ -334,6 +364,7 @@ def patches() -> list[tuple[object, str, object]]:
         reset_max_memory_cached=reset_peak,
         reset_accumulated_memory_stats=nothing,
         mem_get_info=mem_get_info,
+        memory_snapshot=_no_segments,
         memory_summary=lambda device=None, abbreviated=False: repr(meter),
         set_per_process_memory_fraction=nothing,
         manual_seed=lambda seed: generator(here.gpu).manual_seed(int(seed)) and None,
