@@ -272,7 +272,12 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         return self._run("broadcast", tensors, opts)
 
     def reduce(self, tensors, opts=None):
-        return self._averaged("reduce", [tensors], tensors if opts and opts.rootRank == self.rank() else [], opts)
+        if opts and opts.rootRank == self.rank():
+            return self._averaged("reduce", [tensors], tensors, opts)
+        self._check(tensors)  # NCCL writes on the root only, gloo into what any rank gives
+        with raw():
+            spare = [t.detach().clone() for t in tensors]
+        return self.twin_or_self._averaged("reduce", [spare], [], opts)
 
     def allgather(self, outputs, inputs, opts=None):
         if len(outputs[0]) != self.size():  # our words: NCCL does not ask
