@@ -171,7 +171,8 @@ def text(found: dict) -> str:
     steps = found["steps"]
     if every := every_step(found):
         out.append(f"  in each of {steps} steps, copies to the CPU, where a GPU's queue stops and waits:")
-        out += [f"      {row['what']} {row['times']:,} x at {row['file']}, line {row['line']}" for row in every]
+        often = "{what} {times:,} x in the whole run of one process, at {file}, line {line}"
+        out += [f"      {often.format(**row)}" for row in every]
     out.append(f"  parameters of the ranks at the end: {found['parameters']}")
     if found["parameters"] == "differ":
         why = "trains the module past DDP, which averages gradients only after a forward of its own"
