@@ -37,11 +37,11 @@ Write "cuda:0", or start a fresh process.
 - a CPU generator where CUDA wants its own; `x.type("torch.FloatTensor")`; the `out=` forms of
   `torch.nn.parallel.comm`.
 
-**What differs in silence**, and no lesson leans on: a pointer, `is_cuda` and a raw dlpack capsule tell the truth
-(CPU); `torch.autocast("vgpu")` goes by the CPU's list of operations, and by name for what CUDA's keeps in
-float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a
-TransformerEncoder in evaluation does not take its fast path; cuDNN's warning about weights that are "not part of
-single contiguous chunk of memory" is absent; a model that is run from TorchScript is checked kernel by kernel only.
+**What differs in silence**, and no lesson leans on: a pointer, a storage's device, `is_cuda` and a raw dlpack capsule
+tell the truth (CPU); `torch.autocast("vgpu")` goes by the CPU's list of operations, and by name for what CUDA's keeps
+in float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a TransformerEncoder in evaluation
+does not take its fast path; cuDNN's warning about weights that are "not part of single contiguous chunk of memory" is
+absent; a model that is run from TorchScript is checked kernel by kernel only.
 
 Tested with torch 2.8 and 2.13. DataParallel itself takes complex parameters only in torch newer than 2.8.
 """

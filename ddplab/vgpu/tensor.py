@@ -399,6 +399,7 @@ def random(kernel, gpu: int, args: tuple, kwargs: dict):
 
 # ---- the tensor --------------------------------------------------------------------------------------------
 
+_LACKS = ("not implemented for", "not support bool dtypes on CPU")
 _CPUS_WORDS = (  # a few operations are there for fewer dtypes on the CPU than on GPUs, such as histc of whole numbers
     "(These are the CPU's words, which computes for the virtual GPU. Whether a GPU refuses this too was not rehearsed.)"
 )
@@ -430,7 +431,7 @@ class VTensor(Tensor):
                 try:
                     out = kernels.get(name, func)(*args, **kwargs)
                 except RuntimeError as error:
-                    if "not implemented for" in str(error) and name not in kernels:
+                    if any(words in str(error) for words in _LACKS) and name not in kernels:
                         error.add_note(_CPUS_WORDS)
                     said = str(error).replace("but got torch.", f"but got torch.{state['name']}.")
                     said = said.replace("expected m1 and m2", "expected mat1 and mat2")  # native/cuda/Blas.cpp
@@ -473,6 +474,8 @@ class VTensor(Tensor):
                         out = func(*args, **kwargs)
                 else:
                     out = func(*args, **kwargs)
+                if name in _RNN and torch.backends.cudnn.enabled:
+                    _hold_to_cudnn(out, gpu, *args)
             if here.strict:
                 return out
             if name in _PACKING:
@@ -593,9 +596,12 @@ def _differentiable_copy(target, *args):  # x.copy_(y), x[i] = y: y's gradient m
     return target, *args
 
 
+def _packed(sizes) -> bool:  # an RNN's second argument: batch sizes, where its input is a packed sequence
+    return isinstance(sizes, Tensor) and not sizes.is_floating_point()
+
+
 def _check_rnn(x, *args):  # input, [batch sizes,] hidden, weights, ...
-    batch_sizes = isinstance(args[0], Tensor) and not args[0].is_floating_point()
-    hidden, weights = args[1:3] if batch_sizes else args[:2]
+    hidden, weights = args[1:3] if _packed(args[0]) else args[:2]
     for what, tensors in (("hidden", hidden), ("parameter", weights)):
         for t in _tensors([tensors]):
             if t.device != x.device:
@@ -605,6 +611,40 @@ def _check_rnn(x, *args):  # input, [batch sizes,] hidden, weights, ...
         if not t.is_contiguous():  # as cuDNN has it
             raise RuntimeError(f"rnn: {name} is not contiguous")
     return x, *args
+
+
+class _Once(torch.autograd.Function):
+    """A zero that hangs on what cuDNN was given. Added to what goes into its backward, it is met in a second one."""
+
+    @staticmethod
+    def forward(ctx, *given):
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx, _):  # tools/autograd/derivatives.yaml and FunctionsManual.cpp: kCudnnDoubleBackwardMsg
+        raise NotImplementedError(
+            "the derivative for '_cudnn_rnn_backward' is not implemented. Double backwards is not supported for CuDNN "
+            "RNNs due to limitations in the CuDNN API. To run double backwards, please disable the CuDNN backend "
+            "temporarily while running the forward pass of your RNN. For example: \n"
+            "with torch.backends.cudnn.flags(enabled=False):\n    output = model(inputs)"
+        )
+
+
+def _hold_to_cudnn(out, gpu: int, *args) -> None:
+    """Refuse as native/cudnn/RNN.cpp: a backward in evaluation mode, and a second one."""
+    nodes = {t.grad_fn for t in _tensors(out) if t.grad_fn is not None}
+    train = args[7 if _packed(args[1]) else 6]
+    zero = _Once.apply(*(t for t in _tensors(args) if t.requires_grad)) if nodes and train else None
+
+    def before(grads):
+        if not train:
+            raise RuntimeError("cudnn RNN backward can only be called in training mode")
+        if torch.is_grad_enabled():  # with create_graph=True
+            with raw():
+                return tuple(g if g is None else label(g + zero, gpu) for g in grads)
+
+    for node in nodes:
+        node.register_prehook(before)
 
 
 def _check_lengths(x, lengths, *args):
