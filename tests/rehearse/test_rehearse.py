@@ -89,6 +89,32 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     assert f"rank 1 loaded onto it at {HERE / 'spawned.py'}, line {line - 9}: map_location" in done.stderr
     copies = {row["line"]: (row["times"], row["every_step"]) for row in found["copies_to_cpu"]}
     assert copies == {line: (5, True), line - 6: (9, False)}
+    assert f".item() 5 x in the whole run of one process, at {HERE / 'spawned.py'}, line {line}" in done.stderr
+
+
+SHARED = """
+import torch, torch.multiprocessing as mp
+
+
+def child(_, net, x):
+    kinds = [(p.requires_grad, isinstance(p, torch.nn.Parameter), str(p.device)) for p in (*net.parameters(), x)]
+    assert kinds == [(True, True, "cuda:0"), (False, True, "cuda:0"), (True, False, "cuda:0")], kinds
+    net.weight.data.fill_(7)
+
+
+if __name__ == "__main__":
+    net, x = torch.nn.Linear(2, 1).cuda(), torch.zeros(2, device="cuda", requires_grad=True)
+    net.bias.requires_grad_(False)
+    mp.spawn(child, (net, x))
+    print(net.weight.tolist())
+"""
+
+
+@pytest.mark.fresh
+def test_a_model_given_to_another_process_is_shared_and_goes_on_learning(tmp_path):
+    (tmp_path / "shared.py").write_text(SHARED)
+    done = rehearse("--gpus=1", "--python", tmp_path / "shared.py", TMPDIR=str(tmp_path))  # torch leaves a file there
+    assert done.stdout == "[[7.0, 7.0]]\n", done.stderr
 
 
 def test_a_script_that_spawns_its_ranks_is_not_for_torchrun(tmp_path):

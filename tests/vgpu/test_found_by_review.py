@@ -253,3 +253,6 @@ def test_where_the_cpu_has_no_kernel_it_is_said_whose_words_these_are(two):
     with pytest.raises(NotImplementedError, match="histogram_cpu") as caught:  # CUDA's histc counts whole numbers too
         torch.histc(torch.arange(8, device="vgpu:0"), 4)
     assert "not rehearsed" in caught.value.__notes__[0]
+    with pytest.raises(RuntimeError, match="on CPU") as caught:
+        torch.ones(3, dtype=torch.bool, device="vgpu:0").topk(1)
+    assert "not rehearsed" in caught.value.__notes__[0]

@@ -1,6 +1,7 @@
 """Mistakes that one rank makes alone: what is where, and what a GPU does not do."""
 
 import io
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
@@ -589,6 +590,24 @@ def a_time_between_events_without_timing():
 @mistake("Both events must be recorded before calculating elapsed time.", "libc10_cuda: c10/cuda/impl/CUDAGuardImpl.h")
 def a_time_between_events_that_never_were():
     torch.cuda.Event(enable_timing=True).elapsed_time(torch.cuda.Event(enable_timing=True))
+
+
+@mistake("cudnn RNN backward can only be called in training mode", "libtorch_cuda: aten/src/ATen/native/cudnn/RNN.cpp")
+def a_recurrent_layer_that_learns_in_evaluation():
+    nn.LSTM(4, 4).cuda().eval()(ones())[0].sum().backward()
+
+
+@mistake("the derivative for '_cudnn_rnn_backward' is not implemented. Double backwards is not supported for CuDNN RNNs",
+         "libtorch_cpu: torch/csrc/autograd/FunctionsManual.cpp: Double backwards is not supported for CuDNN RNNs")  # fmt: skip
+def a_penalty_on_the_gradient_of_a_recurrent_layer():
+    x = ones(requires_grad=True)
+    (slope,) = torch.autograd.grad(nn.GRU(4, 4).cuda()(x)[0].sum(), x, create_graph=True)
+    slope.square().sum().backward()
+
+
+@mistake("Cowardly refusing to serialize non-leaf tensor which requires_grad", "torch/multiprocessing/reductions.py")
+def an_output_that_is_put_on_a_queue():
+    ForkingPickler.dumps(linear()(ones()))
 
 
 @mistake("Attempted to call `variable.set_data(tensor)`, but `variable` and `tensor` have incompatible tensor type.",

@@ -297,6 +297,30 @@ def every_kind_of_step_gives_the_same_weights():
         torch.testing.assert_close(stepped(**options), plain)
 
 
+@works("torch/include/ATen/native/ForeachUtils.h: _group_tensors_by_first_tensors_device_and_dtype")
+def steps_of_low_precision_are_counted_on_the_gpu_and_states_may_be_in_bfloat16():
+    def stepped(dtype, states, **options):
+        torch.manual_seed(1)
+        net = linear("cpu").to(dev, dtype)
+        adam = torch.optim.AdamW(net.parameters(), 0.1, **options)
+        for _ in range(2):
+            adam.zero_grad()
+            net(ones(dtype=dtype)).square().sum().backward()
+            adam.step()
+            for name in ("exp_avg", "exp_avg_sq"):
+                adam.state[net.weight][name] = adam.state[net.weight][name].to(states)
+                adam.state[net.bias][name] = adam.state[net.bias][name].to(states)
+        return net.weight.float(), adam.state[net.weight]["exp_avg"].dtype
+
+    plain, _ = stepped(torch.float, torch.float)
+    for dtype in (torch.bfloat16, torch.float16):
+        for options in ({"fused": True}, {"capturable": True}, {"fused": True, "amsgrad": True}):
+            torch.testing.assert_close(stepped(dtype, dtype, **options)[0], plain, rtol=0.05, atol=0.02)
+    mixed, states = stepped(torch.float, torch.bfloat16, fused=True)
+    assert states == torch.bfloat16
+    torch.testing.assert_close(mixed, plain, rtol=0.01, atol=0.01)
+
+
 @works("torch/optim/lr_scheduler.py")
 def schedules_clipping_and_weight_averages():
     net = linear()
@@ -424,6 +448,15 @@ def functions_of_ones_own_and_second_derivatives():
     assert first.item() == 12 and second.item() == 12 and second.device == dev
 
 
+@works("torch/backends/cudnn/__init__.py: flags")
+def a_recurrent_layer_without_cudnn_has_second_derivatives_and_learns_in_evaluation():
+    with torch.backends.cudnn.flags(enabled=False):
+        net, x = nn.LSTM(4, 4).cuda().eval(), ones(3, 2, 4, requires_grad=True)
+        (slope,) = torch.autograd.grad(net(x)[0].sum(), x, create_graph=True)
+    slope.sum().backward()
+    assert x.grad.device == dev and x.grad.abs().sum() > 0
+
+
 @works("torch/_tensor.py")
 def numbers_leave_the_gpu():
     x = ones(2)
@@ -487,6 +520,16 @@ def switches_that_scripts_set():
         assert ones().sum().item() == 8
 
 
+@works("torch/cuda/profiler.py")
+def what_scripts_under_nsys_and_benchmarks_ask_of_cuda():
+    assert torch.cuda.cudart().cudaProfilerStart() == torch.cuda.cudart().cudaProfilerStop() == 0
+    with torch.cuda.profiler.profile():
+        torch.cuda._sleep(1000)
+    torch.cuda.check_error(0)
+    assert torch.cuda.cudart().cudaMemGetInfo(rank)[1] == torch.cuda.mem_get_info(rank)[1]
+    assert isinstance(torch.cuda.memory_snapshot(), list)
+
+
 # ---- between ranks ----------------------------------------------------------------------------------------------
 
 
@@ -532,6 +575,15 @@ def what_rank_0_decides_reaches_all():
     gathered = [None, None] if rank == 0 else None
     dist.gather_object(rank, gathered, dst=0)
     assert word == ["stop"] and out == ["ab"[rank]] and (rank or gathered == [0, 1])
+
+
+@works("torch/distributed/distributed_c10d.py: reduce, only the process with rank dst receives the result")
+def what_is_reduced_to_one_rank_stays_as_it_was_on_the_others():
+    for op, wanted in ((dist.ReduceOp.SUM, 3.0), (dist.ReduceOp.AVG, 1.5)):
+        for root in range(2):
+            x = torch.full((5,), rank + 1.0, device=dev)
+            dist.reduce(x, root, op, async_op=True).wait()
+            assert x.tolist() == [wanted if rank == root else rank + 1.0] * 5
 
 
 @works("torch/distributed/distributed_c10d.py")
