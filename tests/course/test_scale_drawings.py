@@ -81,9 +81,9 @@ def test_a_message_leaves_where_its_last_gradient_is_and_only_in_the_last_portio
 
 def test_an_images_arithmetic_stands_still_and_its_wait_melts():
     for portions, waits in ((1, 3), (2, 2.5), (8, 2.125)):
-        (axis,) = image_in_parts(compute=8, exposed=4, images=4, portions=portions).axes
+        (axis,) = image_in_parts(compute=8, exposed=4, images=4, portions=portions, most=16).axes
         spans = [[tuple(path.get_extents().intervalx) for path in bars.get_paths()] for bars in axis.collections]
-        assert spans == [[(0, 2)], [(2, 3)], [(0, 2)], [(2, waits)]] and axis.get_xlim() == (0, 3)
+        assert spans == [[(0, 2)], [(2, 3)], [(0, 2)], [(2, waits)]] and axis.get_xlim() == (0, 6)
 
 
 def test_a_line_for_each_way_and_a_mark_at_the_chosen_size():
