@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,13 +79,14 @@ def board(boxes: Iterable[Box]) -> None:
 
 
 @pointing
-def guess(room: str, folder: str | Path = "..") -> None:
+def guess(room: str, folder: str | Path = "..", rows: Container[int | None] | None = None) -> None:
     """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; nothing tells a verdict here.
 
     The claims stand as the room settles them, and each one's box then says what was guessed (see `claim`). folder: that
-    of the lessons. Raises FileNotFoundError where it has no boxes of that room.
+    of the lessons. rows: the numbers of those asked for, all if None. Raises FileNotFoundError where there are none.
     """
     own = [box for path in sorted(Path(folder).glob(f"*/{room}_*.ipynb")) for box in _boxes_of(path)]
+    own = [box for box in own if rows is None or box.row in rows]
     if not own:
         raise FileNotFoundError(
             f"no claim boxes of {room} in {folder}: run the lesson to its end, save it, and come back"
@@ -97,7 +98,9 @@ def guess(room: str, folder: str | Path = "..") -> None:
 
 def _guesses(claims: list[list[str]]) -> Any:
     signs = [[word, symbol] for word, (symbol, _) in VERDICTS.items()]
-    page = widget("guesses", claims=claims, verdicts=signs, guessed={str(row): it for row, it in guesses.items()})
+    asked = {number for number, _ in claims}  # another list of the lesson keeps its own
+    guessed = {str(row): it for row, it in guesses.items() if str(row) in asked}
+    page = widget("guesses", claims=claims, verdicts=signs, guessed=guessed)
     page.observe(lambda change: guesses.update({int(row): it for row, it in change["new"].items()}), "guessed")
     return page
 

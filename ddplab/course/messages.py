@@ -1,11 +1,20 @@
-"""What a rank sends and receives, seen below torch.distributed's functions: however a learner has imported them."""
+"""What a rank sends and receives, seen below torch.distributed's functions: however a learner has imported them.
 
+And what it is told when the other side does not come, or brings something else.
+"""
+
+import datetime
+import importlib
+import os
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddplab.worker import log
 
 NAMES = {  # the operations of torch.ops.c10d, and what torch.distributed calls them
     "allreduce_": "all_reduce",
@@ -97,3 +106,47 @@ class _Noting(TorchDispatchMode):
             size = carried.nbytes if isinstance(carried, torch.Tensor) else 0
             self.noted.append(Message(name, other, first, size, before))
         return func(*args, **(kwargs or {}))
+
+
+def two_calls(rank_1: str, port: str, connects: str) -> None:
+    """Make two calls on two ranks, `init_process_group` and an `all_reduce` of a one; rank 0 waits a second for each.
+
+    rank_1: what it does in their place. port: nobody holds the store, and rank 0 has to open it there; if empty, the
+    launcher has it. connects: the backend. Each rank logs `call`, `seconds`, and what it was told: `says`. When that
+    is an error, rank 0 raises it.
+    """
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # makes "fake" known
+    rank, number, both_begin = int(os.environ["RANK"]), torch.ones(1), rank_1 != "never begins"
+    second, long = datetime.timedelta(seconds=1), datetime.timedelta(seconds=30)
+    if port:  # nobody holds the store
+        del os.environ["TORCHELASTIC_USE_AGENT_STORE"]
+        os.environ["MASTER_PORT"] = port
+    if rank == 1 and not both_begin:
+        return
+    call, begun = "init_process_group", time.monotonic()
+
+    def told(says: str) -> None:
+        log(call=call, seconds=time.monotonic() - begun, says=says)
+
+    try:
+        # what init_process_group does first:
+        store, _, ranks = next(dist.rendezvous("env://", timeout=long if both_begin else second))
+        if both_begin:  # on a busy machine a process may begin late
+            store.set(f"rank {rank} begins", "")
+            store.wait(["rank 0 begins", "rank 1 begins"], long)
+            begun = time.monotonic()
+        limit = second if rank == 0 else long  # rank 1 has patience
+        dist.init_process_group(connects, store=store, rank=rank, world_size=ranks, timeout=limit)
+        told("went through")
+        call, begun = "all_reduce", time.monotonic()
+        if rank == 1 and rank_1 in ("comes late to all_reduce", "skips all_reduce"):
+            time.sleep(3)  # works on
+        if rank == 1 and rank_1 == "calls broadcast instead":
+            dist.broadcast(number, src=1)
+        elif rank == 0 or rank_1 != "skips all_reduce":
+            dist.all_reduce(torch.ones(2) if rank == 1 and rank_1 == "brings two numbers" else number)
+        told(f"went through, the sum is {number.item():g}")
+    except RuntimeError as error:
+        told(str(error).split("] ")[-1])
+        if rank == 0:
+            raise  # which ends the run, and rank 1 with it

@@ -121,6 +121,23 @@ def test_a_room_asks_in_the_order_in_which_it_settles(tmp_path, monkeypatch):
     assert [line.split(" | ")[1] for line in shown[0].splitlines()[2:]] == ["the surprise |", "the rest |"]
 
 
+def test_a_room_may_ask_in_parts_and_no_part_takes_a_guess_of_another_back(tmp_path, monkeypatch):
+    import IPython.display
+
+    shown, kept = [], {7: "true"}
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data["text/markdown"]))
+    monkeypatch.setattr(ddplab.course.folklore, "guesses", kept)
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("of the first part", 7), settled("of the second", 8))
+    guess("9.2", tmp_path, rows=range(8, 10))
+    assert "of the second" in shown[0] and "first" not in shown[0]
+    with pytest.raises(FileNotFoundError, match="no claim boxes"):
+        guess("9.2", tmp_path, rows=range(9, 12))
+    page = ddplab.course.folklore._guesses([["8", "of the second"]])
+    kept[7] = "false"  # guessed anew, in the first list
+    page.guessed = {"8": "true"}
+    assert kept == {7: "false", 8: "true"}
+
+
 def test_the_picture_has_a_piece_for_each_verdict_of_each_text(tmp_path):
     lesson(tmp_path, "9_part/9.2_room.ipynb", settled("a", 1), settled("b", 2), settled("c", 3, verdict="false"))
     (axis,) = verdicts_by_text(boxes(tmp_path), {"one": range(1, 3), "other": range(3, 4)}).axes
