@@ -114,6 +114,7 @@ def install() -> Callable[[], None]:
     cuda.library.fallback(comm.factory, "PrivateUse1")
     cuda.take_the_place_of_real_factories(comm.factory)
     os.register_at_fork(after_in_child=cuda.after_fork)
+    sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(meter.book.weights.steps)
     sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook(meter.book.stepped)
     sys.excepthook, sys.exit = meter.book.died, meter.book.leave
     atexit.register(meter.book.close)

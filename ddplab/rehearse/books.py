@@ -10,19 +10,18 @@ import sys
 import time
 import traceback
 import types
-import weakref
 from collections import Counter
-from hashlib import sha256
 from pathlib import Path
 
 import torch
 
 from ddplab.vgpu import meter
 from ddplab.vgpu.meter import called
-from ddplab.vgpu.tensor import VTensor, raw
+from ddplab.vgpu.tensor import VTensor
 
 from . import KINDS
 from .report import Book, readable
+from .weights import Weights
 
 GRACE = 2  # seconds in which torchrun stops a rank that waits for ever
 
@@ -33,6 +32,7 @@ class Books(Book):
     def __init__(self, settings: dict):
         super().__init__(settings["book"], settings["gpus"])
         self.capacity, self.kind, self.pid, self.row = settings["memory"], KINDS[settings["kind"]], 0, 0
+        self.seen: list[int] = []  # see visible(); from CUDA's first use on it stays
         self.most: dict[int, int] = {}  # GPU -> most bytes that this process has held
         self.peaks: dict[str, tuple[int, str, int]] = {}  # device -> about its peak: bytes, file, line
         self.loads: dict[str, tuple[str, int, str]] = {}  # device -> where it was loaded onto: file, line, how not to
@@ -42,8 +42,8 @@ class Books(Book):
         self.kinds: dict[str, dict[str, int]] = {}  # device -> kind -> most bytes
         self.skipped: set[str] = set()
         self.past: dict[tuple[str, int], None] = {}  # where the module that DDP wraps was called, past DDP: file, line
-        self.models: list[list[weakref.ref]] = []
-        self.steps, self.digests, self.error, self.waits = 0, [], None, {}
+        self.weights = Weights()
+        self.steps, self.error, self.waits = 0, None, {}
 
     def _mine(self) -> int:  # the offset of this process's row, taken on first use, also after a fork
         if self.pid != os.getpid():
@@ -60,8 +60,22 @@ class Books(Book):
         """This process is that rank."""
         struct.pack_into("q", self.map, self._mine() + 8, rank)
 
+    def visible(self) -> list[int]:
+        """The machine's GPUs that stand behind this process's cuda:0, cuda:1, ...: CUDA_VISIBLE_DEVICES names them."""
+        if self.seen:
+            return self.seen
+        names = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(self.gpus))))
+        found = [name.strip() for name in names.split(",") if name.strip() not in ("", "-1")][: self.gpus]
+        there = all(name.isdigit() and int(name) < self.gpus for name in found)
+        return [int(name) for name in found] if there else [*range(len(found))]  # of a larger machine: its first ones
+
+    def _machines(self, gpu: int) -> int:
+        visible = self.visible()
+        return visible[gpu] if gpu < len(visible) else gpu
+
     def admit(self, gpu: int, held: int, more: int) -> None:
         """Write down what this process holds from now on. Raises torch.OutOfMemoryError where the GPU is full."""
+        mine, gpu = gpu, self._machines(gpu)
         if self.capacity and more > 0:
             rows = [(pid, values[gpu][0]) for pid, _, values in self.rows()]
             used = sum(n for _, n in rows)
@@ -70,7 +84,7 @@ class Books(Book):
                     f"Process {pid} has {readable(n)} memory in use. " for pid, n in rows if n and pid != os.getpid()
                 )
                 raise torch.OutOfMemoryError(
-                    f"CUDA out of memory. Tried to allocate {readable(more)}. GPU {gpu} has a total capacity of "
+                    f"CUDA out of memory. Tried to allocate {readable(more)}. GPU {mine} has a total capacity of "
                     f"{readable(self.capacity)} of which {readable(max(0, self.capacity - used))} is free. {others}"
                     f"Including non-PyTorch memory, this process has {readable(held)} memory in use. Of the allocated "
                     f"memory {readable(held)} is allocated by PyTorch, and 0 bytes is reserved by PyTorch but "
@@ -89,7 +103,7 @@ class Books(Book):
         if frame := script():
             sent = any(f.f_code.co_name == "_tensor_to_object" for f, _ in traceback.walk_stack(None))
             how = "send tensors.cpu()" if sent else "map_location says where to"
-            self.loads[called(gpu)] = frame.f_code.co_filename, frame.f_lineno, how
+            self.loads[called(self._machines(gpu))] = frame.f_code.co_filename, frame.f_lineno, how
 
     def passed_by(self) -> None:
         """Note the line of a script that calls, in training, the module that DDP wraps."""
@@ -120,23 +134,8 @@ class Books(Book):
 
     def keep(self, gpu: int, kind: str, nbytes: int) -> None:
         """That many bytes more are of this kind."""
-        kinds = self.kinds.setdefault(called(gpu), {})
+        kinds = self.kinds.setdefault(called(self._machines(gpu)), {})
         kinds[kind] = kinds.get(kind, 0) + nbytes
-
-    def watch(self, params) -> None:
-        """Compare these parameters between ranks at the end."""
-        self.models.append([weakref.ref(p) for p in params])
-
-    def compare(self) -> None:
-        """Take the parameters' digests: when the process group goes, while they live."""
-        with raw():
-            for refs in self.models:
-                params = [p for ref in refs if (p := ref()) is not None]
-                if len(params) == len(refs):
-                    plain = [p.detach().clone(memory_format=torch.contiguous_format) for p in params if p.dim()]
-                    data = b"".join(p.view(torch.uint8).numpy().tobytes() for p in plain)
-                    self.digests.append(sha256(data).hexdigest())
-        self.models.clear()
 
     def died(self, kind, error, trace, quiet=False) -> None:
         """sys.excepthook. A rank that lost its peer hangs, as NCCL would have it, until torchrun stops it."""
@@ -215,7 +214,7 @@ class Books(Book):
 
     def close(self) -> None:
         """Write down what the report needs; this process holds nothing any more, its peak stays in the map."""
-        self.compare()
+        self.weights.compare()
         if self.pid != os.getpid():
             return
         struct.pack_into("q", self.map, self.row + 16, 1)
@@ -223,9 +222,10 @@ class Books(Book):
             struct.pack_into("q", self.map, self.row + 24 + 16 * gpu, 0)
         self.between.update(self.lines_now)
         lines = [(*line, n, self.between[line]) for line, n in self.lines.items()]
-        names = ("kinds", "peaks", "loads", "steps", "digests", "error", "waits")
+        names = ("kinds", "peaks", "loads", "steps", "error", "waits")
         data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
         data |= {"skipped": sorted(self.skipped), "past": [*self.past]}
+        data |= {"digests": self.weights.digests, "left_out": sorted(self.weights.left_out)}
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ddplab.vgpu import meter
 from ddplab.vgpu.comm import check_rng_state, get_rng_state, set_rng_state
 from ddplab.vgpu.meter import called
-from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, to
+from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, state, to
 
 from . import legacy
 from .books import yours
@@ -30,10 +30,7 @@ _used = {"initialized": False, "bad_fork": False}
 
 
 def count() -> int:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return meter.book.gpus
-    return min(meter.book.gpus, len([v for v in visible.split(",") if v.strip() not in ("", "-1")]))
+    return len(meter.book.visible())
 
 
 def wake() -> None:
@@ -42,6 +39,11 @@ def wake() -> None:
         how = "To use CUDA with multiprocessing, you must use the 'spawn' start method"
         raise RuntimeError(f"Cannot re-initialize CUDA in forked subprocess. {how}")
     _used["initialized"] = True
+    if not meter.book.seen:
+        meter.book.seen = meter.book.visible()
+        state["count"] = count()
+        if not meter.book.seen:
+            raise RuntimeError("No CUDA GPUs are available")  # c10/cuda/CUDAFunctions.cpp
 
 
 def after_fork() -> None:
@@ -129,7 +131,7 @@ def memory_stats(device=None) -> dict:
 
 
 def mem_get_info(device=None) -> tuple[int, int]:
-    gpu, total = number(device), properties(device).total_memory
+    gpu, total = meter.book.visible()[number(device)], properties(device).total_memory
     return total - sum(values[gpu][0] for _, _, values in meter.book.rows()), total
 
 

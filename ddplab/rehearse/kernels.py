@@ -160,6 +160,7 @@ kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in nam
 products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
 computed = [*products, "convolution", "convolution_backward"]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name), _SLOW) for name in computed}
+kernels["convolution_backward"] = _in_float(torch.ops.aten.convolution_backward, {torch.half, *_SLOW})  # 30 times faster
 kernels |= {name: _no_integers(name, what) for name, what in products.items()}
 pooled = dict(max_pool2d_with_indices="max_pool2d_with_indices_out_cuda_frame", avg_pool2d="avg_pool2d_out_cuda_frame")
 pooled["upsample_bilinear2d"] = "upsample_bilinear2d_out_frame"

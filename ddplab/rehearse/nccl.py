@@ -218,13 +218,11 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             return
         turn = len(self.seen)
         self.seen.add(gpu)
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        real = visible.split(",")[gpu] if visible else gpu
-        self.store.set(f"gpu/{turn}/{self.rank()}", f"{socket.gethostname()}/{real}")
+        self.store.set(f"gpu/{turn}/{self.rank()}", f"{socket.gethostname()}/{meter.book.visible()[gpu]}")
         others = [self.store.get(f"gpu/{turn}/{r}").decode() for r in range(self.size())]
         for other, place_ in enumerate(others):
             if other != self.rank() and place_ == others[self.rank()]:
-                bus = (int(place_.rsplit("/", 1)[1]) + 1) << 12 if place_.rsplit("/", 1)[1].isdigit() else 0
+                bus = (int(place_.rsplit("/", 1)[1]) + 1) << 12
                 which = f"rank {self.rank()} and rank {other} both on CUDA device {bus:x}"
                 raise _nccl_error("Usage", f"Duplicate GPU detected : {which}")
 
@@ -234,6 +232,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         self._check(args, p2p)
         nbytes = sum(t.nbytes for t in _tensors(args))
         meter.count(name, here.gpu, "peers", nbytes)
+        meter.book.weights.exchanged(name, self.size() == dist.get_world_size())
         if not p2p:
             self.trail.enter(name, nbytes, next((a.rootRank for a in args if hasattr(a, "rootRank")), None))
         with raw():
@@ -365,6 +364,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         out = torch.empty_like(flat).resize_(sum(t.numel() for t in outputs))
         self._check([*outputs, *inputs])
         self.trail.enter("alltoall", 0)
+        meter.book.weights.exchanged("alltoall", True)
         with raw():
             out, flat = _plain(out), _plain(flat)
             work = self.inner.alltoall_base(
@@ -441,7 +441,7 @@ def patches() -> list[tuple[object, str, object]]:
             if type(p) is VTensor and not by_view:  # the buckets: C++ makes them, so they are counted here
                 meter.hold(p.gpu, p.nbytes)
                 meter.book.keep(p.gpu, "buckets", p.nbytes)
-        meter.book.watch(params)
+        meter.book.weights.watch(params)
         if isinstance(ddp := sys._getframe(1).f_locals.get("self"), torch.nn.parallel.DistributedDataParallel):
             if not torch.nn.modules.module._global_forward_pre_hooks:  # not before: it shows in each traceback
                 torch.nn.modules.module.register_module_forward_pre_hook(called)
@@ -470,7 +470,7 @@ def patches() -> list[tuple[object, str, object]]:
         init(*args, **kwargs)
 
     def destroy_process_group(group=None):
-        meter.book.compare()
+        meter.book.weights.compare()
         destroy(group)
 
     def helper(*args, device_id=None, **kwargs):

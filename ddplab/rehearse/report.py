@@ -49,8 +49,8 @@ def read(book: str, gpus: int) -> dict:
     found: dict = {"gpus": [{"device": f"cuda:{gpu}", "users": []} for gpu in range(gpus)]}
     said = {int(path.suffixes[-2][1:]): json.loads(path.read_text()) for path in Path(book).parent.glob("book.*.json")}
     traffic, lines, skipped, steps = Counter(), {}, set(), 0
-    digests = defaultdict(set)
-    found |= {"raised": {}, "waits": {}, "apart": False, "past_ddp": []}
+    digests: dict = defaultdict(dict)  # of each model or optimizer: rank -> what it looks like, digest
+    found |= {"raised": {}, "waits": {}, "apart": False, "past_ddp": [], "not_compared": set()}
     for pid, rank, held in sorted(Book(book, gpus).rows(), key=lambda row: row[1:2] + row[:1]):
         data, who = said.get(pid), f"rank {rank}" if rank >= 0 else f"process {pid}"
         for gpu, (_, peak) in enumerate(held):
@@ -78,8 +78,9 @@ def read(book: str, gpus: int) -> dict:
         found |= {"waits": less["waits"] | more["waits"], "apart": apart or found["apart"]}
         past = [{"file": file, "line": line} for file, line in data["past"]]
         found["past_ddp"] += [row for row in past if row not in found["past_ddp"]]
-        for i, digest in enumerate(data["digests"]):
-            digests[i].add(digest)
+        for name, like, digest in data["digests"]:
+            digests[name][who] = like, digest  # a rank that was started again is the last one
+        found["not_compared"] |= {*data["left_out"]}
     links = sorted({key[:3] for key in traffic})
     found["traffic"] = [
         {"cause": c, "from": a, "to": b, "copies": traffic[c, a, b, "copies"], "bytes": traffic[c, a, b, "bytes"]}
@@ -90,9 +91,11 @@ def read(book: str, gpus: int) -> dict:
         for (file, line, what), (times, between) in sorted(lines.items(), key=lambda item: item[1], reverse=True)
     ]  # what copies in a loop of n steps does so before, between or after n of them
     found["steps"], found["skipped"] = steps, sorted(skipped)
-    found["parameters"] = (
-        "differ" if any(len(d) > 1 for d in digests.values()) else "equal" if digests else "not compared"
-    )
+    alike = [{*each.values()} for each in digests.values() if len({like for like, _ in each.values()}) == 1]
+    if len(alike) < len(digests):
+        found["not_compared"].add("what is of other shapes on each rank")
+    found["parameters"] = "differ" if any(len(each) > 1 for each in alike) else "equal" if alike else "not compared"
+    found["not_compared"] = sorted(found["not_compared"])
     return found
 
 
@@ -135,6 +138,8 @@ def objections(found: dict, copies_per_step: int) -> list[str]:
         out.append(f"{often} blocking copies to the CPU in every step, {copies_per_step} are allowed")
     if found["parameters"] == "differ":
         out.append("the ranks' parameters differ at the end")
+    if not found["exit_status"]:
+        out += [f"{who} raised an error, and the script ended as if nothing had been" for who in found["raised"]]
     return out
 
 
@@ -148,6 +153,8 @@ def text(found: dict) -> str:
             last = said.splitlines()[-1]
         out.append(f"  {who} raised {said.splitlines()[0][:160]}" + f"\n      {last}" * bool(last))
         out.append(f"      at {error['where']}")
+    if found["raised"] and found.get("exit_status") == 0:
+        out.append("  nobody looked at how it ended: the script's exit status is 0")
     for who, where in found["waits"].items():
         out.append(f"  {who} was left waiting {where}: on GPUs it {OUTCOME if found['apart'] else 'hangs there'}")
     out += [f"  {who} stood {where}" for who, where in found.get("stood", {}).items()]
@@ -173,7 +180,8 @@ def text(found: dict) -> str:
         out.append(f"  in each of {steps} steps, copies to the CPU, where a GPU's queue stops and waits:")
         often = "{what} {times:,} x in the whole run of one process, at {file}, line {line}"
         out += [f"      {often.format(**row)}" for row in every]
-    out.append(f"  parameters of the ranks at the end: {found['parameters']}")
+    but = "".join(f"; left out: {what}" for what in found.get("not_compared", []))
+    out.append(f"  parameters of the ranks at the end: {found['parameters']}{but}")
     if found["parameters"] == "differ":
         why = "trains the module past DDP, which averages gradients only after a forward of its own"
         out += [f"      {row['file']}, line {row['line']} {why}" for row in found["past_ddp"]]

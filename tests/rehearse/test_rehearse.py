@@ -339,4 +339,60 @@ def test_options_are_ours_until_one_is_not():
 
 def test_a_report_without_any_step_has_no_copies_per_step():
     found = {"gpus": [], "steps": 0, "copies_to_cpu": [{"times": 9, "every_step": True}], "parameters": "equal"}
+    found |= {"raised": {}, "exit_status": 0}
     assert report.objections(found, 0) == []
+
+EACH_ITS_OWN = """
+import torch, torch.distributed as dist
+
+def main():
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    torch.manual_seed(SEED)
+    model = torch.nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(2):
+        model(torch.ones(2, 4, device="cuda") * rank).sum().backward()
+        EXTRA
+        optimizer.step()
+
+main()
+"""
+AVERAGED = "[dist.all_reduce(p.grad, dist.ReduceOp.AVG) for p in model.parameters()]"
+HANDED_ON = "dist.send(model.bias, 1) if rank == 0 else dist.recv(torch.ones(4, device='cuda'), 0)"
+
+
+@pytest.mark.parametrize(
+    "seed, extra, found",
+    [("0", AVERAGED, "equal"), ("rank", AVERAGED, "differ"), ("0", "", "differ"), ("0", HANDED_ON, "not compared")],
+)
+def test_what_optimizers_step_is_compared_where_no_ddp_wraps_it(tmp_path, seed, extra, found):
+    """Also of a script that has let go of its model when it ends."""
+    (tmp_path / "own.py").write_text(EACH_ITS_OWN.replace("SEED", seed).replace("EXTRA", extra))
+    done = rehearse("--strict", "--nproc-per-node=2", tmp_path / "own.py")
+    assert f"parameters of the ranks at the end: {found}" in done.stderr, done.stderr
+    assert done.returncode == (found == "differ") == ("objection" in done.stderr)
+    assert ("ranks that use send may hold parts of it" in done.stderr) == (found == "not compared")
+
+
+def test_a_gpu_that_a_script_chooses_by_its_environment_is_the_machines(tmp_path):
+    lines = ["import os, torch, torch.distributed as dist", "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['RANK']"]
+    lines += ["dist.init_process_group('nccl')", "dist.all_reduce(torch.ones(1, device='cuda'))"]
+    lines += ["try:", "    torch.ones(1, device='cuda:1')", "except RuntimeError:", "    print('there is one')"]
+    (tmp_path / "chooses.py").write_text("\n".join(lines))
+    done = rehearse("--strict", "--nproc-per-node=2", tmp_path / "chooses.py")
+    assert done.returncode == 0 and done.stdout.count("there is one") == 2, done.stderr
+    assert "cuda:1  rank 1 held at most" in done.stderr
+    (tmp_path / "asks.py").write_text("import torch; torch.ones(1, device='cuda')")
+    done = rehearse("--python", tmp_path / "asks.py", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode and "No CUDA GPUs are available" in done.stderr
+
+
+def test_an_error_in_a_process_that_its_parent_does_not_look_at_is_an_objection(tmp_path):
+    lines = ["import subprocess, sys", "if len(sys.argv) == 1:", "    subprocess.run([sys.executable, __file__, '1'])"]
+    lines += ["else:", "    import torch", "    torch.ones(2).cuda() + torch.ones(2)"]
+    (tmp_path / "ignores.py").write_text("\n".join(lines))
+    done = rehearse("--strict", "--gpus=1", "--python", tmp_path / "ignores.py")
+    assert done.returncode == 1 and "nobody looked at how it ended" in done.stderr
+    assert "raised an error, and the script ended as if nothing had been" in done.stderr
