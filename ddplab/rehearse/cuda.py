@@ -15,7 +15,7 @@ from torch import Tensor
 from ddplab.vgpu import meter
 from ddplab.vgpu.comm import check_rng_state, get_rng_state, set_rng_state
 from ddplab.vgpu.meter import called
-from ddplab.vgpu.tensor import VTensor, generator, here, label, place_of, raw, seed_all, state, to
+from ddplab.vgpu.tensor import VTensor, generator, here, is_dtensor, label, place_of, raw, seed_all, state, to
 
 from . import legacy
 from .books import yours
@@ -272,9 +272,24 @@ def _own_generator(real):  # so does a method that draws
     def drawn(x, *args, **kwargs):
         if hasattr(kwargs.get("generator"), "gpu") and not isinstance(x, VTensor):
             raise RuntimeError("Expected a 'cpu' device type for generator but found 'cuda'")
+        if is_dtensor(x) and real.__name__ in ("uniform_", "normal_"):
+            return _sharded(real, x, args, kwargs)
         return real(x, *args, **kwargs)
 
     return drawn
+
+
+def _sharded(real, x, args: tuple, kwargs: dict):
+    """Fill a DTensor's part with its part of the whole: torch/distributed/tensor/_random.py counts on Philox."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    part = x._local_tensor
+    kwargs = kwargs | {"generator": kwargs.get("generator") or generator(part.gpu)}
+    shape, start = compute_local_shape_and_global_offset(x.shape, x.device_mesh, x.placements)
+    with raw():
+        whole = real(torch.empty(x.shape, dtype=x.dtype, device="cpu"), *args, **kwargs)
+        part.detach().copy_(whole[tuple(slice(a, a + n) for a, n in zip(start, shape, strict=True))])
+    return x
 
 
 def _reduce(x: VTensor):  # through a queue to another process; torch/multiprocessing/reductions.py: reduce_tensor

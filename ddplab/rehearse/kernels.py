@@ -3,6 +3,7 @@
 import functools
 
 import torch
+from torch._prims_common import alert_not_deterministic
 from torch.utils._pytree import tree_map_only
 
 from ddplab.vgpu.tensor import random
@@ -155,12 +156,49 @@ def asserting(kernel):
     return asserts
 
 
+# What alerts on CUDA where deterministic algorithms are asked for: kernel -> by which name, and (else always) when.
+# The names are those of test/test_torch.py: test_nondeterministic_alert_…
+_UNORDERED: dict = {f"{name}_backward": f"{name.strip('_')}_backward_cuda" for name in (
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "avg_pool3d", "adaptive_max_pool2d", "fractional_max_pool2d",
+    "fractional_max_pool3d", "reflection_pad2d", "grid_sampler_3d",
+)}  # fmt: skip
+_UNORDERED |= {
+    f"{name}_backward": f"{name}_backward_out_cuda"
+    for name in ("upsample_linear1d", "upsample_bicubic2d", "reflection_pad1d", "reflection_pad3d")
+}
+_UNORDERED |= {"_ctc_loss_backward": "ctc_loss_backward_gpu", "kthvalue": "kthvalue CUDA"}
+_UNORDERED |= {
+    "cumsum": ("cumsum_cuda_kernel", lambda x, *_, **__: x.is_floating_point() or x.is_complex()),
+    "histc": ("_histc_cuda with floating point input", lambda x, *_, **__: x.is_floating_point()),
+    "bincount": ("_bincount_cuda", lambda x, weights=None, *_, **__: weights is not None),
+    "median": ("median CUDA with indices output", lambda x, *dim, **named: bool(dim or named)),
+    "nll_loss2d_forward": ("nll_loss2d_forward_out_cuda_template", lambda x, y, weight, reduction, *_, **__: reduction),
+    "_embedding_bag_backward": ("embedding_bag_backward_cuda_max", lambda *args, **_: args[8] == 2),
+    "grid_sampler_2d_backward": (  # with bilinear, zeros and aligned corners it is cuDNN's: native/GridSampler.cpp
+        "grid_sampler_2d_backward_cuda",
+        lambda grad, x, grid, *how, **_: how[:3] != (0, 0, True),
+    ),
+}
+
+
+def _alerting(name: str, caller: str, when=lambda *args, **kwargs: True):
+    kernel = kernels.get(name, getattr(torch.ops.aten, name))
+
+    @functools.wraps(kernel)
+    def alerts(*args, **kwargs):
+        if torch.are_deterministic_algorithms_enabled() and when(*args, **kwargs):
+            alert_not_deterministic(caller)
+        return kernel(*args, **kwargs)
+
+    return alerts
+
+
 names = "stats gather_stats_with_counts elemt backward_reduce backward_elemt".split()
 kernels = {f"batch_norm_{name}": globals()[f"batch_norm_{name}"] for name in names}
 products = dict(mm="addmm_cuda", addmm="addmm_cuda", bmm="baddbmm_cuda", baddbmm="baddbmm_cuda", mv="addmv_impl_cuda")
 computed = [*products, "convolution", "convolution_backward"]
 kernels |= {name: _in_float(getattr(torch.ops.aten, name), _SLOW) for name in computed}
-kernels["convolution_backward"] = _in_float(torch.ops.aten.convolution_backward, {torch.half, *_SLOW})  # 30 times faster
+kernels["convolution_backward"] = _in_float(torch.ops.aten.convolution_backward, {torch.half, *_SLOW})  # 40 x
 kernels |= {name: _no_integers(name, what) for name, what in products.items()}
 pooled = dict(max_pool2d_with_indices="max_pool2d_with_indices_out_cuda_frame", avg_pool2d="avg_pool2d_out_cuda_frame")
 pooled["upsample_bilinear2d"] = "upsample_bilinear2d_out_frame"
@@ -177,3 +215,4 @@ asserted += " take put put_ index_add index_add_ index_copy index_copy_ index_fi
 asserted += " _embedding_bag _embedding_bag_forward_only"
 kernels |= {name: asserting(getattr(torch.ops.aten, name)) for name in asserted.split()}
 kernels |= dict.fromkeys(("multinomial", "bernoulli", "bernoulli_"), asserting(random))
+kernels |= {name: _alerting(name, *([it] if isinstance(it, str) else it)) for name, it in _UNORDERED.items()}

@@ -1,4 +1,4 @@
-"""Whether the ranks end with the same parameters: digests, taken as late as can be, of what DDP wraps and optimizers step.
+"""Whether the ranks end with the same parameters: digests of what DDP wraps and of what optimizers step, taken late.
 
 Ranks that train one model have the same numbers in it at the end, whoever averages the gradients. Where ranks hold
 parts of one model (pipelines, tensor parallelism, sharded optimizers), their numbers differ rightly: what shows that is
@@ -63,12 +63,13 @@ class Weights:
 
     def take(self, name: str, params: list) -> None:
         """The digest of these parameters."""
-        like = [dist.get_world_size() if dist.is_initialized() else 0, *((tuple(p.shape), str(p.dtype)) for p in params)]
+        ranks = dist.get_world_size() if dist.is_initialized() else 0
+        like = repr([ranks, *((tuple(p.shape), p.dtype) for p in params)])
         digest = sha256()
         with raw():
             for p in params:
                 digest.update(p.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
-        self.digests.append((name, sha256(repr(like).encode()).hexdigest(), digest.hexdigest()))
+        self.digests.append((name, sha256(like.encode()).hexdigest(), digest.hexdigest()))
 
 
 class _Held:
@@ -92,7 +93,8 @@ class _Held:
         if not all(type(p) is VTensor for p in params):
             self.weights.left_out.add("shards, or what is on the CPU")
         elif self.weights.parts and not self.by_ddp:
-            self.weights.left_out.add(f"what no DDP wraps, since ranks that use {self.weights.parts} may hold parts of it")
+            why = f"since ranks that use {self.weights.parts} may hold parts of it"
+            self.weights.left_out.add(f"what no DDP wraps, {why}")
         else:
             self.weights.take(self.name, params)
 

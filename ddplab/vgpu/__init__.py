@@ -41,7 +41,8 @@ Write "cuda:0", or start a fresh process.
 tell the truth (CPU); `torch.autocast("vgpu")` goes by the CPU's list of operations, and by name for what CUDA's keeps
 in float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a TransformerEncoder in evaluation
 does not take its fast path; cuDNN's warning about weights that are "not part of single contiguous chunk of memory" is
-absent; a model that is run from TorchScript is checked kernel by kernel only.
+absent; under deterministic algorithms `scatter_reduce` by products passes; a model that is run from TorchScript is
+checked kernel by kernel only.
 
 Tested with torch 2.8 and 2.13. DataParallel itself takes complex parameters only in torch newer than 2.8.
 """

@@ -342,6 +342,7 @@ def test_a_report_without_any_step_has_no_copies_per_step():
     found |= {"raised": {}, "exit_status": 0}
     assert report.objections(found, 0) == []
 
+
 EACH_ITS_OWN = """
 import torch, torch.distributed as dist
 

@@ -614,3 +614,54 @@ def an_output_that_is_put_on_a_queue():
          "libtorch_cpu: torch/csrc/autograd/variable.cpp")  # fmt: skip
 def data_of_a_sparse_tensor():
     ones().data = torch.eye(2, device=dev).to_sparse()
+
+
+# ---- deterministic algorithms, where CUDA has none -------------------------------------------------------------------
+
+NONE = "does not have a deterministic implementation, but you set 'torch.use_deterministic_algorithms(True)'."
+CONTEXT = f"libtorch_cpu: aten/src/ATen/Context.cpp: {NONE}"
+
+
+def deterministic(function):
+    torch.use_deterministic_algorithms(True)
+    try:
+        return function()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@mistake(f"adaptive_avg_pool2d_backward_cuda {NONE}", CONTEXT)
+def a_deterministic_gradient_of_adaptive_pooling():
+    deterministic(lambda: F.adaptive_avg_pool2d(ones(1, 1, 8, 8, requires_grad=True), 3).sum().backward())
+
+
+@mistake(f"nll_loss2d_forward_out_cuda_template {NONE}", CONTEXT)
+def a_deterministic_loss_of_every_pixel():
+    deterministic(lambda: F.cross_entropy(ones(1, 3, 4, 4), ones(1, 4, 4).long()))
+
+
+@mistake(f"ctc_loss_backward_gpu {NONE}", CONTEXT)
+def a_deterministic_gradient_of_ctc():
+    scores, words = ones(8, 1, 5, requires_grad=True).log_softmax(2), torch.tensor([[1, 2]], device=dev)
+    deterministic(lambda: F.ctc_loss(scores, words, torch.tensor([8]), torch.tensor([2])).backward())
+
+
+@mistake(f"_bincount_cuda {NONE}", CONTEXT)
+def a_deterministic_count_with_weights():
+    deterministic(lambda: torch.bincount(ones(2).long(), weights=ones(2)))
+
+
+@mistake(f"_histc_cuda with floating point input {NONE}", CONTEXT)
+def a_deterministic_histogram():
+    deterministic(lambda: torch.histc(ones(2)))
+
+
+@mistake(f"cumsum_cuda_kernel {NONE}", CONTEXT)
+def a_deterministic_running_sum():
+    deterministic(lambda: ones(2).cumsum(0))
+
+
+@mistake(f"embedding_bag_backward_cuda_max {NONE}", CONTEXT)
+def a_deterministic_gradient_of_the_largest_in_a_bag():
+    bag = nn.EmbeddingBag(3, 2, mode="max").to(dev)
+    deterministic(lambda: bag(ones(1, 2).long()).sum().backward())

@@ -1,7 +1,9 @@
 """What has to work: every rank has a GPU, and NCCL between them."""
 
+import copy
 import os
 import tempfile
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -670,6 +672,21 @@ def shards_of_fsdp_are_trained_and_looked_at():
     assert torch.equal(there.to_local(), mine.detach().cpu()) and wide.to_local().dtype == dtype
 
 
+@works("torch/distributed/tensor/_random.py")
+def shards_of_what_was_made_on_meta_are_filled():
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.device("meta"):
+        net = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 4))
+    fully_shard(net, mesh=dist.init_device_mesh("cuda", (2,)))
+    net.to_empty(device="cuda")
+    for layer in net:
+        layer.reset_parameters()
+    words, weight = net[0].weight.full_tensor(), net[1].weight.full_tensor()
+    assert words.std() > 0.5 and words.device == dev and not torch.equal(words[:4], words[4:])
+    assert weight.std() > 0 and weight.abs().max() <= 0.5
+
+
 @works("torch/include/torch/csrc/autograd/input_metadata.h: it asks for a GPU's stream, in C++, which ends the process")
 def what_cannot_be_rehearsed_says_so():
     from torch.distributed.tensor import distribute_tensor
@@ -710,6 +727,37 @@ def ddp_takes_a_static_graph_and_unused_parameters():
         net = DDP(Net() if "broadcast_buffers" not in options else linear(), device_ids=[rank], **options)
         for _ in range(2):
             net(ones() * (rank + 1)).sum().backward()
+
+
+@works("torch/__init__.py: use_deterministic_algorithms")
+def deterministic_algorithms_where_cuda_has_them():
+    torch.use_deterministic_algorithms(True)
+    try:
+        image = ones(1, 3, 4, 4, requires_grad=True)
+        F.adaptive_avg_pool2d(image, 1).sum().backward()
+        F.interpolate(image, scale_factor=2.0, mode="bilinear").sum().backward()
+        F.cross_entropy(image, ones(1, 4, 4).long(), reduction="none").mean().backward()
+        torch.bincount(ones(2).long())
+        ones(2).median(), ones(2).long().cumsum(0)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert ones(2).cumsum(0).tolist() == [1, 2]
+        assert "cumsum_cuda_kernel does not have a deterministic implementation" in str(told[0].message)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@works("test/test_nn.py: cuDNN sums half precision in float32")
+def gradients_of_a_convolution_in_half_are_those_of_float_rounded():
+    net, image = nn.Conv2d(3, 4, 3).to(dev), torch.randn(2, 3, 8, 8, device=dev)
+    grads = []
+    for dtype in (torch.float16, torch.float32):
+        x, made = image.half().to(dtype).requires_grad_(), copy.deepcopy(net).half().to(dtype)
+        made(x).sum().backward()
+        grads.append((x.grad, made.weight.grad, made.bias.grad))
+    for a, b in zip(*grads, strict=True):
+        assert a.dtype is torch.float16 and torch.allclose(a.float(), b, rtol=2**-10, atol=1e-3)
 
 
 @works("torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py")
