@@ -53,7 +53,8 @@ def test_one_loss_is_solid_and_the_usual_one_beside_it_dashed():
 
 
 def test_each_gpus_own_gradient_stands_above_what_is_in_its_grad():
-    (axis,) = gradients_of_rows([3.0, 7.0], [10.0], 10.0).axes
+    (axis,) = gradients_of_rows([3.0, 7.0], [10.0], 10.0, most=20).axes
+    assert axis.get_xlim() == (0, 20)
     own, in_grad = axis.containers
     assert [bar.get_width() for bar in own] == [3, 7] and own[0].get_hatch() == "///"
     assert [bar.get_width() for bar in in_grad] == [10] and in_grad[0].get_y() > own[0].get_y()
