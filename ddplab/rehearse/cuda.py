@@ -41,7 +41,8 @@ def wake() -> None:
     _used["initialized"] = True
     if not meter.book.seen:
         meter.book.seen = meter.book.visible()
-        state["count"] = count()
+        if state["name"] == "cuda":  # else `virtual_gpus(4)` is on, which has as many as were asked for
+            state["count"] = count()
         if not meter.book.seen:
             raise RuntimeError("No CUDA GPUs are available")  # c10/cuda/CUDAFunctions.cpp
 
