@@ -51,7 +51,7 @@ def _call(entry: dict[str, Any]) -> dict[str, Any]:
         "call": entry["profiling_name"].split(":")[-1],
         "shape": tuple(entry["input_sizes"][0]) if entry["input_sizes"] else (),
         # in a rehearsal ours stand between the script's and torch's
-        "frames": [it for it in entry["frames"] if "/ddplab/rehearse/" not in it["filename"]],
+        "frames": [it for it in entry["frames"] if not re.search("/ddplab/(rehearse|vgpu)/", it["filename"])],
     }
 
 
