@@ -144,8 +144,7 @@ class Planner:
             '<div style="min-height: 260px">'
             f'<div role="status" style="min-height: 3em">{html.escape(self._title())}.</div>{table}'
             f"<div>{html.escape('; '.join(self.doubts()))}</div>"
-            "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision. What leaves no "
-            "room for DDP's buckets fits barely.</div></div>"
+            "<div>The arrow marks your choice. Computing runs at bf16's speed, whatever the precision.</div></div>"
         )
 
 
