@@ -402,6 +402,8 @@ def test_a_guess_from_the_keyboard_comes_back_in_its_box(notebook, lab, picture)
     picture(it.output(0))
     it.run(1)
     assert "You guessed “true if”, and so it is. Right so far: 1 of 1." in it.text(1)
+    it.run(0)  # once more, and it is still what was guessed
+    until(lambda: asked.get_by_role("radio").nth(1).is_checked(), 5)
 
 
 def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):

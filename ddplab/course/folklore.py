@@ -79,14 +79,14 @@ def board(boxes: Iterable[Box]) -> None:
 
 
 @pointing
-def guess(room: str, folder: str | Path = "..", rows: Container[int | None] | None = None) -> None:
+def guess(room: str, folder: str | Path = "..", rows: Container[int] | None = None) -> None:
     """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; nothing tells a verdict here.
 
     The claims stand as the room settles them, and each one's box then says what was guessed (see `claim`). folder: that
     of the lessons. rows: the numbers of those asked for, all if None. Raises FileNotFoundError where there are none.
     """
     own = [box for path in sorted(Path(folder).glob(f"*/{room}_*.ipynb")) for box in _boxes_of(path)]
-    own = [box for box in own if rows is None or box.row in rows]
+    own = [box for box in own if box.row is not None and (rows is None or box.row in rows)]
     if not own:
         raise FileNotFoundError(
             f"no claim boxes of {room} in {folder}: run the lesson to its end, save it, and come back"

@@ -73,6 +73,8 @@ def read(book: str, gpus: int) -> dict:
         skipped |= {*data["skipped"]}
         if data["error"]:
             found["raised"][who] = data["error"]
+        elif who in found["raised"]:  # torchrun has started it again, which is to look at how it ended
+            found["raised"][who]["again"] = True
         apart = len(data["waits"]) > 1  # who knows of others knows why
         less, more = (found, data) if apart else (data, found)
         found |= {"waits": less["waits"] | more["waits"], "apart": apart or found["apart"]}
@@ -131,7 +133,9 @@ def every_step(found: dict) -> list[dict]:
 def objections(found: dict, copies_per_step: int) -> list[str]:
     """What --strict does not let pass."""
     out = [
-        f"{gpu['device']} is used by {len(gpu['users'])} processes" for gpu in found["gpus"] if len(gpu["users"]) > 1
+        f"{gpu['device']} is used by {len(users)} processes"
+        for gpu in found["gpus"]
+        if len(users := {user["who"] for user in gpu["users"]}) > 1  # one that was started again is the same
     ]
     often = sum(max(1, row["times"] // found["steps"]) for row in every_step(found))
     if often > copies_per_step:
@@ -139,7 +143,8 @@ def objections(found: dict, copies_per_step: int) -> list[str]:
     if found["parameters"] == "differ":
         out.append("the ranks' parameters differ at the end")
     if not found["exit_status"]:
-        out += [f"{who} raised an error, and the script ended as if nothing had been" for who in found["raised"]]
+        unseen = (who for who, error in found["raised"].items() if "again" not in error)
+        out += [f"{who} raised an error, and the script ended as if nothing had been" for who in unseen]
     return out
 
 
@@ -152,8 +157,8 @@ def text(found: dict) -> str:
         if "\nOriginal Traceback" in said:  # of a DataLoader's worker, or of a replica
             last = said.splitlines()[-1]
         out.append(f"  {who} raised {said.splitlines()[0][:160]}" + f"\n      {last}" * bool(last))
-        out.append(f"      at {error['where']}")
-    if found["raised"] and found.get("exit_status") == 0:
+        out.append(f"      at {error['where']}" + ", and was started again" * ("again" in error))
+    if any("again" not in error for error in found["raised"].values()) and found.get("exit_status") == 0:
         out.append("  nobody looked at how it ended: the script's exit status is 0")
     for who, where in found["waits"].items():
         out.append(f"  {who} was left waiting {where}: on GPUs it {OUTCOME if found['apart'] else 'hangs there'}")

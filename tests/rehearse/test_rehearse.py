@@ -397,3 +397,12 @@ def test_an_error_in_a_process_that_its_parent_does_not_look_at_is_an_objection(
     done = rehearse("--strict", "--gpus=1", "--python", tmp_path / "ignores.py")
     assert done.returncode == 1 and "nobody looked at how it ended" in done.stderr
     assert "raised an error, and the script ended as if nothing had been" in done.stderr
+
+
+def test_a_rank_that_torchrun_starts_again_is_no_objection(tmp_path):
+    lines = ["import os, sys, torch", "torch.ones(1, device='cuda:' + os.environ['LOCAL_RANK'])"]
+    lines += ["if os.environ['RANK'] + os.environ['TORCHELASTIC_RESTART_COUNT'] == '10':", "    sys.exit(1 / 0)"]
+    (tmp_path / "again.py").write_text("\n".join(lines))
+    done = rehearse("--strict", "--nproc-per-node=2", "--max-restarts=1", tmp_path / "again.py")
+    assert done.returncode == 0 and "rank 1 raised ZeroDivisionError" in done.stderr, done.stderr
+    assert "and was started again" in done.stderr and "objection" not in done.stderr
