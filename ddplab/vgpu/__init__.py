@@ -39,9 +39,11 @@ Write "cuda:0", or start a fresh process.
 
 **What differs in silence**, and no lesson leans on: a pointer, a storage's device, `is_cuda` and a raw dlpack capsule
 tell the truth (CPU); `torch.autocast("vgpu")` goes by the CPU's list of operations, and by name for what CUDA's keeps
-in float32; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a TransformerEncoder in evaluation
-does not take its fast path; cuDNN's warning about weights that are "not part of single contiguous chunk of memory" is
-absent; under deterministic algorithms `scatter_reduce` by products passes; a model that is run from TorchScript is
+in float32; recurrent layers under autocast are in float16 also where they are given bfloat16, as on CUDA from torch
+2.10 and compute capability 8.0 on; a moved tensor's `grad_fn` is `ToBackward`, on CUDA `ToCopyBackward0`; a
+TransformerEncoder in evaluation does not take its fast path; cuDNN's warning about weights that are "not part of single
+contiguous chunk of memory" is absent; under deterministic algorithms `scatter_reduce` by products passes, and nothing
+asks for CUBLAS_WORKSPACE_CONFIG, as torch 2.8 does on CUDA and 2.13 no longer; a model that is run from TorchScript is
 checked kernel by kernel only.
 
 Tested with torch 2.8 and 2.13. DataParallel itself takes complex parameters only in torch newer than 2.8.

@@ -470,7 +470,7 @@ class VTensor(Tensor):
                 args = [_wide(x) for x in args]
             with DisableTorchFunctionSubclass():
                 if casts:
-                    with _autocast():
+                    with _autocast(name):
                         out = func(*args, **kwargs)
                 else:
                     out = func(*args, **kwargs)
@@ -556,8 +556,8 @@ class VTensor(Tensor):
 # ---- calls that need a word before they run ----------------------------------------------------------------
 
 
-def _autocast():  # torch.autocast("vgpu"), done by the CPU's casts, and not torch.autocast("cpu")
-    on = torch.is_autocast_enabled(state["name"])
+def _autocast(name: str):  # torch.autocast("vgpu"), done by the CPU's casts, and not torch.autocast("cpu")
+    on = torch.is_autocast_enabled(state["name"]) and name not in _RNN  # which _check_rnn has cast
     return torch.autocast("cpu", torch.get_autocast_dtype(state["name"]) if on else None, enabled=on)
 
 
@@ -610,7 +610,8 @@ def _check_rnn(x, *args):  # input, [batch sizes,] hidden, weights, ...
     for name, t in zip(("hx", "cx"), _tensors([hidden]), strict=False):
         if not t.is_contiguous():  # as cuDNN has it
             raise RuntimeError(f"rnn: {name} is not contiguous")
-    return x, *args
+    # aten/src/ATen/cudnn/AutocastRNN.cpp: to float16, whatever autocast says; without cuDNN, by its list, as cells are
+    return _casts(x, *args, kind=torch.float16 if torch.backends.cudnn.enabled else None)
 
 
 class _Once(torch.autograd.Function):
@@ -672,9 +673,16 @@ def _check_attention(q, *args):  # native/transformers/cuda/sdp_utils.cpp: of th
     return q, *args
 
 
-def _cast(x: Tensor) -> Tensor:  # by CUDA's autocast, which leaves what is on the CPU: autocast_mode.h, is_eligible
+def _cast(x, kind=None):  # by CUDA's autocast, which leaves what is on the CPU: autocast_mode.h, is_eligible
     casts = type(x) is VTensor and x.is_floating_point() and x.dtype != torch.float64
-    return x.to(torch.get_autocast_dtype(state["name"])) if casts and torch.is_autocast_enabled(state["name"]) else x
+    casts = casts and torch.is_autocast_enabled(state["name"])
+    return x.to(kind or torch.get_autocast_dtype(state["name"])) if casts else x
+
+
+def _casts(*args, kind=None):  # all of a call that CUDA's autocast casts, and the CPU's does not
+    if not _is_any_autocast_enabled():
+        return args
+    return [_casts(*x, kind=kind) if isinstance(x, (list, tuple)) else _cast(x, kind) for x in args]
 
 
 def _check_bce(*args):  # aten/src/ATen/autocast_mode.h
@@ -691,4 +699,5 @@ def _check_bce(*args):  # aten/src/ATen/autocast_mode.h
 _BEFORE = {"binary_cross_entropy": _check_bce, "copy_": _differentiable_copy, "__setitem__": _differentiable_copy}
 _BEFORE |= dict.fromkeys([f"conv{way}{n}d" for way in ("", "_transpose") for n in (1, 2, 3)], _check_conv)
 _BEFORE["scaled_dot_product_attention"] = _check_attention
+_BEFORE |= dict.fromkeys(("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"), _casts)
 _BEFORE |= dict.fromkeys(_RNN, _check_rnn) | {"_pack_padded_sequence": _check_lengths}

@@ -203,6 +203,22 @@ def test_a_block_inside_on_leaves_them_on():
         torch.ones(1, device="vgpu:1")
 
 
+def test_recurrent_layers_and_their_cells_under_autocast_are_in_half_precision(two):
+    x, dtype = torch.randn(3, 2, 4, device="vgpu:1"), torch.bfloat16
+    for kind, cell in ((nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell)):
+        net = kind(4, 4).to("vgpu:1")
+        plain = net(x)[0]
+        with torch.autocast("vgpu", dtype=dtype), torch.autocast("cpu", dtype=torch.float16):
+            by_cudnn, cells = net(x)[0], cell(4, 4).to("vgpu:1")(x[0])[0]
+            with torch.backends.cudnn.flags(enabled=False):
+                without = net(x)[0]
+        assert (plain.dtype, by_cudnn.dtype, cells.dtype, without.dtype) == (torch.float, torch.half, dtype, dtype)
+        assert torch.allclose(by_cudnn.float(), plain, atol=0.01) and torch.allclose(without.float(), plain, atol=0.05)
+        assert by_cudnn.device == two[1]
+        (by_cudnn.float() + without.float()).sum().backward()
+        assert net.weight_ih_l0.grad.dtype == torch.float
+
+
 def test_ctc_loss_takes_lengths_from_the_cpu(two):
     def loss(place):
         torch.manual_seed(0)
