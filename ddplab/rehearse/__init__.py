@@ -101,12 +101,13 @@ def install() -> Callable[[], None]:
     tensor.state["name"] = "cuda"
     torch.utils._device._device_constructors()  # remembers torch's own functions; call it before any is replaced
     torch.utils.rename_privateuse1_backend("vgpu")  # gives device=0 a meaning in C++
-    from . import cuda, nccl
+    from . import cuda, fourier, nccl, peers
 
     meter.book = Books(settings)
-    for owner, name, ours in comm.patches() + cuda.patches() + nccl.patches():
+    rooms = (comm, cuda, fourier, nccl, peers)
+    for owner, name, ours in [patch for room in rooms for patch in room.patches()]:  # all made before any is in place
         setattr(owner, name, ours)
-    tensor.kernels.update(cuda.kernels | nccl.kernels)
+    tensor.kernels.update(cuda.kernels | fourier.kernels | nccl.kernels)
     tensor.state.update(wake=cuda.wake, kinds=("vgpu", "cuda"))
     tensor.seed_all(torch.initial_seed())
     sys.modules["torch.vgpu"] = torch.cuda  # torch's C++ imports it

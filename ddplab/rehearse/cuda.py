@@ -400,7 +400,6 @@ def patches() -> list[tuple[object, str, object]]:
     for file in (c.memory, c.random, c.streams):
         table += [(file, name, answer) for name, answer in answers.items() if hasattr(file, name)]
     table += [(c.nvtx, name, nothing) for name in ("range_push", "range_pop", "mark", "range_start", "range_end")]
-    table += [(c.nccl, "version", lambda: (2, 29, 7)), (c.nccl, "is_available", lambda tensors: False)]
     accelerator = dict(
         getAccelerator=lambda: RealDevice("cuda"),
         getDeviceIndex=lambda: here.gpu,

@@ -516,6 +516,22 @@ def a_convolution_of_integers():
     F.conv1d(ones(1, 1, 4, dtype=torch.long), ones(1, 1, 2, dtype=torch.long))
 
 
+@mistake("cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal size of[6]",
+         "libtorch_cuda: aten/src/ATen/native/cuda/CuFFTPlanCache.h: cuFFT only supports dimensions whose sizes are powers of two when")  # fmt: skip
+def a_signal_in_half_precision_whose_size_is_no_power_of_two():
+    torch.fft.rfft(ones(6, dtype=torch.half))
+
+
+@mistake("input and output elements have to be cuda dense Tensors", "libtorch_cuda: torch/csrc/cuda/nccl.cpp")
+def a_sum_over_gpus_of_what_is_on_the_cpu():
+    torch.cuda.nccl.all_reduce([ones(2), torch.ones(2)])
+
+
+@mistake("inputs must be on unique devices", "libtorch_cuda: torch/csrc/cuda/nccl.cpp")
+def a_sum_over_gpus_of_two_tensors_on_one():
+    torch.cuda.nccl.all_reduce([ones(2), ones(2)])
+
+
 @mistake(
     "No available kernel. Aborting execution.", "libtorch_cuda: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp"
 )

@@ -414,6 +414,22 @@ def packed_sequences_recurrent_layers_and_attention():
     assert F.scaled_dot_product_attention(ones(1, 2, 3, 4), ones(1, 2, 3, 4), ones(1, 2, 3, 4), is_causal=True).is_cuda
 
 
+@works("test/test_cuda.py: test_autocast_rnn; aten/src/ATen/cudnn/AutocastRNN.cpp casts to half, under bfloat16 too")
+def recurrent_layers_under_autocast_are_in_float16():
+    for dtype, kind in ((torch.float16, nn.LSTM), (torch.bfloat16, nn.GRU), (torch.bfloat16, nn.RNN)):
+        net, x = kind(4, 3, 2, bidirectional=True).to(dev), torch.randn(5, 2, 4, device=dev)
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))
+        for given in (x, x.to(dtype), packed):
+            with torch.autocast("cuda", dtype=dtype):
+                out, hidden = net(given)
+                cell = nn.LSTMCell(4, 3).to(dev)(x[0])
+            out = out.data if given is packed else out
+            assert out.dtype == hidden[0].dtype == torch.float16 and cell[0].dtype == cell[1].dtype == dtype
+            out.sum().backward()
+        half = copy.deepcopy(net).half()
+        assert torch.equal(out, half(packed.to(torch.half))[0].data) and net.weight_ih_l0.grad.dtype == torch.float32
+
+
 @works("torch/nn/functional.py")
 def losses_of_every_kind():
     x, y = ones(2, 4, requires_grad=True), torch.tensor([0, 1], device=dev)
@@ -532,6 +548,24 @@ def what_scripts_under_nsys_and_benchmarks_ask_of_cuda():
     assert isinstance(torch.cuda.memory_snapshot(), list)
 
 
+@works("torch/cuda/nccl.py")
+def collectives_among_the_gpus_of_one_process():
+    def each(*numbers):
+        return [torch.tensor(row, device=f"cuda:{gpu}") for gpu, row in enumerate(numbers)]
+
+    nccl, out, wide, half = torch.cuda.nccl, each([0.0, 0], [0.0, 0]), each([0.0] * 4, [0.0] * 4), each([0.0], [0.0])
+    given = each([1.0, 2.0], [3.0, 5.0])
+    assert nccl.is_available(given) and not nccl.is_available([torch.ones(1)]) and nccl.version() >= (2, 10)
+    nccl.all_reduce(given, out)
+    assert out[0].tolist() == out[1].tolist() == [4, 7] and out[1].device.index == 1
+    nccl.reduce(given, out[1], root=1, op=2)  # ncclMax
+    nccl.all_gather(given, wide)
+    nccl.reduce_scatter(given, half)
+    assert out[1].tolist() == [3, 5] and wide[0].tolist() == [1, 2, 3, 5] and [h.item() for h in half] == [4, 7]
+    nccl.broadcast(given, root=1)
+    assert given[0].tolist() == given[1].tolist() == [3, 5] and len(nccl.unique_id()) == 128
+
+
 # ---- between ranks ----------------------------------------------------------------------------------------------
 
 
@@ -635,6 +669,18 @@ def a_profile_has_the_cpus_side():
     with torch.profiler.profile(activities=list(torch.profiler.ProfilerActivity.__members__.values())[:3]) as profile:
         linear()(ones())
     assert "aten::linear" in profile.key_averages().table(sort_by="self_cuda_time_total")
+
+
+@works("torch/include/ATen/native/cuda/CuFFTPlanCache.h: half precision, sizes that are powers of two")
+def signals_in_half_precision():
+    x = torch.randn(2, 8, device=dev).half().requires_grad_()
+    back = torch.fft.irfft(2 * torch.fft.rfft(x))
+    back.sum().backward()
+    assert torch.allclose(back, 2 * x, atol=0.01) and torch.allclose(x.grad, torch.full_like(x, 2), atol=0.01)
+    image = torch.fft.fft2(ones(1, 4, 4, dtype=torch.half), norm="ortho")
+    assert image.dtype == torch.complex32 and image[0, 0, 0].item() == 4 and image.device == dev
+    frames = torch.stft(ones(32, dtype=torch.half), 8, window=ones(8, dtype=torch.half), return_complex=True)
+    assert frames.dtype == torch.complex32 and frames[0].real.eq(8).all()
 
 
 @works("torch/testing/_internal/common_methods_invocations.py: dtypesIfCUDA")
