@@ -4,6 +4,7 @@ import faulthandler
 import functools
 import os
 import signal
+import subprocess
 import sys
 import types
 import warnings
@@ -309,6 +310,16 @@ def _rebuilt(memory: Tensor, gpu: int, requires_grad: bool, parameter: bool) -> 
     return torch.nn.Parameter(x, requires_grad) if parameter else x.requires_grad_(requires_grad)
 
 
+def _asks_the_machine(real):  # nvidia-smi knows no virtual GPUs
+    @functools.wraps(real)
+    def started(*args, **kwargs):
+        if "nvidia-smi" in str([a for a in (*args, *kwargs.values()) if isinstance(a, (str, list, tuple))]):
+            meter.book.skipped.add("what nvidia-smi says of this machine's own GPUs")
+        return real(*args, **kwargs)
+
+    return started
+
+
 def _shared(real):  # a DataLoader's worker makes its batch in one; torch has them for CUDA too
     def new(size, *, device="cpu"):
         place_of(device)  # refuses in a forked worker
@@ -428,6 +439,8 @@ def patches() -> list[tuple[object, str, object]]:
             "_wrap",
             _spawned(sys.modules["torch.multiprocessing.spawn"]._wrap),
         ),
+        (os, "system", _asks_the_machine(os.system)),
+        (subprocess.Popen, "__init__", _asks_the_machine(subprocess.Popen.__init__)),
         (torch.UntypedStorage, "_new_shared", _shared(torch.UntypedStorage._new_shared)),
         (torch.autograd.profiler.profile, "__init__", _of_the_cpu(torch.autograd.profiler.profile.__init__)),
         (torch.export, "export", _export),

@@ -279,6 +279,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         return self.twin_or_self._averaged("reduce", [spare], [], opts)
 
     def allgather(self, outputs, inputs, opts=None):
+        meter.book.weights.gathered(inputs)
         if len(outputs[0]) != self.size():  # our words: NCCL does not ask
             room = f"the list of all_gather has room for {len(outputs[0])} of {self.size()} ranks"
             raise ValueError(f"{room}: on GPUs NCCL would write past its end, or leave out a rank")
@@ -294,6 +295,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         return self.inner.barrier(dist.BarrierOptions())
 
     def all_gather_single(self, output, input, opts=None):
+        meter.book.weights.gathered([input])
         self._check([output, input])  # gloo cuts the output along its first dimension, NCCL goes by bytes
         if input.dtype != output.dtype:
             raise TypeError("output tensor must have the same type as input tensor")

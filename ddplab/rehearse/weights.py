@@ -13,6 +13,8 @@ import torch.distributed as dist
 
 from ddplab.vgpu.tensor import VTensor, raw
 
+from .report import PART
+
 _PARTS = ("send", "recv", "alltoall", "reduce_scatter")  # what ranks that hold parts of a model do
 _WHOLE = ("AccumulateGrad", "SyncBatchNormBackward")  # in whose backward ranks that hold all of it talk
 
@@ -50,6 +52,15 @@ class Weights:
         if held is not None:
             held.groups = optimizer.param_groups  # load_state_dict makes another list
 
+    def gathered(self, given) -> None:
+        """Ranks put these together. Where an optimizer steps one of them, each may hold a part: its digest says so."""
+        for held in filter(None, (ref() for ref in self.stepped)):
+            if held.sizes.isdisjoint(t.nbytes for t in given):  # most of what is gathered is no parameter
+                continue
+            memory = {t.untyped_storage().data_ptr() for t in given}
+            if any(type(p) is VTensor and p.untyped_storage().data_ptr() in memory for p in held.params()):
+                held.name = held.name.removesuffix(PART) + PART
+
     def compare(self) -> None:
         """Take the digests of all that lives: when the process group goes, or the process ends."""
         for i, refs in enumerate(self.wrapped):
@@ -78,6 +89,7 @@ class _Held:
     def __init__(self, weights: Weights, optimizer):
         self.weights, self.name, self.groups = weights, f"optimizer {len(weights.stepped)}", optimizer.param_groups
         mine = {id(p) for p in self.params()}
+        self.sizes = {p.nbytes for p in self.params()}
         self.by_ddp = any(mine <= {id(ref()) for ref in refs} for refs in weights.wrapped)
         others = [held for ref in weights.stepped if (held := ref())]
         self.done = any(mine < {id(p) for p in other.params()} for other in others)  # ZeRO's own, of this rank's part

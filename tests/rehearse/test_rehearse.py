@@ -377,6 +377,54 @@ def test_what_optimizers_step_is_compared_where_no_ddp_wraps_it(tmp_path, seed, 
     assert ("ranks that use send may hold parts of it" in done.stderr) == (found == "not compared")
 
 
+SHARDED = """
+import torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4, bias=False).cuda()
+whole = model.weight.data.view(-1)
+mine = torch.nn.Parameter(whole.chunk(2)[rank].clone()) if SHARDS else model.weight
+optimizer = torch.optim.Adam([mine])
+for step in range(2):
+    model(torch.ones(2, 4, device="cuda") * rank).sum().backward()
+    dist.all_reduce(model.weight.grad)
+    mine.grad = model.weight.grad.view(-1).chunk(2)[rank].clone() if SHARDS else model.weight.grad
+    optimizer.step()
+    model.weight.grad = None
+    parts = [torch.empty_like(mine) for _ in range(2)]
+    dist.all_gather(parts, mine.data)
+    if SHARDS:
+        whole.copy_(torch.cat(parts))
+"""
+
+
+@pytest.mark.parametrize("shards, found", [("True", "not compared; left out: what ranks gather"), ("False", "equal\n")])
+def test_what_ranks_step_a_part_of_each_and_gather_is_no_objection(tmp_path, shards, found):
+    """Where all have the whole of it, and gather to look, it is compared."""
+    (tmp_path / "sharded.py").write_text(SHARDED.replace("SHARDS", shards))
+    done = rehearse("--strict", "--nproc-per-node=2", tmp_path / "sharded.py")
+    assert done.returncode == 0 and f"parameters of the ranks at the end: {found}" in done.stderr, done.stderr
+
+
+def test_what_a_script_asks_nvidia_smi_was_not_rehearsed(tmp_path):
+    lines = [
+        "import subprocess, torch",
+        "torch.ones(1).cuda()",
+        "try:",
+        "    subprocess.run(['nvidia-smi'])",
+        "except OSError:",
+        "    pass",
+    ]
+    (tmp_path / "asks.py").write_text("\n".join(lines))
+    done = rehearse("--python", tmp_path / "asks.py")
+    assert "what nvidia-smi says of this machine's own GPUs (skipped)" in done.stderr
+    (tmp_path / "asks.py").write_text("import torch, os; torch.ones(1).cuda(); os.system('echo nvidia')")
+    assert "nvidia-smi" not in rehearse("--python", tmp_path / "asks.py").stderr
+
+
 def test_a_gpu_that_a_script_chooses_by_its_environment_is_the_machines(tmp_path):
     lines = ["import os, torch, torch.distributed as dist", "os.environ['CUDA_VISIBLE_DEVICES'] = os.environ['RANK']"]
     lines += ["dist.init_process_group('nccl')", "dist.all_reduce(torch.ones(1, device='cuda'))"]
