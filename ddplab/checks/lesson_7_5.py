@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 from math import log, log2, sqrt
-from statistics import median
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
@@ -208,59 +207,48 @@ turn(
 )  # fmt: skip
 
 
-def _met(number: float, measured: list[float], part: float) -> int:
-    return sum(abs(number / one - 1) < part for one in measured)
-
-
-def _asked(answer: Callable[..., Any], measured: list[float], part: float) -> Any:
-    """How many of `measured` the answer's number meets: of several that are equally good, each is right."""
-    returned = answer(list(measured), part)
-    try:
-        number = float(returned)
-    except (TypeError, ValueError):
-        return returned
-    too_much = next((f", it is above {most}" for most in (20, 1.5) if number > most), "")
-    return f"{_met(number, measured, part)}{too_much}"
-
-
-def _rival(measured: list[float], part: float, met: Callable = _met, best: Callable = max) -> float:
-    return best([n / 100 for n in range(1, 151)], key=lambda number: met(number, measured, part))
+def _enough(
+    messages: float, ranks: int, part: float = 2 / 3, off: Callable = lambda compute, late: compute / (1 + late)
+) -> float:
+    return off(messages / part, 0.02 * sqrt(2 * log(ranks)))
 
 
 turn(
     "7.5.b",
-    "The plan's rival",
-    _rival,
+    "Fast enough",
+    _enough,
     {
-        "0.96, 0.95, 0.97 and 0.75, within 5 %": lambda: ([0.96, 0.95, 0.97, 0.75], 0.05),
-        "0.60 to 0.62, 0.7, 0.8, 0.9 and 1, within 5 %": lambda: ([0.60, 0.61, 0.62, 0.7, 0.8, 0.9, 1.0], 0.05),
-        "0.30 to 0.42, 0.79, 0.88 and 0.94, within 10 %": (
-            lambda: ([0.30, 0.34, 0.38, 0.42, 0.79, 0.88, 0.94], 0.10)
-        ),
+        "0.2 s of messages, 64 ranks": lambda: (0.2, 64),
+        "0.02 s, 64 ranks": lambda: (0.02, 64),
+        "0.02 s, 2 ranks": lambda: (0.02, 2),
+        "3 s, 512 ranks": lambda: (3, 512),
     },
-    call=_asked,
     look=_returned,
-    heads=("met",),
+    heads=("seconds",),
     mistakes=[
-        (lambda measured, part: sum(measured) / len(measured), "that is the mean",
-         "A row far away draws the mean to itself. Count how many each number meets."),
-        (lambda measured, part: median(measured), "that is the median",
-         "It need not lie where the rows are thickest. Count how many each number meets."),
-        (lambda measured, part: max(measured), "that is the largest of them", "Try many numbers, and count for each."),
-        (lambda measured, part: min(measured), "that is the smallest of them", "Try many numbers, and count for each."),
-        (lambda measured, part: 100 * _rival(measured, part), "those are per cents", "96 % are 0.96."),
-        (lambda measured, part: _met(_rival(measured, part), measured, part), "that is how many are met",
-         "The number that meets them is asked for: `max` has a `key`."),
-        (partial(_rival, best=min), "it meets none of them",
-         "The one that meets the most, so `max`; and how far off, to either side, so `abs`."),
-        (partial(_rival, met=lambda number, measured, part: sum(abs(number - one) < part for one in measured)),
-         "near is a difference for you, and not a part of what was measured", "Divide by what was measured."),
-        (partial(_rival, met=lambda number, measured, part: sum(abs(number / one - 1) < 0.10 for one in measured)),
-         "near is 10 % for you, whatever `part`", "Compare with `part`."),
-        (lambda measured, part: max(measured, key=lambda number: _met(number, measured, part)),
-         "only numbers that were measured are tried", "One between two rows may meet more: try all whole per cents."),
+        (partial(_enough, off=lambda compute, late: compute), "that is the compute and the waiting together",
+         "Together they are `compute * (1 + plan.late(ranks))`: solve for `compute`."),
+        (partial(_enough, off=lambda compute, late: compute * (1 + late)), "the waiting is added, and not taken off",
+         "A late rank makes the backward pass longer: less compute is enough."),
+        (partial(_enough, off=lambda compute, late: compute * (1 - late)), "the waiting is a part of what is left",
+         "It is a part of the compute: compute and waiting are `compute * (1 + plan.late(ranks))`."),
+        (partial(_enough, off=lambda compute, late: compute - late), "`plan.late` is taken for seconds",
+         "It is a part of the compute."),
+        (partial(_enough, part=1), "that is the backward pass alone", "It is two thirds of compute and waiting."),
+        (partial(_enough, part=1, off=lambda compute, late: compute), "that is the backward pass, as long as `messages`",
+         "It is two thirds of compute and waiting; `compute` is asked for."),
+        (partial(_enough, part=3 / 2), "two thirds are taken of the backward pass",
+         "It is two thirds of the whole: divide by them."),
+        (partial(_enough, part=1 / 2), "the room holds all four buckets", "The last one never hides: three of four."),
+        (partial(_enough, part=8 / 9), "the room is all of the backward pass",
+         "It begins with the first of the four buckets: three quarters of that pass."),
+        (partial(_enough, part=1 / 3), "the backward pass is a third of the step", "It is two thirds."),
+        (partial(_enough, part=4 / 3, off=lambda compute, late: compute), "that is the room, three of four buckets",
+         "It is three quarters of the backward pass, and that is two thirds of compute and waiting."),
+        (partial(_enough, part=1 / 6), "`messages` is taken for one bucket", "All four of them take that long."),
+        (lambda messages, ranks: 1000 * _enough(messages, ranks), "those are milliseconds", "Seconds are asked for."),
     ],
-    otherwise="For each whole per cent, count the rows that it misses by less than `part`; return the best.",
+    otherwise="Three quarters of the messages are the room; that is three quarters of the backward pass; and so on back.",
 )  # fmt: skip
 
 KEPT = {"sgd": 0, "momentum": 4, "adam": 8}

@@ -71,30 +71,27 @@ def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], ti
     return figure
 
 
-def planned_beside_measured(
-    rows: Mapping[str, Sequence[Published]], constant: float, ringed: Published | None = None
-) -> Figure:
-    """Draw efficiencies that were planned against those that others measured, and the band of 10 % around the truth.
+def planned_beside_measured(rows: Sequence[Published], says: float, near: float) -> Figure:
+    """Draw a plan of each row, and one number that somebody says of all, against what others measured.
 
-    rows: a name → rows that have a plan; each name gets a mark and a colour. constant: what somebody says of every row,
-    as a dashed line. ringed: a row with a ring around it, if it has a plan.
-
-    Returns the matplotlib figure.
+    rows: such that have a plan. says: the one number. near: how far off is near enough, as a part of what was measured:
+    the band. Marks outside of it are hollow. Returns the matplotlib figure.
     """
-    pairs = {name: [(row.efficiency, row.predicted) for row in some] for name, some in rows.items()}
-    measured, planned = zip(*(point for points in pairs.values() for point in points), strict=True)
+    measured = [row.efficiency for row in rows]
     ends = [0.97 * min(measured), 1.03 * max(measured)]
+    said = {"the plan": [row.predicted for row in rows], f'"always {says:.0%}"': [says for _ in rows]}
     with drawing(7, 4) as figure:
         axis = figure.subplots()
-        axis.fill_between(ends, [0.9 * end for end in ends], [1.1 * end for end in ends], color=INK, alpha=0.2)
-        axis.plot(ends, ends, color=INK, linewidth=0.8, label="just right; grey: within 10 %")
-        axis.axhline(constant, color=COLOURS[3], linestyle="--", linewidth=1.2, label=f'"always {constant:.0%}"')
-        for n, (name, points) in enumerate(pairs.items()):
-            axis.plot(*zip(*points, strict=True), MARKERS[5 * n], color=COLOURS[n], label=f"{name}: {len(points)}")
-        if ringed and ringed.error is not None:
-            axis.plot(ringed.efficiency, ringed.predicted, "o", color=INK, fillstyle="none", markersize=15)
-        axis.set(xlabel="efficiency, measured by others", ylabel="efficiency, planned", xlim=ends)
-        axis.set_ylim(0.9 * min(planned), 1.1 * max(planned))
+        band = [[part * end for end in ends] for part in (1 - near, 1 + near)]
+        axis.fill_between(ends, *band, color=INK, alpha=0.2)
+        axis.plot(ends, ends, color=INK, linewidth=0.8, label=f"just right; grey: within {near:.0%}")
+        for n, (name, numbers) in enumerate(said.items()):
+            look = {"marker": MARKERS[n], "markersize": 5, "linestyle": "", "color": COLOURS[n]}
+            pairs = list(zip(measured, numbers, strict=True))
+            right = [pair for pair in pairs if abs(pair[1] / pair[0] - 1) < near]
+            axis.plot(*zip(*pairs, strict=True), **look, fillstyle="none")
+            axis.plot([x for x, _ in right], [y for _, y in right], **look, label=f"{name}: {len(right)} in the grey")
+        axis.set(xlabel="efficiency, measured by others", ylabel="efficiency, said", xlim=ends, ylim=(0.65, 1.1))
         for scale in (axis.xaxis, axis.yaxis):
             scale.set_major_formatter("{x:.0%}")
         axis.legend(fontsize=8, loc="lower right")

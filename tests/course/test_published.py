@@ -57,3 +57,24 @@ def test_every_row_has_its_source_and_can_be():
     for row in FITTED + HELD_OUT:
         assert isinstance(row, Published) and row.source.startswith("https://")
         assert 0.5 < row.efficiency < 1.5 and row.ranks > row.base and 0.04 < row.compute < 2
+
+
+def test_what_hangs_on_what_was_read_off_their_neighbours_is_as_75_says(monkeypatch):
+    """Four of the 42 rows within 10 % on cards that hide nothing, two on what a node can load."""
+    near = {row for row in HELD_OUT if row.error is not None and abs(row.error) < 0.10}
+    cards = {row for row in HELD_OUT if "GeForce" in row.machine and row.error is not None}
+    loading = {row for row in HELD_OUT if row.images and not row.unknown and row.predicted < 0.84}
+    assert cards < near and len(cards) == 11 and {row.what for row in loading} == {"EfficientNet-b0 mixed"}
+    machine = plan.MACHINES["8 GeForce cards, host memory"]
+    hiding = plan.replace(machine, within=plan.replace(machine.within, hides=True))
+    monkeypatch.setitem(plan.MACHINES, machine.name, hiding)
+    assert sum(abs(row.error) < 0.10 for row in cards) == 11 - 4
+    assert len(loading & near) == 2
+
+
+def test_over_25_gb_the_messages_of_vgg_outlast_its_backward_pass_and_inceptions_do_not():
+    inception, vgg = (next(row for row in FITTED if row.what == name) for name in ("Inception v3", "VGG-16"))
+    for row, fast_enough in ((inception, True), (vgg, False)):
+        step = row._step(row.ranks, plan.MACHINES[row.machine])
+        assert (plan.BACKWARD * (step.compute + step.waiting) > step.communication) is fast_enough
+    assert vgg.parameters / inception.parameters == pytest.approx(6, abs=0.3)

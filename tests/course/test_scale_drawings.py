@@ -43,25 +43,23 @@ def test_each_plan_has_a_line_of_its_own():
     assert slow.get_marker() != fast.get_marker() and slow.get_linestyle() != fast.get_linestyle()
 
 
-def test_each_row_has_a_mark_and_within_ten_percent_is_in_the_band():
-    rows = {"near": published.FITTED[:3], "far": published.FITTED[3:5]}
-    (axis,) = planned_beside_measured(rows, constant=0.95).axes
-    right, constant, near, far = axis.lines
-    assert list(near.get_xdata()) == [row.efficiency for row in rows["near"]]
-    assert list(far.get_ydata()) == [row.predicted for row in rows["far"]]
-    assert near.get_marker() != far.get_marker() and set(constant.get_ydata()) == {0.95}
+def test_each_row_has_two_marks_filled_where_they_are_in_the_band():
+    rows = published.HELD_OUT[:6]
+    (axis,) = planned_beside_measured(rows, says=0.95, near=0.10).axes
+    right, plans, plans_near, said, said_near = axis.lines
+    assert list(plans.get_xdata()) == list(said.get_xdata()) == [row.efficiency for row in rows]
+    assert list(plans.get_ydata()) == [row.predicted for row in rows] and set(said.get_ydata()) == {0.95}
+    near = [row.efficiency for row in rows if abs(row.error) < 0.10]
+    assert list(plans_near.get_xdata()) == near and 0 < len(near) < len(rows)
+    assert plans_near.get_fillstyle() != plans.get_fillstyle() and plans.get_marker() != said.get_marker()
     assert list(right.get_xdata()) == list(right.get_ydata())
     (band,) = axis.collections
     assert {round(y / x, 9) for x, y in band.get_paths()[0].vertices} == {0.9, 1.1}
 
 
-def test_a_row_is_ringed_where_it_has_a_plan():
-    rows = {"near": published.FITTED[:3]}
-    (axis,) = planned_beside_measured(rows, constant=0.95, ringed=published.FITTED[1]).axes
-    assert list(axis.lines[-1].get_xdata()) == [published.FITTED[1].efficiency]
-    unknown = next(row for row in published.HELD_OUT if row.error is None)
-    (axis,) = planned_beside_measured(rows, constant=0.95, ringed=unknown).axes
-    assert len(axis.lines) == 3
+def test_who_is_never_near_has_hollow_marks_alone():
+    (axis,) = planned_beside_measured(published.HELD_OUT[:6], says=0.5, near=0.05).axes
+    assert list(axis.lines[-1].get_xdata()) == [] and len(axis.lines[-2].get_xdata()) == 6
 
 
 def test_an_assumption_is_a_bar_between_what_less_and_more_of_it_make():
