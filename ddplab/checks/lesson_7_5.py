@@ -235,7 +235,7 @@ turn(
         (partial(_enough, off=lambda compute, late: compute - late), "`plan.late` is taken for seconds",
          "It is a part of the compute."),
         (partial(_enough, part=1), "that is the backward pass alone", "It is two thirds of compute and waiting."),
-        (partial(_enough, part=1, off=lambda compute, late: compute), "that is the backward pass, as long as `messages`",
+        (partial(_enough, part=1, off=lambda compute, late: compute), "that is the backward pass",
          "It is two thirds of compute and waiting; `compute` is asked for."),
         (partial(_enough, part=3 / 2), "two thirds are taken of the backward pass",
          "It is two thirds of the whole: divide by them."),
@@ -248,7 +248,7 @@ turn(
         (partial(_enough, part=1 / 6), "`messages` is taken for one bucket", "All four of them take that long."),
         (lambda messages, ranks: 1000 * _enough(messages, ranks), "those are milliseconds", "Seconds are asked for."),
     ],
-    otherwise="Three quarters of the messages are the room; that is three quarters of the backward pass; and so on back.",
+    otherwise="Three quarters of the messages are the room, and three quarters of the backward pass; and so on back.",
 )  # fmt: skip
 
 KEPT = {"sgd": 0, "momentum": 4, "adam": 8}

@@ -46,7 +46,7 @@ def test_each_plan_has_a_line_of_its_own():
 def test_each_row_has_two_marks_filled_where_they_are_in_the_band():
     rows = published.HELD_OUT[:6]
     (axis,) = planned_beside_measured(rows, says=0.95, near=0.10).axes
-    right, plans, plans_near, said, said_near = axis.lines
+    right, plans, plans_near, said, _ = axis.lines
     assert list(plans.get_xdata()) == list(said.get_xdata()) == [row.efficiency for row in rows]
     assert list(plans.get_ydata()) == [row.predicted for row in rows] and set(said.get_ydata()) == {0.95}
     near = [row.efficiency for row in rows if abs(row.error) < 0.10]
