@@ -1,4 +1,4 @@
-"""One small model trained on the digits: with any batch, rate and number of ranks, once for each of a few seeds."""
+"""One small model trained on the digits, with any batch, rate and number of ranks; and one layer, with many rates."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
+from ddplab.hardware import device
 from ddplab.worker import log
 
 if TYPE_CHECKING:
@@ -98,3 +99,42 @@ def _span(values: list[float]) -> str:
     """The lowest and the highest, or the one value there is."""
     low, high = (f"{value:.3f}" for value in (min(values), max(values))) if values else ("", "")
     return low if low == high else f"{low} to {high}"
+
+
+def sweep(
+    kind: type[torch.optim.Optimizer], batch: int, rates: torch.Tensor, orders: int = 4, epochs: int = 1
+) -> torch.Tensor:
+    """Train one linear layer on the digits with each of `rates`; return its test loss, a number for each rate.
+
+    kind: the optimiser. orders: of the data, over which the loss is the mean. All runs train at once, as a stack of
+    weights, (orders, rates, 64, 10): the optimiser steps with a rate of 1, and each run goes its own part of the way.
+    """
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)  # numbers too small to matter become 0: CPUs are slow with them
+    images, labels = _pixels(train=True)
+    weight = torch.zeros(orders, len(rates), 64, 10, device=device(), requires_grad=True)
+    optimizer, own_rate = kind([weight], lr=1.0), rates.view(-1, 1, 1).to(device())
+    shuffles = [torch.Generator().manual_seed(order) for order in range(orders)]
+    for _ in range(epochs):
+        order = torch.stack([torch.randperm(len(labels), generator=shuffle) for shuffle in shuffles])
+        for pick in order.split(batch, dim=1)[: len(labels) // batch]:  # full batches only
+            optimizer.zero_grad()
+            _losses(images[pick], labels[pick], weight).sum().backward()
+            before = weight.detach().clone()
+            optimizer.step()
+            weight.data = torch.lerp(before, weight.data, own_rate)
+    images, labels = _pixels(train=False)
+    return _losses(images[None], labels[None], weight).detach().mean(dim=0).cpu()
+
+
+def _pixels(train: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    images, labels = digits(train).tensors
+    mean = digits(train=True).tensors[0].mean(dim=0)
+    return (images - mean).flatten(1).to(device()), labels.to(device())
+
+
+def _losses(images: torch.Tensor, labels: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    scores = images.unsqueeze(1) @ weight  # (orders, rates, images, 10)
+    labels = labels.unsqueeze(1).expand(scores.shape[:-1])
+    each = F.cross_entropy(scores.flatten(0, 2), labels.flatten(), reduction="none")
+    return each.view(labels.shape).mean(dim=-1)  # (orders, rates)
