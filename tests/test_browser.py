@@ -512,6 +512,7 @@ def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, 
         for count in ("4", "3", "2"):
             gpus.select_option(count)
             assert panel.bounding_box()["height"] == height, f"the page jumps: {status.inner_text()}"
+    assert panel.get_by_role("slider", name="cut 1").get_attribute("max") == "3"  # each GPU keeps a sentence
     drawn = panel.locator("svg").first.bounding_box()
     lab.page.mouse.move(drawn["x"] + 200, drawn["y"] + drawn["height"] / 2)
     lab.page.mouse.down()

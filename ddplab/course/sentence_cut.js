@@ -25,11 +25,13 @@ function render({ model, el }) {
   const hatch = `padding${Math.random()}`; // a name of this page's own
 
   const used = () => cuts.slice(0, Number(gpus.value) - 1);
+  const last = (n) => given.length - (used().length - n); // where cut n may fall, so that the GPUs behind it get a sentence
 
   function reset() {
     const most = Math.ceil(given.length / Number(gpus.value));
     cuts.forEach((cut, n) => {
       cut.parentElement.style.visibility = n < used().length ? "visible" : "hidden"; // the page does not jump
+      cut.max = Math.max(last(n), Math.min(given.length, most * (n + 1))); // with few sentences DataParallel leaves a GPU none
       cut.value = most * (n + 1);
     });
     draw();
@@ -37,9 +39,9 @@ function render({ model, el }) {
 
   function move(n, to) {
     const all = used();
-    all[n].value = Math.max(1, Math.min(given.length, to));
-    for (let i = n + 1; i < all.length; i++) all[i].value = Math.max(all[i].value, all[i - 1].value); // one pushes the next
-    for (let i = n - 1; i >= 0; i--) all[i].value = Math.min(all[i].value, all[i + 1].value);
+    all[n].value = Math.max(n + 1, Math.min(last(n), to)); // each GPU keeps a sentence
+    for (let i = n + 1; i < all.length; i++) all[i].value = Math.max(all[i].value, Number(all[i - 1].value) + 1); // one pushes the next
+    for (let i = n - 1; i >= 0; i--) all[i].value = Math.min(all[i].value, all[i + 1].value - 1);
     draw();
   }
 
@@ -97,7 +99,7 @@ function render({ model, el }) {
 const NOTES = {
   words: "A row is a sentence, a box a word, hatched boxes are padding. The thick line is the cut: drag it, or move its slider with the arrow keys.",
   unpacked: "Each GPU packs its part and unpacks it again. The dashed line is how wide the part comes back.",
-  loss: "Each word is as tall as its say. Each GPU averages over its words, and the script over the GPUs. The error is that of the gradient of a model with two weights, which guesses a word's letters from its place.",
+  loss: "Each word is as tall as its say, drawn at most 2.5 times its size. Each GPU averages over its words, and the script over the GPUs. The gradient is that of a model with two weights, which guesses a word's letters from its place.",
 };
 
 // parts: of each GPU that has a sentence, where its sentences begin and end.
@@ -123,7 +125,7 @@ function told(found, parts, look) {
     return `${widths}: ${new Set(found.widths).size === 1 ? "✓ gather joins them" : "✗ gather refuses them"}`;
   }
   const counts = each((gpu, n) => `${found.says[n].toFixed(2)} on GPU ${gpu}`).join(", ");
-  return `A word counts ${counts}; 1.00 is fair. The gradient is ${percent(found.off)} off.`;
+  return `A word counts ${counts}; 1.00 is fair. A small model's gradient is ${percent(found.off)} off.`;
 }
 
 function percent(share) {

@@ -88,7 +88,7 @@ def told(found: Outcome, look: str) -> str:
         widths = ", ".join(f"GPU {gpu}: {width} wide" for gpu, width in enumerate(found.widths))
         return f"{widths}: {'✓ gather joins them' if same else '✗ gather refuses them'}"
     counts = ", ".join(f"{says:.2f} on GPU {gpu}" for gpu, says in enumerate(what_a_word_counts(found)))
-    return f"A word counts {counts}; 1.00 is fair. The gradient is {found.off:.1%} off."
+    return f"A word counts {counts}; 1.00 is fair. A small model's gradient is {found.off:.1%} off."
 
 
 @pointing
