@@ -111,11 +111,12 @@ def _draw_states(axis: Axes, ranks: list[list[list[float]]], widths: list[int], 
                 axis.text(left, row + 0.5, "nothing", va="center", fontsize=8)
             for place, number in enumerate(held):
                 new = earlier[place : place + 1] != [number]
-                box(axis, left + place, row + 0.08, 1, 0.84, f"{number:g}", new, size=8)
+                text = f"{number:g}"
+                box(axis, left + place, row + 0.08, 1, 0.84, text, new, size=8 if len(text) < 4 else 6.5)
             left, earlier = left + width + 1.5, held
 
 
-def box(axis: Axes, left: float, top: float, width: float, height: float, text: str, marked: bool, size: int) -> None:
+def box(axis: Axes, left: float, top: float, width: float, height: float, text: str, marked: bool, size: float) -> None:
     """Draw a box with text in it; a marked one is filled, its frame thick and its text bold. size: of the text."""
     from matplotlib.patches import Rectangle
 

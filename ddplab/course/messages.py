@@ -7,6 +7,7 @@ import datetime
 import importlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ddplab.hardware import device
+from ddplab.launcher import launch
 from ddplab.worker import log
 
 NAMES = {  # the operations of torch.ops.c10d, and what torch.distributed calls them
@@ -106,6 +109,22 @@ class _Noting(TorchDispatchMode):
             size = carried.nbytes if isinstance(carried, torch.Tensor) else 0
             self.noted.append(Message(name, other, first, size, before))
         return func(*args, **(kwargs or {}))
+
+
+def watched(collective: Callable[..., Any], *arguments: Any, ranks: int = 3, **options: Any) -> list[Any]:
+    """Launch `collective(x, *arguments)`, and return of each rank what it held before and what came back, or None.
+
+    x: of rank 0 the numbers 1, 2, …, as many as there are ranks; of each further rank ten times as much.
+    options: of the launch.
+    """
+    return launch(_watch, collective, *arguments, nproc_per_node=ranks, quiet=True, **options).results
+
+
+def _watch(collective: Callable[..., Any], *arguments: Any) -> tuple[list[float], list[float] | None]:
+    x = torch.arange(1.0, dist.get_world_size() + 1, device=device()) * 10 ** dist.get_rank()
+    before = x.tolist()
+    after = collective(x, *arguments)
+    return before, None if after is None else after.flatten().tolist()
 
 
 def two_calls(rank_1: str, port: str, connects: str) -> None:
