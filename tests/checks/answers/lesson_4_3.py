@@ -138,15 +138,6 @@ def of_a_number(module):
 
 ANSWERS = {
     "4.3.a": {
-        "accepted": [by_measure, lambda P, n: torch.tensor([8 * P * (n - 1), 8 * P * (n - 1) // n])],
-        "wrong": [
-            (lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"]),
-            (lambda P, n: (8 * P * (n - 1), 2 * P * (n - 1) / n), ["a rank's are numbers"]),
-            (lambda P, n: (2 * 4 * P, 2 * 4 * P * (n - 1) / n), ["right for two GPUs"]),
-            (lambda P, n: (8 * P * (n - 1), 8 * P * n - 1 / n), ["`*` and `/` go before `-`"]),
-        ],
-    },
-    "4.3.b": {
         "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],
         "wrong": [
             (with_a_number, ["raised"]),
@@ -160,7 +151,7 @@ ANSWERS = {
             (the_buffer_of_ddp, ["no attribute 'total'"]),
         ],
     },
-    "4.3.c": {
+    "4.3.b": {
         "accepted": [with_a_frozen_parameter, with_register, heads_of(two_layers)],
         "wrong": [
             (without_heads, ["has no attribute 'heads'"]),
@@ -181,6 +172,15 @@ ANSWERS = {
             (without_a_name, ["raised TypeError"]),
             (without_parameter, ["raised TypeError"]),
             (of_a_number, ["raised AttributeError"]),
+        ],
+    },
+    "4.3.c": {
+        "accepted": [by_measure, lambda P, n: torch.tensor([8 * P * (n - 1), 8 * P * (n - 1) // n])],
+        "wrong": [
+            (lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"]),
+            (lambda P, n: (8 * P * (n - 1), 2 * P * (n - 1) / n), ["a rank's are numbers"]),
+            (lambda P, n: (2 * 4 * P, 2 * 4 * P * (n - 1) / n), ["right for two GPUs"]),
+            (lambda P, n: (8 * P * (n - 1), 8 * P * n - 1 / n), ["`*` and `/` go before `-`"]),
         ],
     },
 }
