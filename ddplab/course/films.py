@@ -39,12 +39,13 @@ class Frame(NamedTuple):
 def shoot(exchange: Callable[[torch.Tensor], Any], ranks: int, numbers: int = 1) -> list[Frame]:
     """Run `exchange(x)` on that many ranks, and return the film of their messages.
 
-    x: the rank's own tensor, int64[numbers]: 1, 2, … on rank 0, 10, 20, … on rank 1, and so on. Raises what `launch`
-    raises.
+    x: the rank's own tensor, float64[numbers]: 1, 2, … on rank 0, 10, 20, … on rank 1, and so on. It is the default
+    type there, and holds all digits of eight ranks. Raises what `launch` raises.
     """
 
     def recorded() -> tuple[Any, tuple[float, ...]]:
-        x = filmed(torch.arange(1, numbers + 1) * 10 ** dist.get_rank())
+        torch.set_default_dtype(torch.float64)  # a learner may receive into `torch.zeros(len(x))`
+        x = filmed(torch.arange(1.0, numbers + 1) * 10 ** dist.get_rank())
         exchange(x)
         return x.messages, tuple(x.tolist())
 
@@ -55,35 +56,39 @@ def frames(told: Sequence[Sequence[Told]], ends: Sequence[tuple[float, ...]]) ->
     """Return the film of what all ranks have noted: the start, then a frame for each round of messages.
 
     told: of each rank, its messages in order. ends: what each rank's tensor held at the end. A message belongs to the
-    earliest round in which it can have been: after what its rank did before, and a receive not before its send.
+    earliest round in which it can have been: after what its rank did before, and a receive not before its send. What
+    was sent to a rank that was still busy is told in the round in which it is received.
     """
     rounds = [[0] * len(messages) for messages in told]
+    sends = {(rank, n): _its_send(told, rank, n) for rank, messages in enumerate(told) for n in range(len(messages))}
     for _ in range(sum(map(len, told)) + 1):  # as many passes as the longest chain of messages can need
         for rank, messages in enumerate(told):
             for n, message in enumerate(messages):
                 last = rounds[rank][n - 1] if n else 0
                 both_at_once = n and message.name == "recv" and messages[n - 1].name == "send"
-                rounds[rank][n] = max(last if both_at_once else last + 1, _round_of_its_send(told, rounds, rank, n))
+                it = sends[rank, n]
+                rounds[rank][n] = max(last if both_at_once else last + 1, rounds[it[0]][it[1]] if it else 0)
+    arrives = {it: rounds[rank][n] for (rank, n), it in sends.items() if it}
     film = []
     for moment in range(max([0, *(number for numbers in rounds for number in numbers)]) + 1):
         held, sent = [], []
         for rank, messages in enumerate(told):
             done = sum(number <= moment for number in rounds[rank])
             held.append(messages[done].before if done < len(messages) else ends[rank])
-            now = [it for it, number in zip(messages, rounds[rank], strict=True) if number == moment]
+            now = [it for n, it in enumerate(messages) if arrives.get((rank, n), rounds[rank][n]) == moment]
             sent += [(rank, message.other, message.size) for message in now if message.name == "send"]
         film.append(Frame(held, sent))
     return film
 
 
-def _round_of_its_send(told: Sequence[Sequence[Told]], rounds: list[list[int]], rank: int, n: int) -> int:
-    """Return the round of the send that a receive waits for: the k-th from a rank meets that rank's k-th to us."""
+def _its_send(told: Sequence[Sequence[Told]], rank: int, n: int) -> tuple[int, int] | None:
+    """Return whose send a receive waits for, and its place there: the k-th from a rank meets that rank's k-th to us."""
     message = told[rank][n]
     if message.name != "recv" or message.other not in range(len(told)):
-        return 0
+        return None
     before = sum(it.name == "recv" and it.other == message.other for it in told[rank][:n])
     sends = [place for place, it in enumerate(told[message.other]) if it.name == "send" and it.other == rank]
-    return rounds[message.other][sends[before]] if before < len(sends) else 0
+    return (message.other, sends[before]) if before < len(sends) else None
 
 
 def name_of(rank: int) -> HTML:

@@ -50,6 +50,29 @@ def test_a_collective_is_a_round_in_which_nobody_is_named():
     assert [frame.sent for frame in film] == [[], []] and film[1].held == [(11, 22)] * 2
 
 
+def by_way_of_rank_0(x):
+    rank, others = dist.get_rank(), range(1, dist.get_world_size())
+    if rank > 0:
+        dist.send(x, 0)
+        dist.recv(x, 0)
+        return
+    for other in others:
+        part = torch.empty_like(x)
+        dist.recv(part, other)
+        x += part
+    for other in others:
+        dist.send(x, other)
+
+
+def test_what_waits_for_a_busy_rank_flies_when_it_is_received():
+    """All send at once, and rank 0 has as many rounds to receive in: as many as a ring takes, 2(N - 1)."""
+    film = film_of(by_way_of_rank_0, 4)
+    assert [[way[:2] for way in frame.sent] for frame in film] == [
+        [], [(1, 0)], [(2, 0)], [(3, 0)], [(0, 1)], [(0, 2)], [(0, 3)]
+    ]  # fmt: skip
+    assert [frame.held[0][0] for frame in film] == [1, 11, 111, 1111, 1111, 1111, 1111]
+
+
 @pytest.mark.parametrize("other", [1, 7])
 def test_a_receive_that_nobody_sends_to_has_a_frame_all_the_same(other):
     film = frames([[Message("recv", other, before=(3.0,))], []], [(3.0,), (4.0,)])
