@@ -34,6 +34,7 @@ def beside(
             look = {"linestyle": DASHES[rank % 4], "linewidth": 1.4, "color": COLOURS[rank % 8]}
             axis.plot(values, label=f"rank {rank} alone", **look)
         axis.set(xlabel="step", title=what)
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend()
     return figure
 
