@@ -80,6 +80,8 @@ def test_numbers_that_agree_are_filled_and_counted_beneath():
     assert (first.get_title(), first.get_xlabel()) == ("before it", "2 of 3\nagree")
     known, _ = agreement({"rank 0": [True, False], "rank 1": [True] * 2}, across=1, what="are known").axes
     assert known.get_xlabel() == "1 of 2\nare known"
+    (alone,) = agreement({"both": [True]}).axes
+    assert alone.get_xlabel() == "1 of 1\nagree"
 
 
 def test_a_star_has_one_road_fewer_than_gpus_and_a_ring_one_for_each_and_two_gpus_have_as_much_to_do_in_both():
