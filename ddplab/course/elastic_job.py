@@ -1,19 +1,13 @@
-"""What the elastic script of the lesson on restarts needs: its batch, its checkpoint, a pause until nodes change."""
+"""What the elastic script of the lesson on restarts needs: its checkpoint, and a pause until nodes change."""
 
 import os
 import time
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from ddplab.course.models import MLP
-
-
-def my_images(step: int, n: int, rank: int, size: int) -> Tensor:
-    """Return the numbers of this rank's images: its share of the 64, of n, that belong to the step."""
-    order = torch.Generator().manual_seed(step)
-    return torch.randperm(n, generator=order)[:64][rank::size]
 
 
 def begin(path: str) -> tuple[nn.Module, int]:
