@@ -294,16 +294,19 @@ turn(
 )  # fmt: skip
 
 
-def _parts(data: float, forward: float, backward: float, exposed: float, between: float) -> dict[str, float]:
-    return dict(data=data, forward=forward, backward=backward, exposed=exposed, between=between)
+def _parts(data: float, forward: float, backward: float, optimiser: float, exposed: float, between: float) -> dict:
+    return dict(data=data, forward=forward, backward=backward, optimiser=optimiser, exposed=exposed, between=between)
 
 
 SUSPECTS = [  # where the slow rank is slow, the parts, and its number
-    ("slow to read", [_parts(3, 10, 20, 62, 1), _parts(60, 11, 19, 5, 1)], 1),
-    ("slow in forward", [_parts(3, 80, 20, 2, 1), _parts(3, 9, 20, 73, 1), _parts(4, 9, 19, 73, 1)], 0),
-    ("busy between the phases", [_parts(3, 10, 30, 56, 1), _parts(3, 10, 21, 46, 20), _parts(3, 9, 20, 7, 61)], 2),
-    ("a little slow everywhere", [_parts(40, 10, 20, 30, 0), _parts(20, 30, 45, 5, 0), _parts(3, 9, 60, 28, 0)], 1),
-]
+    ("slow to read", [_parts(3, 10, 20, 2, 60, 1), _parts(60, 11, 19, 1, 4, 1)], 1),
+    ("slow in forward", [_parts(3, 80, 20, 1, 1, 1), _parts(3, 9, 20, 2, 71, 1), _parts(4, 9, 19, 1, 72, 1)], 0),
+    ("slow in the optimiser", [_parts(4, 10, 20, 2, 63, 1), _parts(3, 9, 20, 64, 2, 2)], 1),
+    ("busy between the phases",
+     [_parts(3, 10, 30, 1, 55, 1), _parts(3, 10, 21, 2, 44, 20), _parts(3, 9, 20, 1, 6, 61)], 2),
+    ("a little slow everywhere",
+     [_parts(40, 10, 20, 1, 29, 0), _parts(20, 30, 45, 4, 1, 0), _parts(3, 9, 60, 1, 27, 0)], 1),
+]  # fmt: skip
 
 
 def _most(ranks: list[dict[str, float]], *names: str, pick: Callable = max) -> int:
@@ -326,9 +329,17 @@ turn(
          "A rank may be late in any phase. Which entry tells on everybody?"),
         (lambda ranks: _most(ranks, "between"), "you name the one with the longest `between`",
          "A rank may be late in any phase. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks, "optimiser"), "you name the one with the longest `optimiser`",
+         "A rank may be late in any phase. Which entry tells on everybody?"),
         (lambda ranks: max(range(len(ranks)), key=lambda rank: max(ranks[rank].values())),
          "you name the one with the longest entry of all", "Waiting is an entry too, and no work."),
-        (lambda ranks: _most(ranks, "data", "forward", "backward"), "the time between the phases is not looked at",
+        (lambda ranks: _most(ranks, "data", "forward", "backward", "optimiser"),
+         "the time between the phases is not looked at",
+         "A rank may be late there too. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks, "data", "forward", "backward", "between"), "the optimiser is not looked at",
+         "A rank may be late there too. Which entry tells on everybody?"),
+        (lambda ranks: _most(ranks, "data", "forward", "backward"),
+         "neither the optimiser nor the time between the phases is looked at",
          "A rank may be late there too. Which entry tells on everybody?"),
         (lambda ranks: _most(ranks, "forward", "backward"), "only forward and backward are looked at",
          "A rank may be late in any phase. Which entry tells on everybody?"),

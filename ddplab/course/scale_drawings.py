@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from ddplab.course.published import Published
 
 
-def strong_and_weak(ranks: Sequence[int], strong: Sequence[float], weak: Sequence[float], places: int) -> Figure:
+def strong_and_weak(
+    ranks: Sequence[int], strong: Sequence[float], weak: Sequence[float], places: int, sketch: Sequence[float] = ()
+) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
 
     ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
+    sketch: the speed-ups that somebody has guessed; `...` is no guess.
 
     Returns the matplotlib figure.
     """
@@ -33,6 +36,9 @@ def strong_and_weak(ranks: Sequence[int], strong: Sequence[float], weak: Sequenc
             axis.plot(ranks, limit, "s--", color=COLOURS[1], label="limit of the machine")
             axis.plot(ranks, measured, "o-", color=COLOURS[0], label="measured")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
+        guessed = [(n, speed) for n, speed in zip(ranks, sketch, strict=False) if speed is not ...]
+        if len(guessed) > 1:  # one rank is as fast as itself
+            axes[0].plot(*zip(*guessed, strict=True), "X:", color=COLOURS[2], markersize=8, label="your sketch")
         axes[0].legend()
     return figure
 
