@@ -16,8 +16,10 @@ are those of CUDA or NCCL: a test looks them up in the installed torch where its
 device, a size or a number. What works has to give the values that it gives on GPUs.
 
 **{not_rehearsed}.** What is in neither list may still work: its kernels run on the CPU, and each is asked where its
-tensors are. FSDP2, tensor parallelism and compiled kernels are not covered. One thing differs in silence: a tensor on a
-virtual GPU is a `torch.Tensor` for `isinstance`, and of another `type()`.
+tensors are. FSDP2 is covered as far as the second list goes (its shards are trained, looked at, saved, and filled where
+they were made on meta), and none of its mistakes is in the first. Tensor parallelism is refused, in words that say so.
+`torch.compile` compiles nothing, so its kernels are not rehearsed. One thing differs in silence: a tensor on a virtual
+GPU is a `torch.Tensor` for `isinstance`, and of another `type()`.
 
 `--gpu-type` knows {kinds}: the compute capability, and the memory of the data sheet.
 """
