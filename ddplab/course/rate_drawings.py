@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def schedules(rates: Mapping[str, Sequence[float]]) -> Figure:
+def schedules(rates: Mapping[str, Sequence[float]], up_to: int = 0) -> Figure:
     """Draw the rate of every update of several runs: a line for each, thinner than the one before, its end marked.
 
-    rates: what the run is → the rate of each of its updates, as a share of the peak.
+    rates: what the run is → the rate of each of its updates, as a share of the peak. up_to: the update that the axis
+    reaches at least, so that a longer run looks longer.
     """
+    from matplotlib.ticker import MaxNLocator
+
+    longest = max(up_to, *map(len, rates.values()))
     with drawing(8, 3.4) as figure:
         axis = figure.subplots()
         for n, (name, drawn) in enumerate(rates.items()):
@@ -24,7 +28,9 @@ def schedules(rates: Mapping[str, Sequence[float]]) -> Figure:
             mark = {"marker": MARKERS[n % 8], "color": line.get_color(), "markeredgecolor": INK, "markersize": 9}
             axis.plot([len(drawn) - 1], [drawn[-1]], linestyle="", label=f"{name}: {len(drawn)} updates", **mark)
         axis.set(xlabel="update", ylabel="rate, as a share of the peak", ylim=(-0.05, 1.08))
-        axis.legend()
+        axis.set_xlim(-0.04 * longest, 1.04 * longest)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(rates), frameon=False)  # no curve lies under it
     return figure
 
 

@@ -22,6 +22,13 @@ def test_a_schedule_has_a_line_and_a_mark_of_its_own_at_its_end():
     assert labels(axis) == ["1 rank: 3 updates", "2 ranks: 2 updates"]
 
 
+def test_a_shorter_schedule_is_a_shorter_line_and_updates_are_whole_numbers():
+    axes = [schedules({"run": [0.5] * updates}, up_to=40).axes[0] for updates in (7, 20, 40)]
+    assert len({axis.get_xlim() for axis in axes}) == 1 and schedules({"run": [0.5] * 99}).axes[0].get_xlim()[1] > 99
+    ticks = schedules({"run": [0.5] * 3}).axes[0].get_xticks()
+    assert all(tick == round(tick) for tick in ticks)
+
+
 def test_each_valley_has_a_ring_at_its_lowest_point():
     rates = torch.tensor([0.1, 0.2, 0.4])
     losses = {4: torch.tensor([0.3, 0.2, 0.5]), 16: torch.tensor([0.9, 0.4, 0.3])}
