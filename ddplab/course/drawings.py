@@ -224,13 +224,16 @@ def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figu
     return figure
 
 
-def bytes_held(table: Mapping[str, Mapping[str, float]], limit: float, limit_name: str) -> Figure:
+def bytes_held(
+    table: Mapping[str, Mapping[str, float]], limit: float = 0, limit_name: str = "", up_to: float = 0
+) -> Figure:
     """Draw what a rank holds, in bytes a parameter: a bar for each row, a stretch for each part, and a dashed limit.
 
     Args:
         table: name of the row → part → bytes a parameter, with the same parts in each row: of "weights", "gradients",
             "buckets" and "Adam".
-        limit: where the dashed line stands. limit_name: what it is.
+        limit: where the dashed line stands, if there is one. limit_name: what it is.
+        up_to: how far the axis reaches at least: the same in all pictures of a slider.
 
     Every part has a colour and a hatching of its own, in each such picture the same. Returns the matplotlib figure.
     """
@@ -244,8 +247,9 @@ def bytes_held(table: Mapping[str, Mapping[str, float]], limit: float, limit_nam
             widths = [row[part] for row in table.values()]
             axis.barh(list(table), widths, left=left, label=part, **look)
             left = [start + width for start, width in zip(left, widths, strict=True)]
-        axis.axvline(limit, linestyle="--", label=limit_name, **rimmed(1.5))
-        longest = max(*left, limit if limit < 2 * max(left) else 0)  # a line far away would leave no bar to see
+        if limit:
+            axis.axvline(limit, linestyle="--", label=limit_name, **rimmed(1.5))
+        longest = max(up_to, *left, limit if limit < 2 * max(left) else 0)  # a line far away would leave no bar to see
         axis.set(xlabel="bytes a parameter", xlim=(0, 1.05 * longest), ylim=(len(table) - 0.4, -0.6))
         axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)  # beside it: nothing lies under
     return figure

@@ -142,3 +142,9 @@ def test_bytes_held_are_stacked_up_to_their_sum():
     for part, same in ((0, 0), (2, 3)):  # a part looks the same in each picture, whatever parts there are
         assert axis.patches[part].get_facecolor() == bars.patches[same].get_facecolor()
     assert bars.get_xlim()[1] > 20  # the line is on the picture
+
+
+def test_bytes_held_without_a_limit_and_on_an_axis_that_stays():
+    axes = [bytes_held({"one": {"weights": size}}, up_to=20).axes[0] for size in (4.0, 8.0)]
+    assert axes[0].get_xlim() == axes[1].get_xlim() == (0, 21)
+    assert [text.get_text() for text in axes[0].get_legend().get_texts()] == ["weights"]

@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ddplab import device, launch
-from ddplab.course.memory import activations, held, watch_buckets
+from ddplab.course.memory import Turns, activations, held, watch_buckets
 from ddplab.course.plan import memory
 
 
@@ -65,3 +65,23 @@ def test_ddp_keeps_buckets_beside_the_gradients_unless_these_are_views(view, bes
 
 def test_a_network_that_is_not_in_ddp_has_no_buckets():
     assert watch_buckets(torch.nn.Linear(2, 2))() == 0
+
+
+@pytest.mark.parametrize(("again", "gathers"), [(True, [1, 2, 4, 4, 4]), (False, [1, 2, 2, 2, 2])])
+def test_turns_tell_which_layers_are_whole_while_one_computes(again, gathers):
+    def watched():
+        net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        for layer in (net[0], net[2]):
+            fully_shard(layer, mesh=mesh, reshard_after_forward=again)
+        fully_shard(net, mesh=mesh)
+        with Turns(net) as turns:
+            net(torch.ones(2, 8, requires_grad=True)).sum().backward()
+        return turns.seen
+
+    for seen in launch(watched, nproc_per_node=2, device="cpu", quiet=True).results:
+        assert [(turn.layer, turn.back) for turn in seen] == [(0, False), (1, False), (1, True), (0, True), (None, False)]
+        first, second, kept = (288, 0), (0, 144), (0 if again else 288, 144)
+        assert [turn.whole for turn in seen] == [first, kept if not again else second, kept, first, (0, 0)]
+        assert {turn.shards for turn in seen} == {(144, 72)}
+        assert [turn.gathers for turn in seen] == gathers and [turn.scatters for turn in seen] == [0, 0, 0, 1, 2]
