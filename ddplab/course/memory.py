@@ -105,7 +105,7 @@ class Turns(TorchDispatchMode):
         super().__exit__(*error)
         self._note(None)
 
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):  # noqa: ANN001
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         for name in self._calls:
             self._calls[name] += f"c10d._{name}" in str(operation)
         if str(operation) in ("aten.addmm.default", "aten.mm.default"):

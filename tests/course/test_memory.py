@@ -80,8 +80,9 @@ def test_turns_tell_which_layers_are_whole_while_one_computes(again, gathers):
         return turns.seen
 
     for seen in launch(watched, nproc_per_node=2, device="cpu", quiet=True).results:
-        assert [(turn.layer, turn.back) for turn in seen] == [(0, False), (1, False), (1, True), (0, True), (None, False)]
-        first, second, kept = (288, 0), (0, 144), (0 if again else 288, 144)
-        assert [turn.whole for turn in seen] == [first, kept if not again else second, kept, first, (0, 0)]
+        forth, back = [(0, False), (1, False)], [(1, True), (0, True)]
+        assert [(turn.layer, turn.back) for turn in seen] == [*forth, *back, (None, False)]
+        first, second = (288, 0), (0 if again else 288, 144)
+        assert [turn.whole for turn in seen] == [first, second, second, first, (0, 0)]
         assert {turn.shards for turn in seen} == {(144, 72)}
         assert [turn.gathers for turn in seen] == gathers and [turn.scatters for turn in seen] == [0, 0, 0, 1, 2]
