@@ -52,7 +52,7 @@ STAGES = {
         REHEARSED: ["-m", "ddplab", "rehearse", "--gpus=2", "--python", "-m", "pytest", "-m", "gpu", *GPU_TESTS],
         # tests/conftest.py says which tests have to stay together on one of the workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
-        # after the tests: beside them it filled the cores while pages were drawn, which goes on for as long as they wait
+        # after the tests, and not beside them: a page is drawn, and ranks are asked, for as long as they wait
         REHEARSED_NOTEBOOKS: [REHEARSE, "--workers=4", "lessons", "solutions"],
     },
     "quick": {**GATES, "tests that start no process": [*QUICK, "tests"]},

@@ -173,7 +173,7 @@ def star_and_ring(through_0: float, out_of_rank: float, n: int) -> Figure:
     star = [(0, gpu) for gpu in range(1, n)]
     ring = sorted({tuple(sorted((gpu, (gpu + 1) % n))) for gpu in range(n)})  # two ranks share one road
     each = through_0 / len(star), n * out_of_rank / len(ring)
-    titles = (f"DataParallel: {nice(through_0)} through GPU 0", f"DDP: {nice(out_of_rank)} out of each rank")
+    titles = (f"DataParallel: {nice(through_0)} through GPU 0", f"DDP: {nice(2 * out_of_rank)} through each rank")
     with drawing(8, 4.2) as figure:
         for axis, roads, size, title in zip(figure.subplots(1, 2), (star, ring), each, titles, strict=True):
             for start, end in roads:

@@ -104,10 +104,10 @@ def planned_beside_measured(rows: Sequence[Published], says: float, near: float)
     return figure
 
 
-def swings(ends: Mapping[str, tuple[float, float]], gpus: int, title: str) -> Figure:
-    """Draw how far each of several assumptions moves a plan: a bar between two speeds, in times of one GPU.
+def swings(ends: Mapping[str, tuple[float, float]], title: str) -> Figure:
+    """Draw how far each of several assumptions, a quarter less or more, moves a plan's answer.
 
-    ends: name → how many times as fast `gpus` GPUs are with less of it and with more. Returns the matplotlib figure.
+    ends: name → by how many per cent the answer changes with less of it and with more. Returns the matplotlib figure.
     """
     with drawing(8, 0.45 * len(ends) + 1.3) as figure:
         axis = figure.subplots()
@@ -115,7 +115,9 @@ def swings(ends: Mapping[str, tuple[float, float]], gpus: int, title: str) -> Fi
             axis.plot(side, range(len(ends)), look, label=name)
         for n, (less, more) in enumerate(ends.values()):
             axis.plot([less, more], [n, n], color=INK, linewidth=5, alpha=0.4, zorder=0)
-        axis.set(title=title, xlabel=f"{gpus} GPUs are so many times as fast as one", xlim=(0, gpus))
+        for quarter in (-25, 25):
+            axis.axvline(quarter, color=INK, linestyle="--", linewidth=1, zorder=0)
+        axis.set(title=title, xlabel="the answer changes by so many per cent", xlim=(-34, 34))
         axis.set(yticks=range(len(ends)), yticklabels=list(ends), ylim=(len(ends) - 0.5, -0.5))
         axis.legend(fontsize=8)
     return figure

@@ -71,10 +71,11 @@ def test_who_is_never_near_has_hollow_marks_alone():
 
 
 def test_an_assumption_is_a_bar_between_what_less_and_more_of_it_make():
-    (axis,) = swings({"alpha": (30, 20), "waiting": (10, 40)}, 64, "planned").axes
-    less, more, alpha, waiting = axis.lines
-    assert list(less.get_xdata()) == [30, 10] and list(more.get_xdata()) == [20, 40] and axis.get_xlim() == (0, 64)
-    assert list(alpha.get_xdata()) == [30, 20] and list(waiting.get_ydata()) == [1, 1]
+    (axis,) = swings({"alpha": (3, -2), "waiting": (-20, 10)}, "planned").axes
+    less, more, alpha, waiting, *whole = axis.lines
+    assert list(less.get_xdata()) == [3, -20] and list(more.get_xdata()) == [-2, 10]
+    assert list(alpha.get_xdata()) == [3, -2] and list(waiting.get_ydata()) == [1, 1]
+    assert [list(line.get_xdata()) for line in whole] == [[-25, -25], [25, 25]]
     assert less.get_marker() != more.get_marker()
 
 
