@@ -45,15 +45,14 @@ REHEARSE = "tools/rehearse_notebooks.py"
 EACH_TURN = [REHEARSE, "--our-way"]  # a fifth of what it costs: `make test` judges our way where nothing is rehearsed
 REHEARSED_NOTEBOOKS = "notebooks, rehearsed on two virtual GPUs"
 LIMIT = 3600  # seconds for a stage, but in stress: what hangs shall be seen, with what it has printed until then
-BESIDE = (*GATES, REHEARSED)  # each runs one thing at a time, beside the longest stage
+BESIDE = (*GATES, REHEARSED, REHEARSED_NOTEBOOKS)  # each runs one thing at a time, beside the longest stage
 STAGES = {
     "test": {
         **GATES,
         REHEARSED: ["-m", "ddplab", "rehearse", "--gpus=2", "--python", "-m", "pytest", "-m", "gpu", *GPU_TESTS],
+        REHEARSED_NOTEBOOKS: [REHEARSE, "lessons", "solutions"],
         # tests/conftest.py says which tests have to stay together on one of the workers
         "tests, notebooks and browser": [*PYTEST, "--durations=10", *NBVAL, "tests", COPIES],
-        # after the tests, and not beside them: a page is drawn, and ranks are asked, for as long as they wait
-        REHEARSED_NOTEBOOKS: [REHEARSE, "--workers=4", "lessons", "solutions"],
     },
     "quick": {**GATES, "tests that start no process": [*QUICK, "tests"]},
     "stress": {
