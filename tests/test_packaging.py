@@ -173,9 +173,11 @@ def test_the_import_is_light():
     assert python(code) == "[]"
 
 
-def test_the_import_of_a_rank_brings_nothing_of_the_notebook_side():
-    code = "import sys, ddplab.worker; print([m for m in ('matplotlib', 'ipywidgets', 'IPython') if m in sys.modules])"
-    assert python(code) == "[]"
+def test_the_import_of_a_rank_or_of_what_a_lesson_plays_with_brings_nothing_of_the_notebook_side():
+    heavy = "print({'matplotlib', 'ipywidgets', 'anywidget', 'IPython'} & sys.modules.keys())"
+    played = ", ".join(f"ddplab.course.{room}" for room in ("claims", "checklist", "plan_explorer", "step_explorer"))
+    code = f"import sys, ddplab.worker; {heavy}; import {played}, ddplab.course.switches; {heavy}"
+    assert python(code).splitlines() == ["set()", "set()"]
 
 
 def test_the_public_names_fit_one_screen_and_each_says_what_it_is():

@@ -1,8 +1,6 @@
 """Claim boxes and predictions: what they show, where, and when they refuse."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -160,13 +158,6 @@ def test_in_a_cell_a_prediction_is_shown_once(not_live, capsys):
     capsys.readouterr()
     shell.run_cell("p")
     assert capsys.readouterr().out.count("Predict: Who?") == 1, "asked for again in a later cell, it is shown again"
-
-
-def test_claims_import_no_widgets():
-    code = "import sys, ddplab.course.claims;"
-    code += "print([n for n in ('ipywidgets', 'matplotlib', 'IPython') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_what_no_cell_can_measure_says_where_it_was_read_and_nothing_of_measuring():
