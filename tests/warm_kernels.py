@@ -30,6 +30,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib.machinery import BuiltinImporter
 from multiprocessing import util
 from pathlib import Path
 from types import ModuleType
@@ -52,7 +53,9 @@ AGENTS = (
     "torch.distributed.run",
 )
 REHEARSE, REHEARSAL = ["-m", "ddplab", "rehearse"], "DDPLAB_REHEARSAL"  # how it starts; what its processes have set
-WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script")  # how what follows -c or -m begins
+BARE = ("\nimport torch.multiprocessing as mp\n", "\nimport sys\nimport torch\n")  # how programs of 3.4 and 4.7 begin
+# how what follows -c or -m begins
+WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script", *BARE)
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())  # the number of this system call
 CLONE_PARENT = 0x8000  # the new process is a child not of the caller but of the caller's parent
 
@@ -243,7 +246,7 @@ def spawned_from_spare(spare: socket.socket) -> Callable:
 def starts_others(argv: list[str]) -> bool:
     """Tell whether this is an agent of torchrun, or runs a script that spawns."""
     scripts = [word for word in argv if word.endswith(".py") and os.path.isfile(word)]
-    spawning = any("mp.spawn" in Path(script).read_text() for script in scripts)
+    spawning = any("mp.spawn" in Path(script).read_text() for script in scripts) or "mp.spawn" in argv[-1]
     return bool({*AGENTS} & {*argv}) or argv[1:4] == REHEARSE or spawning
 
 
@@ -313,6 +316,7 @@ def run(argv: list[str], cwd: str) -> None:
     if argv[option] == "-m":
         runpy.run_module(argv[option + 1], run_name="__main__", alter_sys=True)
     else:
+        namespace.__loader__ = BuiltinImporter  # as Python has it, and says so where it names the module
         exec(argv[option + 1], namespace.__dict__)
 
 
