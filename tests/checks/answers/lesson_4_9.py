@@ -411,6 +411,11 @@ def asked_once(net):
     return switch
 
 
+def never_asked(net):
+    [p.register_post_accumulate_grad_hook(averaged) for p in net.parameters()]
+    return {"send": True}
+
+
 def averaged(p):
     all_reduce(p.grad)
     p.grad /= dist.get_world_size()
@@ -658,12 +663,13 @@ ANSWERS = {
         "accepted": [early_return, callable_switch],
         "wrong": [
             (no_switch_back, ["raised TypeError"]),
-            (asked_once, ["it sends although the switch is off", "at most when the hooks are made"]),
+            (asked_once, ["it sends although the switch is off", "asked once, when hooking"]),
             (another_switch_back, ["the hook asks another dictionary than the one that comes back"]),
             (two_dictionaries, ["the hook asks another dictionary than the one that comes back"]),
             (asks_for_the_dictionary, ['goes on when its "send" is False']),
             (asks_whether_it_has_the_key, ['goes on when its "send" is False']),
-            (keeps_what_was_in_it, ["no hook has the dictionary", "at most when the hooks are made"]),
+            (keeps_what_was_in_it, ["asked once, when hooking", "no hook asks it"]),
+            (never_asked, ["or never, and no hook asks it"]),
             (turns_itself_on, ["as where a hook turns it on again"]),
             (the_other_hook_with_a_switch, ["raised TypeError"]),
         ],
