@@ -300,5 +300,5 @@ turn(
     hints={"'NoneType'": "`return` two numbers, GPU 0's first.",
            "'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers.",
            "string to float": "Two numbers, and no texts."},
-    otherwise="GPU 0: twice 4 P bytes for each *other* GPU. A rank: 2 (N - 1) / N of what it puts into the all-reduce.",
+    otherwise="GPU 0: what goes to each *other* GPU, and comes back? A rank: how many rounds, of how large a chunk?",
 )  # fmt: skip
