@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -64,6 +65,13 @@ print(json.dumps([json.loads(line) for line in run.output[0].splitlines()]))
 """
 
 
+SAYS = "print(json.dumps([repr(sys.modules['__main__']), 'matplotlib' in sys.modules]))"
+BARE = """
+import subprocess, sys
+print(subprocess.check_output([sys.executable, "-c", {program!r}], text=True))
+"""
+
+
 class Warm(RunningKernel):
     def __init__(self, folder):
         with pytest.MonkeyPatch.context() as patch:
@@ -111,6 +119,19 @@ def test_an_agent_of_a_warm_kernel_and_its_ranks_are_processes_of_their_own(spar
     assert len({*pids, *agents, kernel.process.pid}) == 4 and sessions == pids
     assert threads == ("1", "1") and torchs == (1, 1) and arguments == (["-c", "3"],) * 2
     assert len({number for drawn in numbers for number in drawn}) == 4
+    kernel.stop()
+
+
+def test_bare_programs_of_lessons_are_warm_and_their_main_module_is_as_python_has_it(spare, tmp_path):
+    lessons = Path(__file__).parent.parent / "lessons"
+    cells = [cell for path in lessons.glob("*/*.ipynb") for cell in json.loads(path.read_text())["cells"]]
+    sources = ["".join(cell["source"]) for cell in cells]
+    kernel = Warm(tmp_path)
+    for begins in warm_kernels.BARE:
+        assert sum(f'"""{begins}' in source for source in sources) == 1, "no lesson has a program that begins so"
+        for program, warm in ((begins, True), ("\n", False)):
+            said = kernel.look(BARE.format(program=f"{program}import json, sys\n{SAYS}"))
+            assert said == ["<module '__main__' (built-in)>", warm]
     kernel.stop()
 
 
