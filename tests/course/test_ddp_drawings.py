@@ -32,6 +32,7 @@ def test_beside_draws_the_mean_of_the_ranks_over_one_device_and_each_rank_in_its
     assert one.get_color() not in COLOURS and mean.get_color() not in COLOURS
     labels = [text.get_text() for text in axis.get_legend().get_texts()]
     assert labels == ["one device", "2 ranks, the mean", "rank 0 alone", "rank 1 alone"]
+    assert all(tick == int(tick) for tick in axis.get_xticks()), "a step is whole"
 
 
 def test_differences_are_drawn_on_a_logarithmic_axis_with_named_lines():
