@@ -253,7 +253,7 @@ def _unpacked(packed: Any, tokens: Any, total: Any = lambda tokens: tokens.size(
 OWN_WIDTH = "the result is as wide as the longest sentence of that half, and the other GPU's is not"
 
 turn(
-    "2.2.a",
+    "2.2.b",
     "As wide on every GPU",
     _unpacked,
     {
@@ -373,7 +373,7 @@ ONE_PART = "only GPU 0 works: a tensor with one entry makes one part, and the sc
 SCARCEST = "One tensor that holds all the lengths. And a number that is no tensor goes to every replica as it is."
 
 turn(
-    "2.2.b",
+    "2.2.c",
     "Each its own lengths",
     lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), scale),
     {"4 sentences, 2 GPUs": lambda: (4, 2), "2 sentences, 3 GPUs": lambda: (2, 3)},
@@ -531,7 +531,7 @@ ONE_THING = "one thing comes back, not two"
 BOTH = "Two things, before anything is divided: the sum of the losses, and how many words there are."
 
 turn(
-    "2.2.c",
+    "2.2.a",
     "Sum and count",
     _pieces,
     {"6 + 2 words, one GPU": lambda: ([6, 2], 1), "6 + 2 words, 2 GPUs": lambda: ([6, 2], 2)},

@@ -257,7 +257,7 @@ ANSWERS = {
             (Nested, ["returns a tuple of 2"]),
         ],
     },
-    "2.2.a": {
+    "2.2.b": {
         "accepted": [padded_by_hand, into_zeros, by_shape],
         "wrong": [
             (lambda packed, tokens: None, ["nothing as shape"]),
@@ -280,7 +280,7 @@ ANSWERS = {
             (lambda packed, tokens: packed.data.view(*tokens.shape, -1), ["is invalid for input of size 56"]),
         ],
     },
-    "2.2.b": {
+    "2.2.c": {
         "accepted": [
             lambda model, tokens, lengths, scale: model(tokens=tokens, lengths=torch.tensor(lengths), scale=scale),
             lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths).to(tokens), scale),
@@ -339,7 +339,7 @@ ANSWERS = {
             (returns_nothing, ["what it returns is dropped"]),
         ],
     },
-    "2.2.c": {
+    "2.2.a": {
         "accepted": [by_each_word, by_a_mask, by_sentence],
         "wrong": [
             (lambda scores, targets: None, ["nothing as sums"]),
