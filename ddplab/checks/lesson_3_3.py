@@ -1,6 +1,5 @@
 """Checks of lesson 3.3, All-reduce and DDP by hand."""
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,190 +10,123 @@ import torch.nn.functional as F
 
 from ddplab.checks.turns import turn, waiting
 from ddplab.course.data import digits
-from ddplab.course.messages import noted_messages
+from ddplab.course.messages import filmed
 from ddplab.course.models import MLP
 from ddplab.hardware import device
-
-HINTS = {
-    "receives from itself": "Rank 0 receives, and from all others: `range(1, size)`.",
-    "SIGABRT": "gloo ends a rank to which more comes than it has room for, or less: `torch.empty_like(x)`.",
-    "Boolean value of Tensor": "`send` and `recv` take the tensor first, and then the rank.",
-    "Pair is not connected": "Does rank 0 wait for a message from itself? `range(1, size)`.",
-    "there is no rank": "They are numbered from 0 to N - 1: `range(1, size)` are all but rank 0.",
-    "Expected parameter `tensor`": "`send` and `recv` are given a tensor; `recv` fills it, and returns no tensor.",
-    "waits in recv": "Is there a `send` for each `recv`, in the order in which they wait for each other?",
-    "waits in send": "Is there a `recv` for each `send`? `range(1, size)` are all but rank 0.",
-}
 
 # ------------------------------------------------------------------ your turn
 
 
-book: list[int] = []  # as the lesson's: bytes of each message that this rank has sent
+def pass_right(chunk: Any, place: Any) -> Any:
+    """As the lesson's: send a chunk to the right, and return what comes from the left."""
+    rank, size, arrived = dist.get_rank(), dist.get_world_size(), torch.empty_like(place)
+    both = [dist.P2POp(dist.isend, chunk, (rank + 1) % size), dist.P2POp(dist.irecv, arrived, (rank - 1) % size)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    return arrived
 
 
-def _send(x: Any, to: int) -> None:
-    dist.send(x, to)
-    book.append(x.nbytes)
+def _chunks(rank: int, size: int) -> tuple[Any, list[Any]]:
+    x = filmed(torch.arange(1.0, size + 1, device=device()) * 10**rank)  # ones are rank 0's, tens rank 1's
+    return x, [*x.chunk(size)]
 
 
-def _book(fn: Any) -> list[int]:
-    """Return the book that a function's `send` keeps; an empty one where it knows of none."""
-    fn = inspect.unwrap(fn)
-    while isinstance(fn, partial):
-        fn = fn.func
-    return getattr(fn, "__globals__", {}).get("book", [])
+def _first_half(adding_step: Callable[..., Any], x: Any, chunks: list[Any]) -> None:
+    for step in range(len(chunks) - 1):
+        adding_step(chunks, step)
 
 
-def _with_its_book(all_reduce: Callable[..., Any], x: Any) -> None:
-    _book(all_reduce).clear()
-    all_reduce(x)
-    x.booked = len(_book(all_reduce))
+def _sent_and_held(_: Any, x: Any, chunks: list[Any]) -> list[Any]:
+    """How often this rank has sent, what `x` holds, and whether another tensor has come into the list."""
+    ours = x.untyped_storage().data_ptr()
+    new = any(isinstance(it, torch.Tensor) and it.untyped_storage().data_ptr() != ours for it in chunks)
+    return [sum(it.name == "send" for it in x.messages), x, *["a new tensor in the list"] * new]
 
 
-def _noting(rank: int, size: int) -> tuple[Any]:
-    torch.use_deterministic_algorithms(True)  # so that `torch.empty` is full of NaN
-    x = torch.tensor([1.0, 2.0], device=device()) * 10**rank  # ones are rank 0's, tens rank 1's
-    x.noted = noted_messages()
-    return (x,)
+Number = Callable[[int, int], int]  # of a chunk, by rank and step
 
 
-def _sum_and_way(_: Any, x: Any) -> list[Any]:
-    names = [message.name for message in x.noted]
-    sent = dist.get_world_size() - 1 if dist.get_rank() == 0 else 1  # what goes by rank 0
-    if "send" not in names or {*names} - {"send", "recv"}:
-        return [x, "no" if {*names} - {"send", "recv"} else "nothing sent"]
-    return [x, "no book" if x.booked < names.count("send") else "yes" if x.booked == sent else "another way"]
+def _adds(
+    chunks: list[Any],
+    step: int,
+    goes: Number = lambda rank, step: rank - step,
+    comes: Number = lambda rank, step: rank - step - 1,
+    put: str = "added",
+    size: int = 0,
+) -> None:
+    rank, size = dist.get_rank(), size or dist.get_world_size()
+    place = comes(rank, step) % size
+    arrived = pass_right(chunks[goes(rank, step) % size], chunks[place])
+    if put == "in the list":
+        chunks[place] = chunks[place] + arrived
+    elif put == "over it":
+        chunks[place].copy_(arrived)
+    elif put == "added":
+        chunks[place] += arrived
 
 
-def _plain(x: Any, back: str = "at the end", into: str = "part", over: int = 1, own: int = 1, hand: str = "x",
-           send: Callable[..., None] = _send) -> None:  # fmt: skip
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if rank > 0:
-        send(x, 0)
-        if back != "never":
-            dist.recv(x, 0)
-        return
-    x *= own
-    for other in range(1, size):
-        part = x if into == "itself" else torch.empty_like(x)
-        dist.recv(x if into == "x" else part, other)
-        x += part if into in ("part", "itself") else 0
-        if back == "at once":
-            send(x, other)
-    x += part * {"last": 1, "all last": size - 1}.get(into, 0)
-    x /= over
-    for other in range(1, size if back == "at the end" else 0):
-        send(x if hand == "x" else part, other)
+def _all_steps(chunks: list[Any], step: int) -> None:
+    for each in range(len(chunks) - 1):
+        _adds(chunks, each)
 
 
-def _nobody_takes_it(x: Any) -> None:
-    _plain(x, back="never" if dist.get_rank() else "at the end")
+def _numbers(goes: Number, comes: Number | None = None) -> Callable[..., None]:
+    """Make the mistake of sending another chunk, or of adding to another one than comes."""
+    return partial(_adds, goes=goes, comes=comes or (lambda rank, step: rank - step - 1))
 
 
-def _hands_out_first(x: Any) -> None:
-    for other in range(1, dist.get_world_size() if dist.get_rank() == 0 else 0):
-        _send(x, other)
-    _plain(x, back="never")
-
-
-def _receives_first(x: Any) -> None:
-    if dist.get_rank() > 0:
-        dist.recv(x, 0)
-        _send(x, 0)
-    else:
-        _plain(x)
-
-
-def _keeps_its_own(x: Any) -> None:
-    own = x.clone()
-    _plain(x)
-    if dist.get_rank() == 0:
-        x.copy_(own)
-
-
-def _keeps_the_sum(x: Any) -> None:
-    _plain(x, back="at the end" if dist.get_rank() else "never")
-
-
-def _added_again(x: Any) -> None:
-    own = x.clone()
-    _plain(x)
-    if dist.get_rank() > 0:
-        x += own
-
-
-def _received_elsewhere(x: Any) -> None:
-    _plain(x if dist.get_rank() == 0 else x.clone())
-
-
-def _into_another(x: Any) -> None:
-    _plain(x.clone())
-
-
-def _along_a_chain(x: Any) -> None:
-    rank, last, came = dist.get_rank(), dist.get_world_size() - 1, torch.empty_like(x)
-    if rank > 0:
-        dist.recv(came, rank - 1)
-        x += came
-    if rank < last:
-        _send(x, rank + 1)
-        dist.recv(x, rank + 1)
-    if rank > 0:
-        _send(x, rank - 1)
-
-
-BY_RANK_0 = "The plain way: all others send to rank 0; it adds up, and sends the sum to each of them."
+GROWN = "In the first step rank r sends chunk r; then the one to which it has just added: a number less in each step."
+LEFT = "What comes is what the left one sends, and its rank is one less: so is the number of its chunk."
 
 turn(
     "3.3.a",
-    "All-reduce, the plain way",
-    _plain,
-    _noting,
-    ranks=(3, 2),
-    call=_with_its_book,
-    look=_sum_and_way,
-    heads=("x", "", "by send and recv"),
-    device="cpu",
+    "A step around the ring",
+    _adds,
+    _chunks,
+    ranks=(3, 4),
+    call=_first_half,
+    look=_sent_and_held,
+    heads=("messages", "chunk 0", "chunk 1", "chunk 2"),
     mistakes=[
-        (lambda x: x, "nothing has moved", "Rank 0 does one thing, all others do another: `if rank > 0:`."),
-        (partial(_plain, back="never"), "only rank 0 has the sum", "It sends it back, and the others receive it."),
-        (partial(_plain, back="at once"), "rank 1 gets a sum before rank 2's part is in it",
-         "First collect from all, and then hand out: two loops."),
-        (partial(_plain, into="x"), "what comes overwrites what rank 0 held",
-         "Receive into a tensor of its own, `torch.empty_like(x)`, and add that."),
-        (partial(_plain, into="itself"), "what comes overwrites what rank 0 held, and is then added to itself",
-         "`part = x` is a second name for `x`, and no second tensor: `torch.empty_like(x)`."),
-        (partial(_plain, own=0), "rank 0's own numbers are missing", "It adds what comes to its own `x`."),
-        (partial(_plain, own=2), "rank 0's own numbers are added twice", "They are in its `x` already."),
-        (_keeps_its_own, "rank 0 hands the sum out, and its own `x` is as it was",
-         "`x = x + part` makes another tensor. `x += part` adds to the one that is there."),
-        (partial(_plain, over=3), "it is the mean, and the sum is asked for", "An all-reduce adds up, no more."),
-        (lambda x: dist.all_reduce(x), "a collective of torch's does it", "Here you build it: `send` and `dist.recv`."),
-        (partial(_plain, send=dist.send), "the sum is right, and the book knows of no message",
-         "`send(x, to)` of the cell above keeps it; what follows reads it."),
-        (_along_a_chain, "the sum is right, and it has come another way",
-         BY_RANK_0),
-        (partial(_plain, hand="part"), "rank 0 hands out what came last, and not the sum", "`send(x, other)`"),
-        (partial(_plain, into="last"), "only the last that came is added", "Add each, inside of the loop."),
-        (partial(_plain, into="all last"), "what came last is added as often as there are others",
-         "One tensor in a list is the same one each time: `torch.empty_like(x)` inside of the loop makes new ones."),
-        (_received_elsewhere, "the sum comes to all, and only rank 0's `x` holds it",
-         "Receive into `x` itself: `dist.recv(x, 0)`. `x = …` gives the name to another tensor."),
-        (_into_another, "the sum is in another tensor, and `x` is as it was",
-         "`x += part` on rank 0, and `dist.recv(x, 0)` on the others."),
-        (waiting(_nobody_takes_it, "rank 0", "waits in send"), "rank 0 sends the sum, and nobody receives it",
-         "All but rank 0 send, and then receive."),
-        (waiting(_keeps_the_sum, "rank 1", "waits in recv"), "rank 0 has the sum, and sends it to nobody",
-         "The others wait for it: `send(x, other)`."),
-        (_added_again, "all but rank 0 add the sum to their own numbers",
-         "What comes back is the sum of all: receive it into `x` itself."),
-        (waiting(_receives_first, "rank 0", "waits in recv"), "all receive first, and nobody has sent",
-         "Who sends first? All but rank 0."),
-        (waiting(_hands_out_first, "rank 0", "waits in send"), "both send first, and nobody receives",
-         "Who receives first? Rank 0."),
+        (lambda chunks, step: None, "nothing has moved", "`pass_right(chunk, place)`, once in each step."),
+        (_numbers(lambda rank, step: rank, lambda rank, step: rank - 1), "rank r sends its chunk r in every step",
+         GROWN),
+        (_numbers(lambda rank, step: rank), "rank r sends its chunk r in every step", GROWN),
+        (_numbers(lambda rank, step: step, lambda rank, step: step), "all ranks send the chunk with the step's number",
+         "In the first step rank 0 sends chunk 0, rank 1 sends chunk 1: `rank` stands in it, too."),
+        (_numbers(lambda rank, step: rank + step, lambda rank, step: rank + step - 1),
+         "in the second step rank r sends a chunk that it has not just added to", GROWN),
+        (_numbers(lambda rank, step: rank + step, lambda rank, step: rank + step + 1),
+         "what comes from the left is added to the chunk that the right one sends", LEFT),
+        (_numbers(lambda rank, step: rank - step, lambda rank, step: rank - step + 1),
+         "what comes from the left is added to the chunk that the right one sends", LEFT),
+        (_numbers(lambda rank, step: rank - step, lambda rank, step: rank - step),
+         "what comes is added to the chunk that has just gone out", LEFT),
+        (_numbers(lambda rank, step: rank - step, lambda rank, step: rank - 1),
+         "what comes is added to the same chunk in every step", LEFT),
+        (_numbers(lambda rank, step: rank - step - 1, lambda rank, step: rank - step),
+         "what goes and what comes have changed places", "In the first step rank r sends chunk r."),
+        (_numbers(lambda rank, step: rank - step + 1, lambda rank, step: rank - step),
+         "around it goes, and it begins with chunk r + 1", "In the first step rank r sends chunk r."),
+        (_numbers(lambda rank, step: rank - step - 1, lambda rank, step: rank - step - 2),
+         "around it goes, and it begins with chunk r - 1", "In the first step rank r sends chunk r."),
+        (partial(_adds, put="over it"), "what comes takes the place of what was there", "It is added: `+=`."),
+        (partial(_adds, put="in the list"), "a new tensor stands in the list, and `x` is as it was",
+         "`chunks[i] = …` gives the list another tensor. `chunks[i] += …` adds to the one that is there."),
+        (partial(_adds, put="nowhere"), "the chunks are passed on, and what comes is added nowhere",
+         "`pass_right` returns it: `chunks[…] += pass_right(…)`."),
+        (_all_steps, "each step goes through all steps", "One `pass_right`; `step` says in which step it is."),
+        (partial(_adds, size=3), "right on three ranks only", "`size` counts them."),
+        (waiting(lambda chunks, step: dist.get_rank() and _adds(chunks, step)), "rank 0 sends nothing",
+         "All ranks do the same: each sends to the right and hears from the left."),
     ],
-    hints=HINTS,
-    otherwise=BY_RANK_0,
+    hints={
+        "list index out of range": "Chunks are numbered from 0 to `size - 1`: count around with `% size`.",
+        "has no attribute": "`pass_right` takes chunks and no numbers: `chunks[goes]`.",
+        "not defined": "The cells above define it: run them first.",
+        "required positional argument": "Two are needed: the chunk that goes, and the chunk to which it is added.",
+    },
+    otherwise="Take three ranks on paper. In each step, one `pass_right`: which chunk does rank 0 send, which comes?",
 )  # fmt: skip
 
 

@@ -8,112 +8,49 @@ from torch.distributed import all_reduce
 
 # your turn
 
-book = []
+
+def pass_right(chunk, place):
+    rank, size, arrived = dist.get_rank(), dist.get_world_size(), torch.empty_like(place)
+    both = [dist.P2POp(dist.isend, chunk, (rank + 1) % size), dist.P2POp(dist.irecv, arrived, (rank - 1) % size)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    return arrived
 
 
-def send(x, to):
-    dist.send(x, to)
-    book.append(x.nbytes)
+def from_behind(chunks, step):
+    goes = dist.get_rank() - step  # Python counts from behind below 0
+    chunks[goes - 1] += pass_right(chunks[goes], chunks[goes - 1])
 
 
-def plain_with_if(x):
+def counted_up(chunks, step):
+    rank, size = dist.get_rank(), len(chunks)
+    goes, comes = (rank + (size - 1) * step) % size, (rank + (size - 1) * (step + 1)) % size
+    chunks[comes].add_(pass_right(chunks[goes], chunks[comes]))
+
+
+def numbered(chunks, step, goes, comes):
     rank, size = dist.get_rank(), dist.get_world_size()
-    if rank == 0:
-        parts = [torch.empty_like(x) for _ in range(1, size)]
-        for work in [dist.irecv(part, src=other) for other, part in enumerate(parts, 1)]:
-            work.wait()
-        x += sum(parts)
-        for other in range(1, size):
-            send(x, to=other)
-    else:
-        send(x, 0)
-        torch.distributed.recv(x, 0)
+    goes, comes = goes(rank, step) % size, comes(rank, step) % size
+    chunks[comes] += pass_right(chunks[goes], chunks[comes])
 
 
-def from_whoever_comes(x):
-    if dist.get_rank():
-        send(x, 0)
-        dist.recv(x, src=0)
-        return x
-    place = torch.empty_like(x)
-    for _ in range(dist.get_world_size() - 1):
-        dist.recv(place)  # from any rank
-        x.add_(place)
-    for other in reversed(range(1, dist.get_world_size())):
-        send(x, other)
-    return x
+def beyond_the_last(chunks, step):
+    goes = dist.get_rank() + step
+    chunks[goes + 1] += pass_right(chunks[goes], chunks[goes + 1])
 
 
-def received_over_the_sum(x):
-    if dist.get_rank():
-        send(x, 0)
-        return dist.recv(x, src=0)
-    part = x
-    for other in range(1, dist.get_world_size()):
-        dist.recv(part, src=other)
-        x += part
-    for other in range(1, dist.get_world_size()):
-        send(x, other)
+def by_their_numbers(chunks, step):
+    chunks[dist.get_rank() - step - 1] += pass_right(dist.get_rank() - step, dist.get_rank() - step - 1)
 
 
-def own_twice(x):
-    if dist.get_rank():
-        send(x, 0)
-        return dist.recv(x, src=0)
-    total = x.clone()
-    for other in range(1, dist.get_world_size()):
-        part = torch.empty_like(x)
-        dist.recv(part, src=other)
-        total += part
-    x += total
-    for other in range(1, dist.get_world_size()):
-        send(x, other)
-
-
-def all_to_all(x):
-    own, place = x.clone(), torch.empty_like(x)
-    for giver in range(dist.get_world_size()):
-        for taker in range(dist.get_world_size()):
-            if giver != taker and dist.get_rank() == giver:
-                send(own, taker)
-            if giver != taker and dist.get_rank() == taker:
-                dist.recv(place, giver)
-                x += place
-
-
-def without_the_book(x):
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if rank > 0:
-        dist.send(x, 0)
-        dist.recv(x, 0)
-        return
-    part = torch.empty_like(x)
-    for other in range(1, size):
-        dist.recv(part, other)
-        x += part
-    for other in range(1, size):
-        dist.send(x, other)
-
-
-def by_what_recv_returns(x):
-    if dist.get_rank():
-        send(x, 0)
-        dist.recv(x, 0)
-    for other in range(1, 1 if dist.get_rank() else dist.get_world_size()):
-        x += dist.recv(other)
-
-
-def two_others(x):
+def what_comes_alone(chunks, step):
     rank = dist.get_rank()
-    if rank == 0:
-        for other in (1, 2):
-            dist.recv(part := torch.empty_like(x), other)
-            x += part
-        for other in (1, 2):
-            send(x, other)
-    else:
-        send(x, 0)
-        dist.recv(x, 0)
+    chunks[rank - step - 1] = pass_right(chunks[rank - step], chunks[rank - step - 1])
+
+
+def one_argument(chunks, step):
+    rank = dist.get_rank()
+    chunks[rank - step - 1] += pass_right(chunks[rank - step])
 
 
 def average_divided_first(net):
@@ -240,43 +177,6 @@ def step_averaging(average, net, images, labels, lr=0.5):
     step_with(net, images, labels, lr, mine, mine, average)
 
 
-def plain_with(x, collect=plain_with_if, others=plain_with_if):
-    """The plain way, with another way to collect on rank 0, or another one on the others."""
-    (others if dist.get_rank() else collect)(x)
-    if collect is not plain_with_if and dist.get_rank() == 0:
-        for other in range(1, dist.get_world_size()):
-            send(x, other)
-
-
-def one_list_of_one_tensor(x):
-    part, parts = torch.empty_like(x), []
-    for other in range(1, dist.get_world_size()):
-        dist.recv(part, other)
-        parts.append(part)
-    x += sum(parts)
-
-
-def from_all_ranks(x):
-    for other in range(dist.get_world_size()):
-        part = torch.empty_like(x)
-        dist.recv(part, other)
-        x += part
-
-
-def into_too_little(x):
-    for other in range(1, dist.get_world_size()):
-        part = torch.zeros(1)
-        dist.recv(part, other)
-        x += part
-
-
-def received_under_another_name(x):
-    send(x, 0)
-    came = torch.empty_like(x)
-    dist.recv(came, 0)
-    x = came
-
-
 def average_of_weights(net):
     for p in net.parameters():
         if p.grad is not None:
@@ -330,18 +230,24 @@ def step_by(net, images, labels, lr, mine=None, optimizer=torch.optim.SGD):
 
 ANSWERS = {
     "3.3.a": {
-        "accepted": [plain_with_if, from_whoever_comes],
+        "accepted": [from_behind, counted_up],
         "wrong": [
-            (two_others, ["on 2 ranks", "there is no rank 2"]),
-            (all_to_all, ["another way"]),
-            (received_over_the_sum, ["overwrites what rank 0 held, and is then added to itself"]),
-            (own_twice, ["rank 0's own numbers are added twice"]),
-            (without_the_book, ["the book knows of no message"]),
-            (by_what_recv_returns, ["raised TypeError"]),
-            (partial(plain_with, collect=one_list_of_one_tensor), ["as often as there are others"]),
-            (partial(plain_with, collect=from_all_ranks), ["receives from itself"]),
-            (partial(plain_with, collect=into_too_little), ["SIGABRT"]),
-            (partial(plain_with, others=received_under_another_name), ["only rank 0's `x` holds it"]),
+            (
+                partial(numbered, goes=lambda rank, step: rank, comes=lambda rank, step: rank - 1),
+                ["on 3 ranks", "rank r sends its chunk r in every step"],
+            ),
+            (
+                partial(numbered, goes=lambda rank, step: rank - step, comes=lambda rank, step: rank - step),
+                ["added to the chunk that has just gone out"],
+            ),
+            (
+                partial(numbered, goes=lambda rank, step: rank + step, comes=lambda rank, step: rank + step - 1),
+                ["a chunk that it has not just added to"],
+            ),
+            (beyond_the_last, ["on 3 ranks", "list index out of range"]),
+            (by_their_numbers, ["raised"]),
+            (what_comes_alone, ["a new tensor stands in the list"]),
+            (one_argument, ["missing 1 required positional argument"]),
         ],
     },
     "3.3.b": {
