@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HATCHES = ("///", "...", "xxx", "---")
+Spans = Sequence[tuple[float, float]]  # (begin, length) each
 
 
 def beside(
@@ -158,11 +159,15 @@ def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64, what: str 
     return figure
 
 
-def star_and_ring(through_0: float, out_of_rank: float, n: int) -> Figure:
+def star_and_ring(
+    through_0: float, out_of_rank: float, n: int, lanes: Mapping[str, tuple[float, float, Spans]] | None = None
+) -> Figure:
     """Draw the roads of both: on the left all through GPU 0, on the right around a ring. Broader is more bytes.
 
     through_0: bytes that leave or enter GPU 0 in a step of `DataParallel`. out_of_rank: what a DDP rank sends.
     n: GPUs, two at least. A disc's area is what leaves and enters it; the star's roads set the scale for both.
+    lanes: name → when computing begins, for how long, and the messages, (begin, length) each, in ms. They are drawn
+        below the roads to one scale: computing above, messages below it, filled where nothing is computed.
     """
     from math import cos, pi, sin
 
@@ -174,8 +179,10 @@ def star_and_ring(through_0: float, out_of_rank: float, n: int) -> Figure:
     ring = sorted({tuple(sorted((gpu, (gpu + 1) % n))) for gpu in range(n)})  # two ranks share one road
     each = through_0 / len(star), n * out_of_rank / len(ring)
     titles = (f"DataParallel: {nice(through_0)} through GPU 0", f"DDP: {nice(2 * out_of_rank)} through each rank")
-    with drawing(8, 4.2) as figure:
-        for axis, roads, size, title in zip(figure.subplots(1, 2), (star, ring), each, titles, strict=True):
+    with drawing(8, 5.4 if lanes else 4.2) as figure:
+        shape = {"height_ratios": [2.7, 1]} if lanes else {}
+        axes = figure.subplot_mosaic([["star", "ring"], ["time", "time"]] if lanes else [["star", "ring"]], **shape)
+        for axis, roads, size, title in zip((axes["star"], axes["ring"]), (star, ring), each, titles, strict=True):
             for start, end in roads:
                 xs, ys = zip(places[start], places[end], strict=True)
                 axis.plot(xs, ys, color=COLOURS[1], linewidth=5 * size / each[0], solid_capstyle="butt", zorder=1)
@@ -184,9 +191,27 @@ def star_and_ring(through_0: float, out_of_rank: float, n: int) -> Figure:
                 look = {"facecolor": COLOURS[0], "edgecolor": INK, "zorder": 2}
                 axis.scatter(x, y, s=150 * through / each[0], **look)
                 axis.text(x, y, str(gpu), ha="center", va="center", fontsize=9, color=ON_COLOUR, zorder=3)
-            axis.set(title=title, xlim=(-1.5, 1.5), ylim=(-1.5, 1.5), aspect="equal")
+            axis.set(title=title, xlim=(-1.5, 1.5), ylim=(-1.2, 1.4), aspect="equal")
             axis.axis("off")
+        if lanes:
+            _draw_steps(axes["time"], lanes)
     return figure
+
+
+def _draw_steps(axis: Axes, lanes: Mapping[str, tuple[float, float, Spans]]) -> None:
+    longest = 0.0
+    for row, (begin, length, messages) in enumerate(lanes.values()):
+        axis.broken_barh([(begin, length)], (row - 0.36, 0.36), facecolor=COLOURS[0], edgecolor=INK)
+        for start, takes in messages:
+            hidden = max(0.0, min(start + takes, begin + length) - max(start, begin))
+            for left, width, face in ((start, hidden, "none"), (start + hidden, takes - hidden, COLOURS[1])):
+                if width > 0:  # messages come before computing, beneath it, or end after it
+                    axis.broken_barh([(left, width)], (row, 0.36), facecolor=face, edgecolor=COLOURS[1])
+        end = max(begin + length, *(start + takes for start, takes in messages))
+        axis.text(end, row, f" {end:.1f} ms", va="center", fontsize=9)
+        longest = max(longest, end)
+    axis.set(yticks=range(len(lanes)), yticklabels=list(lanes), ylim=(len(lanes) - 0.5, -0.5), xlim=(0, 1.14 * longest))
+    axis.set_xlabel("ms of a step: computing above, messages below it")
 
 
 def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float) -> Figure:

@@ -98,6 +98,17 @@ def test_a_star_has_one_road_fewer_than_gpus_and_a_ring_one_for_each_and_two_gpu
     assert both[0].lines[0].get_linewidth() == both[1].lines[0].get_linewidth() and len(both[1].lines) == 1
 
 
+def test_below_the_roads_messages_are_filled_where_nothing_is_computed_and_both_steps_have_one_scale():
+    lanes = {"DataParallel": (5.0, 10.0, [(0.0, 5.0), (15.0, 5.0)]), "DDP": (0.0, 10.0, [(5.0, 2.0), (8.0, 4.0)])}
+    axis = star_and_ring(24.0, 6.0, 4, lanes).axes[2]
+    bars = [bar for them in axis.collections for bar in them.get_paths()]
+    spans = [(bar.vertices[:, 0].min(), bar.vertices[:, 0].max()) for bar in bars]
+    assert spans == [(5, 15), (0, 5), (15, 20), (0, 10), (5, 7), (8, 10), (10, 12)]
+    filled = [bool(them.get_facecolor().size and them.get_facecolor()[0][3]) for them in axis.collections]
+    assert filled == [True, True, True, True, False, False, True]
+    assert [text.get_text() for text in axis.texts] == [" 20.0 ms", " 12.0 ms"]
+
+
 def test_arrows_end_where_the_gradients_do_and_the_last_is_bold_in_ink():
     (axis,) = arrows({"clipped": {"the mean": (6, 8), "the step": (3, 4)}}, 5).axes
     assert axis.patches[0].radius == 5 and axis.patches[0].get_linestyle() == ":"
