@@ -225,7 +225,11 @@ def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figu
 
 
 def bytes_held(
-    table: Mapping[str, Mapping[str, float]], limit: float = 0, limit_name: str = "", up_to: float = 0
+    table: Mapping[str, Mapping[str, float]],
+    limit: float = 0,
+    limit_name: str = "",
+    up_to: float = 0,
+    marks: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draw what a rank holds, in bytes a parameter: a bar for each row, a stretch for each part, and a dashed limit.
 
@@ -234,10 +238,11 @@ def bytes_held(
             "buckets" and "Adam".
         limit: where the dashed line stands, if there is one. limit_name: what it is.
         up_to: how far the axis reaches at least: the same in all pictures of a slider.
+        marks: name of a row → where a ◆ stands in it: what was measured, where the bar is calculated.
 
     Every part has a colour and a hatching of its own, in each such picture the same. Returns the matplotlib figure.
     """
-    hatches = {"weights": "", "gradients": "//", "buckets": "xx", "Adam": ".."}
+    hatches = {"weights": "", "gradients": "//", "buckets": "--", "Adam": ".."}
     colours = dict(zip(hatches, COLOURS, strict=False))
     with drawing(8, 0.42 * len(table) + 1.2) as figure:
         axis = figure.subplots()
@@ -247,6 +252,9 @@ def bytes_held(
             widths = [row[part] for row in table.values()]
             axis.barh(list(table), widths, left=left, label=part, **look)
             left = [start + width for start, width in zip(left, widths, strict=True)]
+        if marks:
+            look = {"linestyle": "", "marker": "D", "color": "white", "markeredgecolor": "black"}  # on any colour
+            axis.plot(list(marks.values()), list(marks), **look, label="measured here")
         if limit:
             axis.axvline(limit, linestyle="--", label=limit_name, **rimmed(1.5))
         longest = max(up_to, *left, limit if limit < 2 * max(left) else 0)  # a line far away would leave no bar to see

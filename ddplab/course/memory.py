@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -34,6 +35,11 @@ def held(net: nn.Module, optimizer: Optimizer) -> Held:
     own = getattr(optimizer, "optim", optimizer)  # where ZeroRedundancyOptimizer keeps this rank's optimiser
     state = [t for values in own.state.values() for t in values.values() if isinstance(t, Tensor) and t.dim()]
     return Held(*(sum(_local(t).nbytes for t in part) for part in (weights, gradients, state)))
+
+
+def whole_weights(net: nn.Module) -> Tensor:
+    """The weights of a network as one vector. Those that are cut are put together: all ranks have to call it."""
+    return torch.cat([(p.full_tensor() if _sharded(p) else p).detach().flatten() for p in net.parameters()])
 
 
 def watch_buckets(net: nn.Module) -> Callable[[], int]:
@@ -85,6 +91,15 @@ class Turn(NamedTuple):
     whole: tuple[int, ...]  # bytes of each layer that are here put together, beside its shard
     gathers: int  # so far
     scatters: int
+
+    def told(self, of_ddp: int) -> str:
+        """Say it in words and bars: ■ 1,000 bytes of a shard, □ 1,000 put together. of_ddp: what DDP's weights take."""
+        lines = ["the step is over" if self.layer is None else "the way back" if self.back else "forward", ""]
+        for n, (shard, more) in enumerate(zip(self.shards, self.whole, strict=True)):
+            bar = f"layer {n + 1}  {'■' * round(shard / 1000)}{'□' * round(more / 1000)}"
+            lines.append(f"{bar:34}{'computes' * (n == self.layer)}")
+        lines += ["", f"weights held: {sum(self.shards + self.whole):,} bytes (DDP: {of_ddp:,})"]
+        return "\n".join([*lines, f"gathers so far: {self.gathers}   reduce-scatters: {self.scatters}"])
 
 
 class Turns(TorchDispatchMode):

@@ -148,3 +148,11 @@ def test_bytes_held_without_a_limit_and_on_an_axis_that_stays():
     axes = [bytes_held({"one": {"weights": size}}, up_to=20).axes[0] for size in (4.0, 8.0)]
     assert axes[0].get_xlim() == axes[1].get_xlim() == (0, 21)
     assert [text.get_text() for text in axes[0].get_legend().get_texts()] == ["weights"]
+
+
+def test_a_mark_in_the_row_of_a_bar_is_what_was_measured():
+    axis = bytes_held({"ZeRO": {"Adam": 4.0}, "FSDP2": {"Adam": 2.0}}, marks={"ZeRO": 4.1}).axes[0]
+    (marks,) = axis.lines
+    assert marks.get_marker() == "D" and marks.get_linestyle() == "None"
+    assert list(marks.get_xdata()) == [4.1] and list(marks.get_ydata(orig=False)) == [0]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["measured here", "Adam"]

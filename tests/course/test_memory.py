@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ddplab import device, launch
-from ddplab.course.memory import Turns, activations, held, watch_buckets
+from ddplab.course.memory import Turn, Turns, activations, held, watch_buckets, whole_weights
 from ddplab.course.plan import memory
 
 
@@ -86,3 +86,23 @@ def test_turns_tell_which_layers_are_whole_while_one_computes(again, gathers):
         assert [turn.whole for turn in seen] == [first, second, second, first, (0, 0)]
         assert {turn.shards for turn in seen} == {(144, 72)}
         assert [turn.gathers for turn in seen] == gathers and [turn.scatters for turn in seen] == [0, 0, 0, 1, 2]
+
+
+def test_a_turn_says_who_computes_and_draws_what_is_here_put_together():
+    said = Turn(0, False, (1000, 2000), (4000, 0), 1, 0).told(of_ddp=9000).splitlines()
+    assert said[0] == "forward" and said[-1] == "gathers so far: 1   reduce-scatters: 0"
+    assert said[2].split() == ["layer", "1", "■□□□□", "computes"] and said[3].split() == ["layer", "2", "■■"]
+    assert said[-2] == "weights held: 7,000 bytes (DDP: 9,000)"
+    ways = [Turn(layer, True, (), (), 0, 0).told(0).splitlines()[0] for layer in (0, None)]
+    assert ways == ["the way back", "the step is over"]
+
+
+def test_the_whole_weights_are_one_vector_also_where_they_are_cut():
+    def both():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+        before = whole_weights(net)
+        fully_shard(net, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        return [torch.equal(before, whole_weights(net)), len(before), net[0].weight.to_local().numel()]
+
+    assert launch(both, device="cpu", quiet=True).results == [[True, 11, 3]] * 2
