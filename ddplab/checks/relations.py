@@ -125,13 +125,13 @@ def _distance(pairs: Sequence[tuple[Any, Any]]) -> str:
 
 
 def _by_arguments(mine: Rows, wanted: Rows, given: Given) -> str:
-    """Say how all that is off comes of one of the arguments, or two; or what is off in the first wrong column."""
+    """Say how all that is off comes of one of the arguments, or two; or what is off in the column of the first."""
     columns: dict[int, list[tuple[Any, Any, Mapping[str, Any]]]] = {}
     for row, arguments in given.items():
         for place, (a, b) in enumerate(zip(mine[row], wanted[row], strict=True)):
             if not close(a, b):
                 columns.setdefault(place, []).append((a, b, arguments))
-    first = columns[min(columns)] if columns else []
+    first = next(iter(columns.values()), [])  # that of the first wrong number, which the sentence has named
     for off, where in (([it for column in columns.values() for it in column], ""), (first, ", in that column")):
         if said := _come_of(off):
             return f"each wrong number is {said}{where}"

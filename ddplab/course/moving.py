@@ -33,6 +33,22 @@ def move(draw: Callable[..., Any], at: Mapping[str, Any] | None = None, **ranges
     screen.show(words, sliders, figure and (lambda: figure))
 
 
+def noted(lines: dict[str, float], name: str, loss: float, last: int = 7) -> str:
+    """Note what a trial came to, and return the lines noted so far, a bar for each: the first one and the newest.
+
+    lines: name → loss, kept between the moves; a trial that is made again moves to the end. A bar is twenty ■ for a
+    loss of 1, and 3 is as far as it goes. last: how many of the newest are shown.
+    """
+    first = next(iter(lines), name)
+    if name != first:
+        lines.pop(name, None)
+    lines[name] = loss
+    shown = [first, *[other for other in lines if other != first][-last:]]
+    width = max(map(len, shown))
+    bars = {it: f"{it:{width}}  loss {lines[it]:.2f}  {'■' * round(20 * min(3, lines[it]))}" for it in shown}
+    return "\n".join(bar + ("  now" if it == name else "") for it, bar in bars.items())
+
+
 def _drawn(draw: Callable[..., Any], at: Mapping[str, Any]) -> tuple[str, Any]:
     drawn = draw(**at)
     return (drawn, None) if isinstance(drawn, str) else drawn

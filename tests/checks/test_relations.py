@@ -154,3 +154,10 @@ def test_nothing_is_said_where_nothing_simple_is_seen(mine, wanted):
 def test_numbers_are_alike_up_to_rounding_and_words_exactly():
     assert close(1.0, 1.00001) and close(float("nan"), float("nan")) and close("yes", "yes")
     assert not close(1.0, 1.01) and not close("yes", "no") and not close("1", 1)
+
+
+def test_of_several_columns_it_speaks_of_the_one_of_the_first_wrong_number():
+    given = {"few": {"size": 30, "ranks": 2}, "more": {"size": 60, "ranks": 4}, "many": {"size": 90, "ranks": 8}}
+    wanted = {"few": [7, 1.0], "more": [8, 1.0], "many": [9, 1.0]}
+    mine = {"few": [7, 2.0], "more": [8 + 60, 4.0], "many": [9 + 90, 8.0]}
+    assert relation(mine, wanted, given) == "each wrong number is `ranks` itself, in that column"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddplab.course.moving import _page, _widget, move
+from ddplab.course.moving import _page, _widget, move, noted
 from ddplab.plots import drawing
 
 
@@ -34,6 +34,21 @@ def test_the_page_asks_and_is_answered_also_where_the_function_fails():
     assert page.shown == {"words": "RuntimeError: no three", "png": None, "asked": 2}
     page.asked = [3, 0, 0]
     assert page.shown["words"] == "1 rows, one"
+
+
+def test_trials_are_noted_the_first_and_the_newest_each_once():
+    lines = {"one rank": 0.25}
+    assert noted(lines, "two", 0.1) == "one rank  loss 0.25  ■■■■■\ntwo       loss 0.10  ■■  now"
+    noted(lines, "three", float("nan"))
+    assert noted(lines, "two", 0.1, last=2).splitlines() == [
+        "one rank  loss 0.25  ■■■■■",
+        "three     loss nan  " + 60 * "■",
+        "two       loss 0.10  ■■  now",
+    ]
+    noted(lines, "four", 100.0)
+    assert noted(lines, "one rank", 0.25, last=1) == (
+        f"one rank  loss 0.25  ■■■■■  now\nfour      loss 100.00  {60 * '■'}"
+    )
 
 
 def test_a_picture_goes_to_the_page():

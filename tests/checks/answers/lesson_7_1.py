@@ -74,6 +74,10 @@ def by_true_division(size, lr, ranks, keep):
     return (size / ranks, lr) if keep else (size, lr * ranks)
 
 
+def as_many_as_ranks(size, lr, ranks, keep):
+    return (ranks, lr) if keep else (size, lr * ranks)
+
+
 def as_a_tensor(size, lr, ranks, keep):
     return torch.tensor(by_true_division(size, lr, ranks, keep))
 
@@ -132,7 +136,8 @@ ANSWERS = {
         "accepted": [two_returns, by_factor],
         "wrong": [
             (by_true_division, ["a loader takes whole numbers of images only"]),
-            (as_a_tensor, ["has tensor(4.) as images of a rank, and 4 is wanted"]),
+            (as_a_tensor, ["has tensor(8.) as images of a rank, and 8 is wanted"]),
+            (as_many_as_ranks, ["keep, 4 ranks has 4 as images of a rank, and 8 is wanted"]),
         ],
     },
     "7.1.b": {
