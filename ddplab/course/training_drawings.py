@@ -43,6 +43,21 @@ def sorted_losses(losses: Sequence[float], whole: float, of: str, top: float | N
     return figure
 
 
+def paths_apart(gaps: Mapping[str, Sequence[float]], each: int) -> Figure:
+    """Draw how far apart pairs of trainings are, as a part of their weights' length, on one logarithmic axis.
+
+    gaps: a pair's name → its distance after every `each` updates. The axis is the same for all: from 1e-18 on.
+    """
+    with drawing(8, 3.4) as figure:
+        axis = figure.subplots()
+        for number, (name, values) in enumerate(gaps.items()):
+            look = {"marker": MARKERS[number], "linestyle": DASHES[number], "color": COLOURS[number], "markersize": 4}
+            axis.semilogy([each * (place + 1) for place in range(len(values))], values, **look, label=name)
+        axis.set(xlabel="update", ylabel="apart, as a part of their length", ylim=(1e-18, 10))
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=3)
+    return figure
+
+
 def beside_the_usual(losses: Sequence[float], usual: Sequence[float], name: str, its_name: str) -> Figure:
     """Draw the loss before each step of one training, solid, and that of the usual way, dashed."""
     with drawing(7, 2.4) as figure:
