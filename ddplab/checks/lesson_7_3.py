@@ -202,60 +202,8 @@ turn(
 )  # fmt: skip
 
 
-def _efficiency(alone: float, together: float, ranks: int, weak: bool, strong: Callable = lambda a, t, n: a / t / n,
-                kept: Callable = lambda a, t, n: a / t) -> float:  # fmt: skip
-    return (kept if weak else strong)(alone, together, ranks)
-
-
 turn(
     "7.3.b",
-    "How much of the best",
-    _efficiency,
-    {
-        "strong, 4 ranks, 80 → 20 ms": lambda: (80, 20, 4, False),
-        "strong, 8 ranks, 80 → 20 ms": lambda: (80, 20, 8, False),
-        "strong, 4 ranks, 80 → 80 ms": lambda: (80, 80, 4, False),
-        "weak, 4 ranks, 80 → 80 ms": lambda: (80, 80, 4, True),
-        "weak, 8 ranks, 80 → 160 ms": lambda: (80, 160, 8, True),
-    },
-    look=_returned,
-    heads=("efficiency",),
-    mistakes=[
-        (partial(_efficiency, strong=lambda a, t, n: a / t), "for strong scaling that is the speed-up",
-         "At best it is as large as the number of ranks. What share of that is it?"),
-        (partial(_efficiency, kept=lambda a, t, n: a / t / n), "weak scaling is divided by the ranks too",
-         "There each rank has its own batch: at best the step takes as long as before."),
-        (partial(_efficiency, strong=lambda a, t, n: a / t, kept=lambda a, t, n: n * a / t),
-         "how many times the images a second", "As a share of the best, which is the number of ranks."),
-        (partial(_efficiency, strong=lambda a, t, n: t / a * n, kept=lambda a, t, n: t / a),
-         "upside down", "A longer time must give a smaller number."),
-        (partial(_efficiency, kept=lambda a, t, n: t / a), "for weak scaling upside down",
-         "A longer time must give a smaller number."),
-        (lambda alone, together, ranks, weak: _efficiency(alone, together, ranks, not weak),
-         "strong and weak are swapped", "Weak: every rank keeps its batch."),
-        (partial(_efficiency, strong=lambda a, t, n: t / a), "for strong scaling upside down, and the ranks not in it",
-         "The speed-up is the time alone, divided by the time together; how much of `ranks` is that?"),
-        (partial(_efficiency, strong=lambda a, t, n: t / a * n), "for strong scaling upside down",
-         "A longer time must give a smaller number."),
-        (partial(_efficiency, strong=lambda a, t, n: 1 - t / a), "for strong scaling that is the share of time saved",
-         "How many times as fast is it, and how much of `ranks` is that?"),
-        (partial(_efficiency, kept=lambda a, t, n: 1), "weak scaling is always perfect",
-         "That is so where a step takes no longer than alone."),
-        *[(partial(_efficiency, strong=lambda a, t, n: a // t // n, kept=kept), "`//` drops what is left over", "`/`")
-          for kept in (lambda a, t, n: a / t, lambda a, t, n: a // t)],
-        (partial(_efficiency, strong=lambda a, t, n: a / t * n), "for strong scaling multiplied by the ranks",
-         "The speed-up is at best as large as their number. What share of that is it?"),
-        (partial(_efficiency, kept=lambda a, t, n: n * a / t), "weak scaling is multiplied by the ranks",
-         "There each rank has its own batch: at best the step takes as long as before."),
-        (lambda *given: 100 * _efficiency(*given), "that is in percent", "1 is perfect."),
-        (lambda alone, together, ranks, weak: _efficiency(alone, together, 4, weak), "right on 4 ranks only",
-         "`ranks` says how many there are."),
-    ],
-    otherwise="The time of a step at best, divided by the time that it took.",
-)  # fmt: skip
-
-turn(
-    "7.3.c",
     "What Amdahl leaves",
     lambda share, ranks: 1 / (share + (1 - share) / ranks),
     {
@@ -314,7 +262,7 @@ def _most(ranks: list[dict[str, float]], *names: str, pick: Callable = max) -> i
 
 
 turn(
-    "7.3.d",
+    "7.3.c",
     "Who is slow?",
     lambda ranks: _most(ranks, "exposed", pick=min),
     {where: partial(tuple, [ranks]) for where, ranks, _ in SUSPECTS},

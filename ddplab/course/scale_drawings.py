@@ -11,30 +11,35 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
 
-    from ddplab.course.published import Published
-
 
 def strong_and_weak(
-    ranks: Sequence[int], strong: Sequence[float], weak: Sequence[float], places: int, sketch: Sequence[float] = ()
+    ranks: Sequence[int],
+    strong: Sequence[float],
+    weak: Sequence[float],
+    places: int,
+    sketch: Sequence[float] = (),
+    said: Sequence[Sequence[float]] = ((), ()),
 ) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
 
     ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
-    sketch: the speed-ups that somebody has guessed; `...` is no guess.
+    sketch: the speed-ups that somebody has guessed; `...` is no guess.  said: what a model says of both, if any does.
 
     Returns the matplotlib figure.
     """
     panels = {
-        "strong scaling: speed-up": (strong, list(ranks)),
-        "weak scaling: efficiency": (weak, [1 for _ in ranks]),
+        "strong scaling: speed-up": (strong, list(ranks), said[0]),
+        "weak scaling: efficiency": (weak, [1 for _ in ranks], said[1]),
     }
     with drawing(9, 3.4) as figure:
         axes = figure.subplots(1, 2)
-        for axis, (title, (measured, ideal)) in zip(axes, panels.items(), strict=True):
+        for axis, (title, (measured, ideal, model)) in zip(axes, panels.items(), strict=True):
             limit = [best * min(n, places) / n for best, n in zip(ideal, ranks, strict=True)]
             axis.plot(ranks, ideal, ":", color=INK, label="ideal")
             axis.plot(ranks, limit, "s--", color=COLOURS[1], label="limit of the machine")
             axis.plot(ranks, measured, "o-", color=COLOURS[0], label="measured")
+            if model:
+                axis.plot(ranks, model, "D-.", color=COLOURS[3], label="your two numbers")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
         guessed = [(n, speed) for n, speed in zip(ranks, sketch, strict=False) if speed is not ...]
         if len(guessed) > 1:  # one rank is as fast as itself
@@ -77,30 +82,22 @@ def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], ti
     return figure
 
 
-def planned_beside_measured(rows: Sequence[Published], says: float, near: float) -> Figure:
-    """Draw a plan of each row, and one number that somebody says of all, against what others measured.
+def rounds(plans: Mapping[str, int], yours: Mapping[str, Mapping[int, int]], rows: Mapping[str, int]) -> Figure:
+    """Draw how many rows a plan is near, and how many somebody is who says one number of all: a panel for each round.
 
-    rows: such that have a plan. says: the one number. near: how far off is near enough, as a part of what was measured:
-    the band. Marks outside of it are hollow. Returns the matplotlib figure.
+    plans: round → rows.  yours: round → per cent said → rows, the last of them where somebody is now.
+    rows: round → how many there are. Returns the matplotlib figure.
     """
-    measured = [row.efficiency for row in rows]
-    ends = [0.97 * min(measured), 1.03 * max(measured)]
-    said = {"the plan": [row.predicted for row in rows], f'"always {says:.0%}"': [says for _ in rows]}
-    with drawing(7, 4) as figure:
-        axis = figure.subplots()
-        band = [[part * end for end in ends] for part in (1 - near, 1 + near)]
-        axis.fill_between(ends, *band, color=INK, alpha=0.2)
-        axis.plot(ends, ends, color=INK, linewidth=0.8, label=f"just right; grey: within {near:.0%}")
-        for n, (name, numbers) in enumerate(said.items()):
-            look = {"marker": MARKERS[n], "markersize": 5, "linestyle": "", "color": COLOURS[n]}
-            pairs = list(zip(measured, numbers, strict=True))
-            right = [pair for pair in pairs if abs(pair[1] / pair[0] - 1) < near]
-            axis.plot(*zip(*pairs, strict=True), **look, fillstyle="none")
-            axis.plot([x for x, _ in right], [y for _, y in right], **look, label=f"{name}: {len(right)} in the grey")
-        axis.set(xlabel="efficiency, measured by others", ylabel="efficiency, said", xlim=ends, ylim=(0.65, 1.1))
-        for scale in (axis.xaxis, axis.yaxis):
-            scale.set_major_formatter("{x:.0%}")
-        axis.legend(fontsize=8, loc="lower right")
+    with drawing(9, 3) as figure:
+        for axis, (name, near) in zip(figure.subplots(1, len(plans)), yours.items(), strict=True):
+            axis.axhline(plans[name], color=COLOURS[0], linestyle="--", label=f"the plan: {plans[name]}")
+            axis.plot(near.keys(), near.values(), color=COLOURS[1])
+            now, hits = list(near.items())[-1]
+            axis.plot(now, hits, "s", color=COLOURS[1], markersize=8, label=f'"always {now}%": {hits}')
+            axis.set(title=f"{name}, {rows[name]} rows", xlabel="you say, per cent", xlim=(69, 101))
+            axis.set_ylim(0, 1.3 * rows[name])  # there is room for the legend above all rows
+            axis.set_yticks([0, rows[name]])
+            axis.legend(fontsize=8, loc="upper left")
     return figure
 
 

@@ -1,17 +1,15 @@
 """Pictures of scaling, read back: the ideal, the machine's limit, what was measured, and what is planned."""
 
 import matplotlib
-import pytest
 import torch
 
-from ddplab.course import published
 from ddplab.course.scale_drawings import (
     all_reduces,
     efficiencies,
     image_in_parts,
     matrices,
     messages_in_backward,
-    planned_beside_measured,
+    rounds,
     seconds_by_size,
     strong_and_weak,
     swings,
@@ -35,6 +33,13 @@ def test_a_sketch_stands_beside_what_was_measured_as_far_as_it_goes():
     assert len(drawn[2].lines) == 3 and "your sketch" in [it.get_text() for it in drawn[1].get_legend().get_texts()]
 
 
+def test_what_a_model_says_of_both_is_a_line_of_its_own_on_each_side():
+    said = [[1, 1.5, 1.6], [1, 0.8, 0.3]]
+    strong, weak = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], places=2, said=said).axes
+    assert [list(axis.lines[3].get_ydata()) for axis in (strong, weak)] == said
+    assert len({(line.get_linestyle(), line.get_marker()) for line in strong.lines}) == 4
+
+
 def test_each_all_reduce_has_a_mark_and_each_number_of_ranks_a_line():
     timings = [(2, 10, 0.001), (2, 1000, 0.002), (4, 10, 0.003), (4, 1000, 0.005)]
     (axis,) = all_reduces(timings, lambda size, ranks: ranks * size / 1e6).axes
@@ -52,24 +57,15 @@ def test_each_plan_has_a_line_of_its_own():
     assert slow.get_marker() != fast.get_marker() and slow.get_linestyle() != fast.get_linestyle()
 
 
-@pytest.mark.parametrize("near_enough", [0.005, 0.10])
-def test_each_row_has_two_marks_filled_where_they_are_in_the_band(near_enough):
-    rows = published.HELD_OUT[:6]
-    (axis,) = planned_beside_measured(rows, says=0.95, near=near_enough).axes
-    right, plans, plans_near, said, _ = axis.lines
-    assert list(plans.get_xdata()) == list(said.get_xdata()) == [row.efficiency for row in rows]
-    assert list(plans.get_ydata()) == [row.predicted for row in rows] and set(said.get_ydata()) == {0.95}
-    near = [row.efficiency for row in rows if abs(row.error) < near_enough]
-    assert list(plans_near.get_xdata()) == near and 0 < len(near) < len(rows)
-    assert plans_near.get_fillstyle() != plans.get_fillstyle() and plans.get_marker() != said.get_marker()
-    assert list(right.get_xdata()) == list(right.get_ydata())
-    (band,) = axis.collections
-    assert {round(y / x, 9) for x, y in band.get_paths()[0].vertices} == {1 - near_enough, 1 + near_enough}
-
-
-def test_who_is_never_near_has_hollow_marks_alone():
-    (axis,) = planned_beside_measured(published.HELD_OUT[:6], says=0.5, near=0.05).axes
-    assert list(axis.lines[-1].get_xdata()) == [] and len(axis.lines[-2].get_xdata()) == 6
+def test_a_round_is_a_panel_with_the_plans_line_and_a_curve_that_ends_where_somebody_is():
+    yours = {"all": {100: 3, 99: 5, 98: 9}, "few": {100: 0, 99: 1, 98: 1}}
+    every, few = rounds({"all": 7, "few": 2}, yours, {"all": 10, "few": 2}).axes
+    plan, curve, now = every.lines
+    assert set(plan.get_ydata()) == {7} and list(now.get_xdata()) == [98] and list(now.get_ydata()) == [9]
+    assert list(curve.get_xdata()) == [100, 99, 98] and list(curve.get_ydata()) == [3, 5, 9]
+    assert plan.get_linestyle() != curve.get_linestyle() and every.get_ylim()[1] > 10
+    assert [text.get_text() for text in few.get_legend().get_texts()] == ["the plan: 2", '"always 98%": 1']
+    assert [axis.get_title() for axis in (every, few)] == ["all, 10 rows", "few, 2 rows"]
 
 
 def test_an_assumption_is_a_bar_between_what_less_and_more_of_it_make():

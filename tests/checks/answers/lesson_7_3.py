@@ -142,16 +142,6 @@ def timed(step, wait, clock):
     return clock() - begin
 
 
-def by_the_best(alone, together, ranks, weak):
-    at_best = alone if weak else alone / ranks
-    return at_best / together
-
-
-def by_images(alone, together, ranks, weak):
-    images = torch.tensor(ranks if weak else 1.0)
-    return images * alone / together / ranks
-
-
 def by_numpy(ranks):
     return np.argmin([parts["exposed"] for parts in ranks])
 
@@ -243,16 +233,6 @@ ANSWERS = {
         ],
     },
     "7.3.b": {
-        "accepted": [by_the_best, by_images],
-        "wrong": [
-            (lambda alone, together, ranks, weak: alone / together / (1 if weak else 8), ["right for `ranks` = 8"]),
-            (
-                lambda alone, together, ranks, weak: alone * ranks / together / (1 if weak else ranks**2),
-                ["multiplied by the ranks"],
-            ),
-        ],
-    },
-    "7.3.c": {
         "accepted": [
             lambda share, n: n / (share * n + 1 - share),
             lambda share, n: 100 / (100 * share + 100 * (1 - share) / n),
@@ -263,5 +243,5 @@ ANSWERS = {
             (lambda share, n: n if share * n < 1 else 1 / share, ["the smaller of two limits"]),
         ],
     },
-    "7.3.d": {"accepted": [by_numpy, by_torch, by_all_its_work]},
+    "7.3.c": {"accepted": [by_numpy, by_torch, by_all_its_work]},
 }
