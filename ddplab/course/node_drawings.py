@@ -1,15 +1,19 @@
-"""Pictures for the part on torchrun: which GPU a rank asks for, where a curve falls back, what was forgotten."""
+"""Pictures for the part on torchrun: which GPU a rank asks for, whom it calls, where a job falls back, what it lost."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import INK, drawing
-from ddplab.pointer import pointing
+from ddplab.plots import COLOURS, INK, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from ddplab.run import Run
+
+BREAK = (float("nan"), float("nan"))  # where a line is interrupted
 
 
 def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
@@ -30,20 +34,69 @@ def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
     return figure
 
 
-@pointing
-def fall_back(places: Sequence[int], around: int = 6) -> Figure:
-    """Draw the place in the training at each step that a rank took, over all attempts, near where it falls back.
+def takes(attempts: Sequence[range], save_every: int, save_takes: float) -> float:
+    """Return how long a job takes, in steps' time, over all its attempts, that save after so many steps."""
+    saves = sum(steps.stop // save_every - steps.start // save_every for steps in attempts)
+    return sum(map(len, attempts)) + saves * save_takes
 
-    Returns the matplotlib figure. Raises ValueError when the curve never falls back.
+
+def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes: float = 0) -> tuple[str, Figure]:
+    """Say what becomes of a job of `whole` steps, and draw how far it has come, against the time in steps.
+
+    attempts: the steps that each attempt takes. One that does not reach the last step was killed. save_every: after so
+    many steps the job saves. save_takes: how many steps' time.
     """
-    falls = [n for n in range(1, len(places)) if places[n] <= places[n - 1]]
-    if not falls:
-        raise ValueError("the curve never falls back")
-    first, last = max(0, falls[0] - around), min(len(places), falls[-1] + around)
-    with drawing(6, 3) as figure:
+    lines: dict[str, list] = {"trained": [], "trained again": [], "saved": [], "falls back": []}
+    now, furthest, saved, deaths = 0.0, 0, (0.0, 0), []
+    for steps in attempts:
+        lines["falls back"] += [saved, (now, saved[1]), (now, furthest), BREAK] if deaths else []
+        for step in steps:
+            lines["trained again" if step < furthest else "trained"] += [(now, step), (now + 1, step + 1), BREAK]
+            now += 1
+            if (step + 1) % save_every == 0:
+                saved = (now + save_takes, step + 1)
+                lines["saved"] += [(now, step + 1), saved, BREAK]
+                now += save_takes
+        furthest = max(furthest, steps.stop)
+        deaths += [(now, steps.stop)] * (steps.stop < whole)
+    looks = ({}, {"linestyle": "--", "linewidth": 3}, {"marker": "_", "linewidth": 3}, {"linestyle": ":"})
+    with drawing(8, 3.4) as figure:
         axis = figure.subplots()
-        axis.plot(range(first, last), places[first:last], "o-", markersize=4)
-        axis.set(xlabel="steps of the rank, in both attempts", ylabel="place in the training")
+        for (name, points), look in zip(lines.items(), looks, strict=True):
+            axis.plot(*zip(*points or [BREAK], strict=True), label=name, **look)
+        axis.plot(*zip(*deaths or [BREAK], strict=True), "X", color=INK, markersize=9, label="killed")
+        axis.set(xlabel="time, in steps", ylabel="how far the job is", ylim=(-2, whole + 2))
+        axis.legend(loc="upper left", fontsize=8)
+    end = "failed" if attempts[-1].stop < whole else "finished"
+    again = f"{len(attempts) - 1} restart{'s' * (len(attempts) != 2)}, in the time of {now:g} steps"
+    return f"{end} after {again}: {sum(map(len, attempts))} trained, {saved[1]} of {whole} saved", figure
+
+
+def calls(run: Run) -> Figure:
+    """Draw jobs of two ranks that were restarted once, a panel for each: whom the early rank calls in attempt 1.
+
+    run: of four agents. Each returns which rank is late, the switch, and how its job has ended; the early rank has
+    printed that it finds nothing, or a port and the attempt in which it was written. Returns the matplotlib figure.
+    """
+    with drawing(9, 4.6) as figure:
+        panels = figure.subplots(2, 2, sharex=True, sharey=True).flat
+        for agent, (axis, (late, switch, end)) in enumerate(zip(panels, run.results, strict=True)):
+            early, sign = 1 - late, "X" if end == "failed" else "o"
+            for rank in (0, 1):
+                look = {"color": COLOURS[rank], "height": 0.22}
+                axis.barh(rank, 2, left=0, **look)
+                axis.barh(rank, 3, left=4, alpha=0.4 if rank == late else 1, **look)
+                axis.plot(2.2, rank, "X", color=INK, markersize=9)
+                axis.plot(7.2, rank, sign, color=INK, markersize=9, fillstyle="full" if sign == "X" else "none")
+            dead = re.search(rf"^rank {early} finds .*\b0$", run.output[agent], re.MULTILINE)
+            arrow = {"arrowstyle": "->", "color": INK, "linewidth": 2}
+            axis.annotate("", (1.9 if dead else 6.5, late), (4.7, early), arrowprops=arrow)
+            refused = "Connection refused"
+            said = refused if refused in run.output[agent] else "it answers"
+            axis.text(2.7 if dead else 5.3, 0.5, said, ha="right", va="center", fontsize=9)
+            axis.set_title(f"switch {switch}, rank {late} late: {end}", fontsize=10)
+            axis.set(yticks=(0, 1), yticklabels=("rank 0", "rank 1"), ylim=(1.6, -0.6))
+            axis.set_xticks((1, 5.5), ("attempt 0", "attempt 1"))
     return figure
 
 

@@ -10,9 +10,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
+
+from ddplab.hardware import hold_store
 
 
 def agent() -> None:
@@ -32,6 +36,27 @@ def agent() -> None:
         main(sys.argv[1:])
     finally:
         note(Path(os.environ["SAYS"]), "ended")
+
+
+def agent_of(script: Callable[..., Any], *arguments: Any, restarts: int, logs: str) -> str:
+    """Be torchrun's agent for two ranks, forks of this process that call `script`; return how the job has ended.
+
+    restarts: as `--max-restarts`. logs: a folder for what the agent writes. What the ranks print, this process prints.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    store = hold_store()  # where the agent meets itself: on a port that no other machine can reach
+    config = LaunchConfig(
+        1, 1, 2, max_restarts=restarts, rdzv_backend="c10d", rdzv_endpoint=f"127.0.0.1:{store.port}",
+        rdzv_configs={"is_host": 0}, local_addr="127.0.0.1", start_method="fork", logs_specs=DefaultLogsSpecs(logs),
+    )  # fmt: skip
+    try:
+        elastic_launch(config, script)(*arguments)
+    except ChildFailedError:
+        return "failed"
+    return "finished"
 
 
 def _end_with_the_kernel() -> None:

@@ -1,9 +1,10 @@
 """The pictures of the part on torchrun, read back."""
 
-import matplotlib
-import pytest
+from types import SimpleNamespace
 
-from ddplab.course.node_drawings import distances, fall_back, gpus_asked_for
+import matplotlib
+
+from ddplab.course.node_drawings import calls, distances, fall_back, gpus_asked_for, takes
 
 matplotlib.use("Agg")
 
@@ -18,12 +19,33 @@ def test_each_rank_stands_over_the_gpu_that_it_asks_for():
     assert low < 0 and 1 < high < 2, "the band holds cuda:0 and cuda:1 alone"
 
 
-def test_the_fall_is_in_the_picture():
-    places = [*range(32), *range(30, 48)]
-    [line] = fall_back(places).axes[0].lines
-    assert {29, 31, 30, 35} <= set(line.get_ydata()) and len(line.get_ydata()) < 20
-    with pytest.raises(ValueError, match="never falls back"):
-        fall_back(range(10))
+def test_a_job_falls_back_to_its_last_checkpoint_and_time_goes_on():
+    attempts = [range(32), range(30, 48)]
+    words, figure = fall_back(attempts, 48, save_every=6, save_takes=2)
+    lines = {line.get_label(): line for line in figure.axes[0].lines}
+    again = [int(y) for y in lines["trained again"].get_ydata() if y == y]
+    assert again == [30, 31, 31, 32] and list(lines["killed"].get_ydata()) == [32]
+    assert list(lines["killed"].get_xdata()) == [32 + 5 * 2] and max(lines["saved"].get_xdata()) == 50 + 8 * 2
+    assert list(lines["falls back"].get_ydata())[:3] == [30, 30, 32]
+    assert words == "finished after 1 restart, in the time of 66 steps: 50 trained, 48 of 48 saved"
+    assert takes(attempts, 6, 2) == 66
+
+
+def test_a_job_that_never_lives_to_a_checkpoint_has_saved_nothing():
+    words, figure = fall_back([range(8)] * 3, 48, save_every=12)
+    assert words == "failed after 2 restarts, in the time of 24 steps: 24 trained, 0 of 48 saved"
+    [deaths] = [line for line in figure.axes[0].lines if line.get_label() == "killed"]
+    assert list(deaths.get_ydata()) == [8, 8, 8] and list(deaths.get_xdata()) == [8, 16, 24]
+
+
+def test_an_arrow_goes_to_whom_the_early_rank_calls():
+    refused, answered = "rank 1 finds 40123 0\nConnectionRefusedError: Connection refused\n", "rank 1 finds nothing\n"
+    results = [(0, 0, "failed"), (0, 1, "finished")] * 2
+    axes = calls(SimpleNamespace(results=results, output=[refused, answered] * 2)).axes
+    ends = [[it.xy for it in axis.texts if hasattr(it, "xy") and not it.get_text()] for axis in axes]
+    assert ends == [[(1.9, 0)], [(6.5, 0)]] * 2
+    assert [axis.texts[-1].get_text() for axis in axes] == ["Connection refused", "it answers"] * 2
+    assert axes[0].get_title() == "switch 0, rank 0 late: failed"
 
 
 def test_the_first_bar_is_on_top_and_each_has_its_number():
