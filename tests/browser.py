@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).parent.parent
+WARM_LAB = Path(__file__).with_name("warm_lab.py")
 FOLDERS = ("lessons", "exercises", "solutions")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CHROMIUM_FLAGS = [
@@ -54,7 +56,7 @@ def server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
         "IPYTHONDIR": str(folder / "ipython"),
     }
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"]
+    command = [sys.executable, WARM_LAB, "--no-browser", "--allow-root", "--ip=127.0.0.1", "--port=0"]
     options = ["--IdentityProvider.token=test", "--LabApp.expose_app_in_browser=True"]
     with open(folder / "server.log", "wb") as log:
         process = subprocess.Popen(
@@ -72,6 +74,12 @@ def server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     finally:
         process.terminate()  # it ends its kernels
         process.wait(20)
+
+
+def kernels(server: subprocess.Popen) -> list[psutil.Process]:
+    """Return its kernels: its children, but for the spare whose forks they are, which it starts first."""
+    children = sorted(psutil.Process(server.pid).children(), key=psutil.Process.create_time)
+    return children[1:] if sys.platform == "linux" else children
 
 
 def until(look: Callable[[], Any], seconds: float, every: float = 0.05) -> Any:

@@ -34,7 +34,8 @@ def _descendants(pid: int | None) -> list[psutil.Process]:
     def is_server(process: psutil.Process) -> bool:
         words = " ".join(process.cmdline())
         # a rank is a fork of the forkserver and looks like it, but it has a session of its own
-        return "resource_tracker" in words or ("multiprocessing.forkserver" in words and os.getsid(process.pid) == sid)
+        server = "multiprocessing.forkserver" in words or "warm_kernels.py" in words
+        return "resource_tracker" in words or (server and os.getsid(process.pid) == sid)
 
     me = psutil.Process(pid)
     sid = os.getsid(me.pid)
@@ -50,18 +51,19 @@ def _descendants(pid: int | None) -> list[psutil.Process]:
 
 def _all_below(process: psutil.Process, but: set[int]) -> list[psutil.Process]:
     """Return what descends from a process, less `but` and what descends from those: the browser starts helpers late."""
-    new = [child for child in _children(process) if child.pid not in but]
+    new = _children(process, but)
     return new + [below for child in new for below in _all_below(child, but)]
 
 
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    """Return a process's children. Linux tells them; psutil would look at every process there is."""
+def _children(process: psutil.Process, but: set[int]) -> list[psutil.Process]:
+    """Return a process's children, less `but`. Linux tells them; psutil would look at every process there is."""
     try:
         tasks = list(Path(f"/proc/{process.pid}/task").iterdir())
-        return [psutil.Process(int(pid)) for task in tasks for pid in (task / "children").read_text().split()]
+        pids = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+        return [psutil.Process(pid) for pid in pids if pid not in but]
     except (FileNotFoundError, ProcessLookupError, psutil.NoSuchProcess):  # not told here, or one of them just ended
         try:
-            return process.children()
+            return [child for child in process.children() if child.pid not in but]
         except psutil.NoSuchProcess:
             return []
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from browser import CHROMIUM, CHROMIUM_FLAGS, FOLDERS, ROOT, Notebook, server, until, write
+from browser import CHROMIUM, CHROMIUM_FLAGS, FOLDERS, ROOT, Notebook, kernels, server, until, write
 from leftovers import ranks_alive, run_folders
 from leftovers import until as soon
 from panel_in_a_page import CELL, watch
@@ -115,9 +115,9 @@ def lab(tmp_path_factory):
 def nothing_left_behind(lab):
     there_before = set(run_folders())  # nbval kills its kernels, which then cannot tidy up
     yield
-    kernels = psutil.Process(lab.server.pid).children()
-    assert len(kernels) == (lab.kernel is not None), "closing a notebook did not end its kernel"
-    until(lambda: not any(ranks_alive(kernel.pid) for kernel in kernels), 5)
+    running = kernels(lab.server)
+    assert len(running) == (lab.kernel is not None), "closing a notebook did not end its kernel"
+    until(lambda: not any(ranks_alive(kernel.pid) for kernel in running), 5)
     assert soon(lambda: set(run_folders()) <= there_before), f"folders left behind: {run_folders()}"
 
 
@@ -215,7 +215,7 @@ def test_panel_moves_while_the_cell_runs(notebook, picture):
 def test_a_panel_of_eight_ranks_neither_jumps_nor_grows(notebook, lab):
     """`stress/panel_in_a_page.py` watches it for ten minutes."""
     it = notebook(CELL)
-    seen = watch(it, psutil.Process(lab.server.pid).children()[0], seconds=5)
+    seen = watch(it, kernels(lab.server)[0], seconds=5)
     assert len(seen.heights) == 1, f"the height of the panel, and of what stays, was {seen.heights}"
     assert seen.late.heap < 1.3 * seen.early.heap and seen.late.nodes < 1.3 * seen.early.nodes
 

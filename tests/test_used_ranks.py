@@ -80,3 +80,14 @@ def test_they_serve_again_until_one_fails_or_leaves_and_then_fresh_ones_do(monke
         there = dict(used_ranks.launch_on_used(who, nproc_per_node=3).results)
         assert not set(there) & set(used_ranks.launch_on_used(not_to_be_used_again, nproc_per_node=3).results)
         assert 3 not in used_ranks.kept
+
+
+def test_modules_that_a_function_reaches_are_those_that_cloudpickle_finds():
+    def reaches(model):
+        torch.nn.functional.relu(torch.nn.utils.parameters_to_vector(model.parameters()))
+        return dist.algorithms.join.Join, os.path
+
+    code, used = reaches.__code__, [torch, dist, os, importlib, 3]
+    found = cloudpickle.cloudpickle._find_imported_submodules(code, used)
+    assert {torch.nn.functional, torch.nn.utils} <= set(found)
+    assert sorted(it.__name__ for it in used_ranks.submodules(code, used)) == sorted(it.__name__ for it in found)

@@ -14,8 +14,9 @@ import os
 import pickle
 import sys
 import time
+from collections.abc import Iterable
 from multiprocessing import connection
-from types import SimpleNamespace
+from types import CodeType, ModuleType, SimpleNamespace
 from unittest.mock import patch
 
 import cloudpickle
@@ -146,8 +147,23 @@ def launch_on_used(fn, *args, nproc_per_node, device=None, quiet=True, timeout=6
     return launch(fn, *args, **how, **kwargs)
 
 
+def submodules(code: CodeType, globals_used: Iterable) -> list[ModuleType]:
+    """Return what cloudpickle's function does: the imported modules that this code can reach below those it uses.
+
+    That one looks for them through the names of all modules there are, with torch's two thousand, for each function.
+    """
+    found = []
+    for it in globals_used:
+        if isinstance(it, ModuleType) and getattr(it, "__package__", ""):
+            names = [f"{it.__name__}.{name}" for name in code.co_names]
+            below = [sys.modules[name] for name in names if name in sys.modules]
+            found += below + submodules(code, below)
+    return found
+
+
 @contextlib.contextmanager
 def used():
-    """Let checks launch on used ranks."""
-    with patch.object(common, "launch", launch_on_used), patch.object(turns, "launch", launch_on_used):
+    """Let checks launch on used ranks, and what goes to ranks be pickled quickly."""
+    quick = patch.object(cloudpickle.cloudpickle, "_find_imported_submodules", submodules)
+    with quick, patch.object(common, "launch", launch_on_used), patch.object(turns, "launch", launch_on_used):
         yield
