@@ -22,6 +22,8 @@ gc.disable()  # until all tests are collected: to look for garbage in what that 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # The look-ups that torch does for 127.0.0.1 go to the name server; where that does not answer, one second is enough.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
+# For ddplab: who deals out the tests launches nothing, nor does every worker; the first launch starts the forkserver.
+os.environ["PYTEST_CURRENT_TEST"] = "none yet"
 
 import nbval.kernel  # noqa: E402
 import pytest  # noqa: E402
@@ -31,6 +33,8 @@ import warm_kernels  # noqa: E402
 from jupyter_client.manager import KernelManager  # noqa: E402
 from jupyter_client.provisioning import local_provisioner  # noqa: E402
 from leftovers import ranks_alive, run_folders, there_before, until  # noqa: E402
+
+del os.environ["PYTEST_CURRENT_TEST"]
 
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
