@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -33,7 +32,7 @@ def train(seconds):
     open(f"pid{os.environ['RANK']}", "w").write(str(os.getpid()))
     end = time.time() + seconds
     step = 0
-    while time.time() < end:
+    while time.time() < end and not os.path.exists("enough"):
         log(loss=1 / (1 + 0.1 * step), seen=32 * step)
         step += 1
         time.sleep(0.02)
@@ -194,17 +193,19 @@ def test_a_stored_lesson_keeps_its_boxes_untrusted_and_is_saved_as_it_was(notebo
 
 
 def test_panel_moves_while_the_cell_runs(notebook, picture):
-    it = notebook("run = launch(train, 3)\nrun.results")
+    it = notebook("run = launch(train, 60)\nrun.results")
     it.watch(0)
     it.start(0)
     panel = it.output(0)
     panel.locator("polyline").nth(3).wait_for()  # two ranks, two logged values
     assert re.search(r"rank 0\s+running\s+\d+.*rank 1\s+running\s+\d+", panel.inner_text(), re.DOTALL)
     assert panel.get_by_role("img", name="curves of loss, seen").count() == 1
-    time.sleep(1)
+    until(lambda: len(it.redraws()) > 30, 30)
     picture(panel)
     assert it.busy, "the panel was seen only after the cell had ended"
+    (it.file.parent / "enough").touch()
     it.wait()
+    (it.file.parent / "enough").unlink()
     picture(panel, "_after")
     seen = it.redraws()
     gaps = [later - earlier for earlier, later in pairwise(seen)]
