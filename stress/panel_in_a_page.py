@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from browser import CHROMIUM, CHROMIUM_FLAGS, Notebook, server, until, write
+from browser import CHROMIUM, CHROMIUM_FLAGS, Notebook, kernels, server, until, write
 
 CELL = """import math, os, time
 from ddplab import launch, log
@@ -126,7 +126,7 @@ def main() -> int:
         page.evaluate("() => window.jupyterapp.started")
         write(Path(folder) / "home" / "panel.ipynb", CELL)
         notebook = Notebook(page, Path(folder) / "home", "panel.ipynb")
-        [kernel] = psutil.Process(jupyter.pid).children()
+        [kernel] = kernels(jupyter)
         seen = watch(notebook, kernel, seconds)
         browser.close()
     print(f"8 ranks, 10 values each, {seconds:g} s: {seen.rate:.1f} redraws a second")

@@ -106,6 +106,8 @@ def test_a_warm_kernel_is_what_was_asked_for_and_another_one_each_time(spare, tm
         assert (look["pid"], look["folder"], look["setting"]) == (kernel.process.pid, str(tmp_path), "new")
         assert look["orig_argv"][:3] == [sys.executable, "-m", "ipykernel_launcher"]
         assert look["argv"][1:] == look["orig_argv"][3:] and look["argv"][0].endswith("ipykernel_launcher.py")
+        shown = psutil.Process(kernel.process.pid).cmdline()  # who looks from outside sees no other
+        assert shown[1:] == look["orig_argv"][1:] and shown[0].endswith(sys.executable)
         assert {rank[0] for rank in look["ranks"]} < set(look["children"]), "the forkserver is the kernel's child"
         kernel.stop()
     numbers = [[*look["random"], *(number for rank in look["ranks"] for number in rank[1:])] for look in found]

@@ -7,8 +7,8 @@ order. The fork becomes the kernel, as the test process's own child: a session, 
 and random numbers of its own. A second fork, the kernel's spare, stays beside it as it is. What the kernel would start
 as a fresh Python of ddplab's (see WARM) is forked from that; an agent of torchrun has a spare of its own, for ranks.
 
-Only nbval's kernels are warm, and what the tests that conftest.py names start. How kernels, agents and ranks start
-is tested with fresh ones.
+Only nbval's kernels are warm, those of the browser tests (see warm_lab.py), and what the tests that conftest.py names
+start. How kernels, agents and ranks start is tested with fresh ones.
 """
 
 import atexit
@@ -299,7 +299,7 @@ def show(argv: list[str]) -> None:
     """Let this process have this command line for who looks at it from outside, as the tests do, to know what it is."""
     start, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])  # where it stands
     words = "\0".join(argv).encode()[: end - start - 1]
-    ctypes.memmove(start, words.rjust(end - start - 1, b"/"), end - start - 1)  # "///usr/bin/python" is that too
+    ctypes.memmove(start, words.rjust(end - start - 1, b"/"), end - start - 1)  # as "///usr/bin/python"
 
 
 def end_at_once(code: int) -> NoReturn:
