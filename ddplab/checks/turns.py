@@ -440,8 +440,7 @@ def _left_by_ranks(
             waits = [(rank, what, "" if rank in through else line) for rank, what, line in waits]
             there = {rank: f"waits in {what}{_whom(error, rank, what)}" for rank, what, _ in waits}
             fate = {f"rank {rank}": f"{there[rank]}, {line.replace(', in', ' of')}" for rank, _, line in waits if line}
-            some = bool(fate)  # then a rank without a line has done its part, and waits in `look`
-            ended = {it: some or it in through for it, _, line in waits if not line}
+            ended = {it: it in through for it, _, line in waits if not line}  # what a busy rank said may lack its line
             fate |= {f"rank {it}": "waits for the others" if done else there[it] for it, done in ended.items()}
             if patience == PATIENCE and may_be_slow(error):
                 return _left_by_ranks(fn, given, size, look, device, 5 * PATIENCE)

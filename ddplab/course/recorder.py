@@ -31,7 +31,10 @@ def _write_down(folder: Path) -> None:
     ranks = str(list(range(dist.get_world_size())))
     record["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}  # torch 2.13: empty with gloo
     folder.mkdir(exist_ok=True)
-    (folder / f"rank_{dist.get_rank()}").write_bytes(pickle.dumps(record))
+    file = folder / f"rank_{dist.get_rank()}"
+    half = folder / f".{file.name}"
+    half.write_bytes(pickle.dumps(record))
+    half.rename(file)  # who sees it sees all of it
     print("written down")
 
 
