@@ -102,10 +102,8 @@ def watch(notebook: Notebook, kernel: psutil.Process, seconds: float) -> Watched
     time.sleep(0.9 * seconds)
     late = held(session, kernel)
     moments = notebook.page.evaluate("() => window.watched.redraws")
-    enough = notebook.file.with_name("enough")
-    enough.touch()
-    notebook.wait(60)
-    enough.unlink()
+    with notebook.enough():
+        notebook.wait(60)
     rate = (len(moments) - 1) / (moments[-1] - moments[0])
     time.sleep(1)
     seen = notebook.page.evaluate("() => ({...window.watched, ended: (window.watched.ended = true)})")

@@ -211,6 +211,16 @@ class Notebook:
         """Wait until what was started has ended."""
         until(lambda: not self.busy, seconds)
 
+    @contextmanager
+    def enough(self) -> Iterator[None]:
+        """Let ranks see a file "enough" beside the notebook; they have gone on until now, however slow the page is."""
+        file = self.file.with_name("enough")
+        file.touch()
+        try:
+            yield
+        finally:
+            file.unlink()  # the next test's ranks would find it
+
     def text(self, cell: int) -> str:
         """What a person reads in the cell's output."""
         return self.page.evaluate("i => window.panel.content.widgets[i].outputArea.node.innerText", cell)

@@ -203,12 +203,8 @@ def test_panel_moves_while_the_cell_runs(notebook, picture):
     until(lambda: len(it.redraws()) > 30, 30)
     picture(panel)
     assert it.busy, "the panel was seen only after the cell had ended"
-    enough = it.file.parent / "enough"
-    try:
-        enough.touch()
+    with it.enough():
         it.wait()
-    finally:
-        enough.unlink()  # the next test's ranks would find it
     picture(panel, "_after")
     seen = it.redraws()
     gaps = [later - earlier for earlier, later in pairwise(seen)]
@@ -315,13 +311,15 @@ def test_a_run_that_nobody_waits_for_says_how_it_failed(notebook, picture):
 
 def test_torchrun_cell(notebook, picture):
     script = """%%torchrun --nproc-per-node 2 --out run
-import time
+import os, time
 import torch.distributed as dist
 from ddplab import cleanup, log
 dist.init_process_group("gloo")
 for step in range(50):
     log(loss=1 / (1 + step))
     time.sleep(0.02)
+while not os.path.exists("enough"):
+    time.sleep(0.05)
 print("rank", dist.get_rank(), "is done")
 cleanup()"""
     it = notebook(script, "len(run.metrics)", "%%torchrun --nproc-per-node 2\n\n1 / 0")
@@ -329,7 +327,8 @@ cleanup()"""
     it.output(0).locator("polyline").nth(1).wait_for()
     picture(it.output(0))
     assert it.busy
-    it.wait()
+    with it.enough():
+        it.wait()
     picture(it.output(0), "_after")
     assert "2 ranks on cpu (torchrun): finished" in it.text(0)
     assert "[rank 1] rank 1 is done" in it.text(0)
@@ -672,7 +671,7 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     """Ask a rank, name the line, patch it and run again, to the end; the page keeps its height and the focus."""
     it = notebook(PAGER)
     it.start(0)
-    until(lambda: re.search(r"train.py .* \d+ s so far", it.text(0)), 20)  # nobody looks at an empty page meanwhile
+    until(lambda: "train.py" in it.text(0), 20)  # nobody looks at an empty page meanwhile
     it.wait()
     assert re.search(r" \d+ s in all", it.text(0))
     panel = it.output(0)

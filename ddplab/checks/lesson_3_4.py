@@ -312,8 +312,8 @@ def _number(text: Any) -> list[Any]:
     what = "no number" if ran.lines else "nothing"
     if any(re.search(r"\d\.\d", line) for line in ran.lines):
         what = "another"
-    said = [float(it) for line in ran.lines for it in re.findall(r"\d+\.\d+", line)]
-    if ran.number and any(abs(it - float(ran.number)) < 0.06 for it in said):
+    said = [it for line in ran.lines for it in re.findall(r"\d+\.\d+", line)]
+    if ran.number and any(round(float(ran.number), len(it.partition(".")[2])) == float(it) for it in said):
         what = "not as it came"
     if ran.number and (times := sum(ran.number in line for line in ran.lines)):
         what = "the same number" + f", {times} times" * (times > 1)
