@@ -1,8 +1,10 @@
 """What tools/make_pages.py reads off the lessons, and where it writes it."""
 
+import base64
+
 import pytest
 from make_pages import BEGIN, END, WAYS, made
-from nbformat.v4 import new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from run_notebooks import normalise, read, write
 
 SHORTEST = next(iter(WAYS))
@@ -33,14 +35,14 @@ def course(tmp_path):
 
 def test_a_parts_page_lists_its_lessons_with_minutes_and_exercises(course):
     root, part, _ = course
-    part.write_text(made(root)[part])
+    part.write_bytes(made(root)[part])
     row = "| 1.1 | [Its `title`](1.1_it.ipynb) | 10 | [exercises](../../exercises/1_part/1.1_it.ipynb) |"
     assert row in read(part).cells[-1].source and "old" not in read(part).cells[-1].source
 
 
 def test_the_readme_has_the_ways_with_their_minutes_and_the_map(course):
     root, _, _ = course
-    text = made(root)[root / "README.md"]
+    text = made(root)[root / "README.md"].decode()
     assert (
         f"**In {SHORTEST}** ({10 * len(WAYS[SHORTEST])} minutes of lessons): [1.1](lessons/1_part/1.1_it.ipynb) → "
         in text
@@ -53,8 +55,17 @@ def test_a_lesson_says_once_where_each_way_goes_on(course):
     first, second = WAYS[SHORTEST][:2]
     for _ in range(2):  # writing twice changes nothing
         for path, text in made(root).items():
-            path.write_text(text)
+            path.write_bytes(text)
     last = read(lessons[first]).cells[-1].source
     assert last.count(f"On the way of {SHORTEST}: [{second} · Its `title`](") == 1 and last.startswith("The end.")
     assert BEGIN not in read(lessons[WAYS["half a day"][-1]]).cells[-1].source
-    assert made(root) == {path: path.read_text() for path in made(root)}
+    assert made(root) == {path: path.read_bytes() for path in made(root)}
+
+
+def test_the_readme_shows_the_picture_that_a_lesson_has_stored(course):
+    root, _, lessons = course
+    notebook = read(lessons["4.1"])
+    stored = new_output("display_data", {"image/png": base64.b64encode(b"a picture").decode(), "text/plain": ""})
+    notebook.cells.append(new_code_cell("draw()", outputs=[stored], metadata={"tags": ["in-readme"]}))
+    write(notebook, lessons["4.1"])
+    assert made(root)[root / "pictures" / "4.1.png"] == b"a picture"

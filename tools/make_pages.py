@@ -3,10 +3,12 @@
     python tools/make_pages.py           # write
     python tools/make_pages.py --check   # write nothing; fail where a page is not what it would be
 
+A cell tagged `in-readme` has its stored picture written to pictures/, named as its lesson, for README to show.
 A lesson's first cell has its title, and says how long it takes. All else on these pages is written by hand.
 """
 
 import argparse
+import base64
 import os
 import re
 import subprocess
@@ -104,14 +106,16 @@ def between(text: str, made: str) -> str:
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: f"{BEGIN}\n{made}\n{END}", text, flags=re.DOTALL)
 
 
-def made(root: Path) -> dict[Path, str]:
-    """Each page's file with the text that it should have."""
-    found, files = pages(root), {}
+def made(root: Path) -> dict[Path, bytes]:
+    """Each page's file with what it should hold; the pictures of cells that README shows, too."""
+    found, texts, pictures = pages(root), {}, {}
     readme = root / "README.md"
     before, heading, after = readme.read_text(encoding="utf-8").partition("## The lessons")
-    files[readme] = between(before, ways(found, root)) + heading + between(after, map_of_all(found, root))
+    texts[readme] = between(before, ways(found, root)) + heading + between(after, map_of_all(found, root))
     for page in found:
         notebook, folder = read(page.path), page.path.parent
+        shown = [cell for cell in notebook.cells if "in-readme" in cell.metadata.get("tags", [])]
+        pictures |= {root / "pictures" / f"{page.number}.png": picture_of(cell) for cell in shown}
         last = notebook.cells[-1]
         if page.number.endswith(".0"):
             lessons = [it for it in found if it.number[0] == page.number[0] and it is not page]
@@ -123,9 +127,15 @@ def made(root: Path) -> dict[Path, str]:
             last.source = last.source.partition(BEGIN)[0].rstrip() + (
                 f"\n\n{BEGIN}\n{further}\n{END}" if further else ""
             )
-        files[page.path] = nbformat.writes(notebook).rstrip() + "\n"
-    files[root / "ERRORS.md"] = error_pages.page(root)
-    return files
+        texts[page.path] = nbformat.writes(notebook).rstrip() + "\n"
+    texts[root / "ERRORS.md"] = error_pages.page(root)
+    return {path: text.encode() for path, text in texts.items()} | pictures
+
+
+def picture_of(cell: nbformat.NotebookNode) -> bytes:
+    """Return the PNG file that a cell has stored."""
+    [picture] = [it.data["image/png"] for it in cell.outputs if "image/png" in it.get("data", {})]
+    return base64.b64decode(picture)
 
 
 def main() -> int:
@@ -133,11 +143,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a page differs")
     only_check = parser.parse_args().check
     files = made(ROOT).items()
-    drifted = [(path, text) for path, text in files if not path.exists() or path.read_text(encoding="utf-8") != text]
-    for path, text in drifted:
+    drifted = [(path, held) for path, held in files if not path.exists() or path.read_bytes() != held]
+    for path, held in drifted:
         print(f"{path.relative_to(ROOT)} {'is not what tools/make_pages.py makes' if only_check else 'written'}")
         if not only_check:
-            path.write_text(text, encoding="utf-8")
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(held)
     if not only_check:
         subprocess.run([sys.executable, ROOT / "tools" / "rehearsal_page.py"], check=True)  # it imports torch
     return 1 if drifted and only_check else 0
