@@ -51,7 +51,9 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
     for steps in attempts:
         lines["falls back"] += [saved, (now, saved[1]), (now, furthest), BREAK] if deaths else []
         for step in steps:
-            lines["trained again" if step < furthest else "trained"] += [(now, step), (now + 1, step + 1), BREAK]
+            line = lines["trained again" if step < furthest else "trained"]
+            goes_on = line[-2:-1] == [(now, step)]  # one stroke then, so that a dashed line has room for its dashes
+            line[len(line) - goes_on :] = [*([] if goes_on else [(now, step)]), (now + 1, step + 1), BREAK]
             now += 1
             if (step + 1) % save_every == 0:
                 saved = (now + save_takes, step + 1)
@@ -72,15 +74,18 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
     return f"{end} after {again}: {sum(map(len, attempts))} trained, {saved[1]} of {whole} saved", figure
 
 
-def calls(run: Run) -> Figure:
+def calls(run: Run, switch: int) -> Figure:
     """Draw jobs of two ranks that were restarted once, a panel for each: whom the early rank calls in attempt 1.
 
-    run: of four agents. Each returns which rank is late, the switch, and how its job has ended; the early rank has
-    printed that it finds nothing, or a port and the attempt in which it was written. Returns the matplotlib figure.
+    run: of agents. Each returns which rank is late, the switch, and how its job has ended; the early rank has printed
+    that it finds nothing, or a port and the attempt in which it was written. switch: of which agents the jobs are
+    drawn. Returns the matplotlib figure.
     """
-    with drawing(9, 4.6) as figure:
-        panels = figure.subplots(2, 2, sharex=True, sharey=True).flat
-        for agent, (axis, (late, switch, end)) in enumerate(zip(panels, run.results, strict=True)):
+    agents = [agent for agent, (_, it, _) in enumerate(run.results) if it == switch]
+    with drawing(9, 2.5) as figure:
+        panels = figure.subplots(1, len(agents), sharex=True, sharey=True, squeeze=False).flat
+        for agent, axis in zip(agents, panels, strict=True):
+            late, _, end = run.results[agent]
             early, sign = 1 - late, "X" if end == "failed" else "o"
             for rank in (0, 1):
                 look = {"color": COLOURS[rank], "height": 0.22}
@@ -94,7 +99,7 @@ def calls(run: Run) -> Figure:
             refused = "Connection refused"
             said = refused if refused in run.output[agent] else "it answers"
             axis.text(2.7 if dead else 5.3, 0.5, said, ha="right", va="center", fontsize=9)
-            axis.set_title(f"switch {switch}, rank {late} late: {end}", fontsize=10)
+            axis.set_title(f"rank {late} late: {end}", fontsize=10)
             axis.set(yticks=(0, 1), yticklabels=("rank 0", "rank 1"), ylim=(1.6, -0.6))
             axis.set_xticks((1, 5.5), ("attempt 0", "attempt 1"))
     return figure

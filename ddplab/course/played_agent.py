@@ -1,4 +1,7 @@
-"""What a played server runs when torchrun is typed: torchrun itself, in a process that ends with the kernel."""
+"""What a played server runs when torchrun is typed: torchrun itself, in a process that ends with the kernel.
+
+Torch's launcher takes half a second to import. Each function that needs it imports it, for whoever wants but `note`.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +55,13 @@ def agent_of(script: Callable[..., Any], *arguments: Any, restarts: int, logs: s
         1, 1, 2, max_restarts=restarts, rdzv_backend="c10d", rdzv_endpoint=f"127.0.0.1:{store.port}",
         rdzv_configs={"is_host": 0}, local_addr="127.0.0.1", start_method="fork", logs_specs=DefaultLogsSpecs(logs),
     )  # fmt: skip
+
+    def rank(*arguments: Any) -> Any:  # what torchrun starts has no handler; the agent's would leave a file in a fork
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return script(*arguments)
+
     try:
-        elastic_launch(config, script)(*arguments)
+        elastic_launch(config, rank)(*arguments)
     except ChildFailedError:
         return "failed"
     return "finished"
