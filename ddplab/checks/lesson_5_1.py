@@ -266,7 +266,7 @@ turn(
     call=_met,
     heads=("the first", "the second", "the third"),
     mistakes=[
-        (leaving("str expected", partial(_tell, text=lambda value: value)), "a number stands where a text is to be",
+        (leaving("str expected", partial(_tell, text=lambda value: value)), "a number stands where a text belongs",
          "All variables of the environment are texts: `str(…)` makes one of a number."),
         (leaving("told nothing", lambda rank, size, port: None), "none of the four is set in `os.environ`",
          "`os.environ[\"RANK\"] = …`, and so on: a process reads there and nowhere else, and in capitals."),
@@ -361,7 +361,7 @@ turn(
         (lambda env, gpus: int(env["LOCAL_RANK"]) if gpus else "cpu", "a bare number is not a device",
          "`torch.device(\"cuda\", number)`"),
         (lambda env, gpus: "cpu", "nobody takes a GPU", "Where `gpus` is not 0, each process takes one."),
-        (lambda env, gpus: torch.device("cuda", env["LOCAL_RANK"]), "a text stands where a number is to be",
+        (lambda env, gpus: torch.device("cuda", env["LOCAL_RANK"]), "a text stands where a number belongs",
          "Variables of the environment are texts: `int(…)`."),
     ],
     hints={"not all arguments converted": "Variables of the environment are texts: `int(…)`.",

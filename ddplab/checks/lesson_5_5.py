@@ -87,7 +87,7 @@ turn(
     heads=("processes", "restarts", "script", "the agent's store"),
     mistakes=[
         (partial(_command, switch=""), "each attempt finds the addresses of the one before",
-         "The switch is a variable: `NAME=1`, a gap, and then `torchrun`, in one command."),
+         "The switch is a variable: `NAME=1`, a space, and then `torchrun`, in one command."),
         (partial(_command, more="--master-port 29500 "), "a named port makes a static meeting, which lends its store",
          "Leave the port out: the system picks one."),
         *((it, "torchrun allows no restart, and the script is told how many you wanted",
@@ -100,9 +100,9 @@ turn(
          "What stands behind the script's name is the script's: the options come before it."),
         (lambda restarts: None, "nothing came back", "`return` the line, as text."),
         (lambda restarts: _command(restarts).split(), "a line is text, and that is a list",
-         "One text, with the gaps in it."),
+         "One text, with the spaces in it."),
         (lambda restarts: "python train.py", "the line starts no torchrun",
-         "The switch and its 1, a gap, `torchrun` and its options, and then the script."),
+         "The switch and its 1, a space, `torchrun` and its options, and then the script."),
         (lambda restarts: _command(restarts).removesuffix("train.py"), "no script is named",
          "`train.py` stands behind the options."),
         (lambda restarts: f"{SWITCH}=1 torchrun --nnodes 2 --max-restarts {restarts} train.py",
@@ -128,7 +128,7 @@ turn(
         (lambda restarts: _command(restarts - 1), "that is one restart fewer than is asked for",
          "The first attempt is no restart: it does not count."),
     ],
-    otherwise="The switch and its 1, a gap, `torchrun` and its options, and then the script.",
+    otherwise="The switch and its 1, a space, `torchrun` and its options, and then the script.",
 )  # fmt: skip
 
 

@@ -202,7 +202,7 @@ turn(
         (lambda run, epoch, rank: int(torch.randint(2**40, ())), "an epoch that is begun again draws other numbers",
          "The seed has to follow from the three numbers."),
         (lambda run, epoch, rank: hash(f"{run} {epoch} {rank}"),
-         "Python's `hash` of text differs from process to process, and who begins again is a new one",
+         "Python's `hash` of text differs from process to process, and a restart is a new process",
          "Of whole numbers it stays what it is: a tuple of them, say."),
         (lambda run, epoch, rank: run + epoch / 1e3 + rank / 1e6, "that is a `float`, and a seed is a whole number",
          "`*` gives each of the three its room. `/` makes a fraction, and `1e6` a float."),

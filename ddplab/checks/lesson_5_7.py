@@ -137,7 +137,7 @@ turn(
     call=_served,
     heads=("images picked", "a step", "of 768 an epoch", "next epoch's order"),
     mistakes=[
-        (_from_a_stream, "whoever begins again gets what comes next in a stream, and not what belongs to the step",
+        (_from_a_stream, "a job that begins again gets the start of a stream, and not what belongs to the step",
          "What may decide which images it is? The number of the step alone."),
         (lambda step, n: torch.randperm(n)[:64], "nobody knows any more what was drawn",
          "A generator of your own, with a seed that follows from `step`."),

@@ -160,7 +160,7 @@ ANSWERS = {
             lambda env, gpus: f"cuda:{int(env['RANK']) % int(env['LOCAL_WORLD_SIZE'])}" if gpus else "cpu",
         ],
         "wrong": [
-            (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number is to be"]),
+            (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number belongs"]),
             (lambda env, gpus: f"cuda:{env['LOCAL_WORLD_SIZE']}" if gpus else "cpu", ["both ask for GPU 2"]),
             (lambda env, gpus: env["local_rank"], ["KeyError"]),
             (lambda env, gpus: f"cuda:{int(env['LOCAL_RANK']) + 1}" if gpus else "cpu", ["counted from 1"]),
