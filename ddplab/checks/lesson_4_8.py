@@ -13,7 +13,7 @@ from ddplab.course.messages import filmed
 from ddplab.hardware import device
 
 NO_HELP = "called one of torch's collectives, and they are what is to be built"
-ONLY = "Only `dist.send`, `dist.recv` and `pass_on`."
+ONLY = "Use messages between two ranks: `dist.send` and `dist.recv`, from puzzle d on also `pass_on`."
 IN_RANGE = "Ranks go from 0 to `size - 1`"
 TENSOR_FIRST = "First the tensor, then the rank: `recv` writes into the tensor that it is given."
 HINTS = {
