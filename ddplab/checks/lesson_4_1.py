@@ -493,8 +493,8 @@ turn(
         (lambda *it: _summed(*it) * dist.get_world_size(), "multiplied twice by the number of ranks",
          "DDP divides once."),
     ],
-    hints={"attribute 'tolist'": "No gradient came. The loss is computed of `model(images)`, and stays a tensor.",
-           "scalar outputs": 'One number is to be returned: `reduction="sum"`.',
+    hints={"attribute 'tolist'": "No gradient came. Compute the loss from `model(images)`, and leave it a tensor.",
+           "scalar outputs": 'Return one number: `reduction="sum"`.',
            "valid value for reduction": 'A text, in quotation marks: `reduction="sum"`.',
            "'NoneType' object has no attribute 'backward'": "Return the loss: the check calls its `backward()`.",
            "'float' object": "Return the tensor: a Python number has no `backward()`.",
@@ -561,13 +561,13 @@ turn(
         (partial(_my_images, shared=False), "each rank shuffles in an order of its own, and shares overlap by chance",
          "One seed on all ranks: `seed`, without the rank."),
         (lambda n, seed, rank, size: torch.randperm(n)[: n - n % size][rank::size],
-         "the order does not come of `seed`: two calls with the same one give two orders",
+         "the order does not come from `seed`: two calls with the same one give two orders",
          "`torch.randperm(n, generator=…)`, with a generator seeded with `seed`."),
         (partial(_my_images, whole=67, shared=False),
          "each rank shuffles in an order of its own, and the one image that does not come out even is not left out",
          "One seed on all ranks first: `seed`, without the rank."),
         (lambda n, seed, rank, size: torch.randperm(n)[rank::size],
-         "the order does not come of `seed`, and the one image that does not come out even is not left out",
+         "the order does not come from `seed`, and the one image that does not come out even is not left out",
          "First `torch.randperm(n, generator=…)`, with a generator seeded with `seed`."),
         (partial(_my_images, share=False), "every rank has all images", "Every `size`-th, from number `rank` on."),
         (lambda n, seed, rank, size: torch.arange(n)[: n - n % size][rank::size], "nothing is shuffled",
@@ -585,7 +585,7 @@ turn(
          "only rank 0 has a share: with the rank the block's beginning moves, and not its end",
          "Where a block ends, the next one begins."),
         (lambda n, seed, rank, size: _my_images(n, 0, rank, size), "the order is the same for each `seed`",
-         "A next epoch wants another order. Seed the generator with `seed`."),
+         "The next epoch needs another order. Seed the generator with `seed`."),
         (lambda n, seed, rank, size: _my_images(n, seed, 0, size), "every rank has rank 0's share",
          "From number `rank` on."),
         (lambda n, seed, rank, size: [rank + size * it for it in _my_images(n // size, seed, 0, 1).tolist()],
@@ -594,7 +594,7 @@ turn(
          "What is left over is `n % size` images."),
         (_padded, "one image is on two ranks, so that the shares come out even",
          "What does not come out even is left out. (`DistributedSampler` does that with `drop_last=True`.)"),
-        *((it, "all ranks together have `n // size` images at most", "So many has each rank: share out all `n`.")
+        *((it, "all ranks together have `n // size` images at most", "That many are for each rank: share out all `n`.")
           for it in (lambda n, seed, rank, size: _my_images(n, seed, 0, 1)[: n // size][rank::size],
                      lambda n, seed, rank, size: _my_images(n // size, seed, rank, size))),
         (lambda n, seed, rank, size: _my_images(n // size, seed, 0, 1),
@@ -606,6 +606,6 @@ turn(
            "'NoneType' object is not subscriptable": "What shuffles in place returns nothing.",
            "only one element tensors": "Return this rank's share, and no other's.",
            "generator=int": "`torch.Generator().manual_seed(seed)` is a generator; `seed` is a number."},
-    otherwise="First one order of all images, each once, that `seed` alone decides: all ranks have the same; "
+    otherwise="First one order of all images, each once, which depends on `seed` alone, so all ranks have the same; "
     "then shares that do not overlap.",
 )  # fmt: skip

@@ -85,11 +85,11 @@ def _judge_loss(lengths: list[list[int]], ranks: list[dict[str, Any]]) -> None:
     if len(set(calls)) > 1:
         raise NotYet(
             f"{where}, rank 0 calls `all_reduce` {calls[0]} times and rank {len(calls) - 1} {calls[-1]} times",
-            "A collective needs all ranks, also one that has no words.",
+            "A collective needs all ranks, even one that has no words.",
         )
     many, one = ranks[0]["gradient"], ranks[0]["right"]
     if many.isnan().any() or any(rank["loss"] != rank["loss"] for rank in ranks):
-        hint = "A rank without words: its own mean is 0 / 0. Add up, and divide by everybody's words."
+        hint = "A rank without words: its own mean is 0 / 0. Add up, and divide by the words of all ranks."
         raise NotYet(f"{where}, a rank's loss is not a number", hint)
     if off(many, one) < 1e-6:  # whoever counts words in float32 loses a few digits
         return
@@ -97,7 +97,7 @@ def _judge_loss(lengths: list[list[int]], ranks: list[dict[str, Any]]) -> None:
     if factor is None:
         hint = "Add up the rank's words, `reduction='sum'`, and divide by something that all ranks share."
         if len({length for rank in lengths for length in rank}) == 1:  # even the ranks' own means would be right
-            hint = "Has each word its own loss? `transpose` swaps two dimensions; `view` and `reshape` only count anew."
+            hint = "Does each word have its own loss? `transpose` swaps dimensions; `view` and `reshape` only recount."
         raise NotYet(f"{where}, the gradient is {off(many, one):.0%} off that of one device", hint)
     size, total = len(lengths), sum(counts)
     padded = sum(4 * len(rank) for rank in lengths)
@@ -228,7 +228,7 @@ turn(
          "torch's own random numbers are not seeded, and the order is another on each rank",
          "Two seeds: one with the rank for `torch.manual_seed`, one without it for the generator."),
         (lambda seed: _seeds(0), "neither the order nor the noise depends on the seed",
-         "Both begin with `seed`; to the noise's the rank is added."),
+         "Both begin with `seed`; for the noise, add the rank."),
         (_at_random, "with the same seed the noise is another each time", "Seed it with `seed` and the rank alone."),
     ],
     hints={
@@ -447,7 +447,7 @@ turn(
         "Invalid function argument": "`all_reduce` takes a tensor, on `device()`.",
         "Expected a": "`all_reduce` takes a tensor, on `device()`.",
         "implicitly created only for scalar": "One number for all words of the rank: add the losses up.",
-        "waits in backward": "Do all ranks send equally many numbers? How many words it has is one number for each.",
+        "waits in backward": "Do all ranks send equally many numbers? The count of its words is one number on each.",
         "second time": "Return the loss. `backward()` is called on what you return.",
         "invalid tensor size": "The ranks have different numbers of words. Send how many: one number each.",
     },

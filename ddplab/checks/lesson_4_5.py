@@ -438,7 +438,7 @@ turn(
         (partial(_average, names="mean"), "the means only", "And the variances?"),
         (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)),
          "all have rank 0's",
-         "DDP sends rank 0's before a forward pass. Here the mean is asked for: the sum, divided once."),
+         "DDP sends rank 0's before a forward pass. What is wanted is the mean: the sum, divided once."),
         (partial(_average, reduce=lambda it: dist.reduce(it, dst=0)), "rank 0 has the mean, others do not",
          "`dist.all_reduce` leaves it on every rank."),
         (waiting(lambda net: _average(net) if dist.get_rank() == 0 else None), "only rank 0 comes to the all_reduce",
@@ -557,7 +557,7 @@ turn(
         (partial(_scaled_step, do="backward, unscale, clip to 1, step, update"), "clipped to 1, and not to `limit`",
          "`clip_grad_norm_(model.parameters(), limit)`"),
         *[(partial(_scaled_step, do=f"backward, unscale, {clip}, step, update"), f"the length is measured by {by}",
-           "As `clip_grad_norm_` does by itself: without `norm_type`.")
+           "Leave `norm_type` out: `clip_grad_norm_` then takes the usual length.")
           for clip, by in (("clip sum", "a sum"), ("clip largest", "the largest"))],
         (partial(_scaled_step, do="backward, unscale, add up, clip, step, update"),
          "the gradients are added up once more", "DDP has averaged them, in `backward()`."),

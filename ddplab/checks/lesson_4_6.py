@@ -277,7 +277,7 @@ turn(
         (partial(_without_sampler, shuffle=False), "every rank reads all samples", INTO),
         (_shuffled_by_each, "every rank reads all samples", INTO),
         (partial(_epochs, num_replicas=2, rank=0), "all ranks read rank 0's share",
-         "Left out, `rank` is asked of the process group."),
+         "Leave `rank` out, and the sampler asks the process group."),
         (lambda data, epochs, step: _epochs(data, epochs, lambda x: step(x[1])), "of each batch one sample is used",
          "A batch is one thing: `for x in loader`."),
         (lambda data, epochs, step: _epochs(data, epochs, lambda x: [step(it) for it in x]),
@@ -295,7 +295,7 @@ turn(
         "'DistributedSampler' object": "The loader reads the data: `DataLoader(data, …, sampler=sampler)`.",
         "infer dtype of DataLoader": "`step` takes a batch: go through the loader.",
     },
-    otherwise="The sampler is told the epoch, the loader is given the sampler; of two loops one is over the loader.",
+    otherwise="Tell the sampler the epoch, and give the loader the sampler. Of two loops the inner is over the loader.",
 )  # fmt: skip
 
 
@@ -407,7 +407,7 @@ turn(
         "not 'range'": "`is_right` takes one number: ask it for each of the rank's samples.",
         "not 'list'": "`is_right` takes one number: ask it for each of the rank's samples.",
         "Expected parameter `tensor`": "`all_reduce` takes a tensor, on `device()`.",
-        "waits in all_reduce": "Some ranks have a sample less. Each calls it once, after its loop, with two numbers.",
+        "waits in all_reduce": "Some ranks have a sample less. So call it once, after the loop, with two numbers.",
     },
     otherwise="A share by the rank's number, how many of it are right and how many it has: two sums over the ranks.",
 )  # fmt: skip

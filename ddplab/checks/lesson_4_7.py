@@ -81,7 +81,7 @@ ASK_BEFORE_EACH = (
 )
 TOGETHER_HINTS = {
     "has no len()": "`batches` may be a stream: nobody knows how many there are before they end.",
-    "Boolean value of Tensor": "A batch may be a tensor, and has no truth: `batch is None`.",
+    "Boolean value of Tensor": "A batch may be a tensor, which is neither true nor false: `batch is None`.",
     "not an iterator": "`iter(batches)` makes one.",
     "generator raised StopIteration": "`next(batches, None)` gives None at the end instead of raising.",
     "'NoneType' object is not iterable": "`together` is to yield batches. Is there a `yield`?",
@@ -262,7 +262,7 @@ class _UpTo(_Fair):
         return islice(range(self.size), *self.part(self.rank, self.ranks, info.id, info.num_workers))
 
 
-COUNT = "Count the workers of all ranks through, 0, 1, 2, …; each takes every so-many-th, from its number on."
+COUNT = "Number the workers of all ranks 0, 1, 2, …, N - 1; each takes every N-th sample, from its number on."
 
 turn(
     "4.7.b",
@@ -381,7 +381,7 @@ turn(
     mistakes=[
         (_plain, "the ranks draw the same numbers", OWN),
         (lambda dataset: DataLoader(dataset, num_workers=2, sampler=DistributedSampler(dataset)),
-         "the ranks draw the same numbers, for fewer samples each", "Who shares out samples shares no dice. " + OWN),
+         "the ranks draw the same numbers, for fewer samples each", "Sharing out samples shares out no dice. " + OWN),
         (partial(_loader_of, by=lambda rank: 0), ALIKE, BY_RANK),
         (partial(_loader_of, by=lambda rank: rank // 2), ALIKE, BY_RANK),
         (partial(_plain, init=np.random.seed), "the ranks draw the same numbers, and draw them again in each epoch",

@@ -109,7 +109,7 @@ turn(
     hints=HINTS,
     mistakes=[
         (_swap_without_place, "both hold what one of the two had",
-         "Receive into a new tensor, for what is still to be sent must stay; and copy it into `x` on both ranks."),
+         "Receive into a new tensor, because `x` is still to be sent. Then copy it into `x`, on both ranks."),
         (_one_way, "one of the two sends, and nothing comes back", "Each sends once, and receives once."),
         (_swap_and_add, "what came was added to what was there", "It takes its place."),
         (_swap_lost, "what came was not put into `x`", "`x.copy_(…)` writes into the tensor that is there."),
@@ -121,7 +121,7 @@ turn(
         (waiting(partial(_swap, first=lambda rank, other: False)), "both receive first, and nobody sends",
          "One has to send first. Which one? Both must agree, without asking."),
     ],
-    otherwise="Of the two, one sends first and the other receives first. They know which without asking: also 2 and 3.",
+    otherwise="One of the two sends first, the other receives first. Both know which without asking; so do 2 and 3.",
 )  # fmt: skip
 
 
@@ -284,11 +284,11 @@ turn(
     ranks=(4, 8),
     look=_busiest_and_depth,
     heads=("other calls", "most sends", "rounds", "x"),
-    hints={**HINTS, "there is no rank": f"{IN_RANGE}. Let who has it be 1, then 2, 4, …, and stop when `size` have."},
-    otherwise="In each round all who have it, 1, 2, 4, …, tell one each who has not; no other rank does anything.",
+    hints={**HINTS, "there is no rank": f"{IN_RANGE}. Let 1 rank have it, then 2, 4, …, and stop when `size` have it."},
+    otherwise="In each round every rank that has it (1, 2, 4, …) tells one that has not; no other rank does anything.",
     mistakes=[
         (_broadcast, "rank 0 sends to each rank in turn: as many rounds as there are other ranks",
-         "Who has it can pass it on. In each round twice as many have it."),
+         "A rank that has it can pass it on. In each round twice as many have it."),
         (_chain, "a chain: nobody sends twice, and it takes as many rounds as there are other ranks",
          "Rank 0 need not rest when it has sent once."),
         (_tree_once, "only one round was made", "Go on until all have it."),
@@ -299,7 +299,7 @@ turn(
         (waiting(partial(_tree_otherwise, to=lambda rank, have: rank + 1, sender=lambda rank, have: rank - 1)),
          "rank 0 sends to rank 1, which receives nothing more", "In each round to another one: `rank + have`."),
         (partial(_tree, part=2), "the last round is missing: half of the ranks have it", "Go on until `size` have it."),
-        (_two_children, "each tells two at most, and then rests", "Who has it tells one in every round."),
+        (_two_children, "each tells two at most, and then rests", "Every rank that has it tells one in every round."),
         (_last_to_all, "all have the last rank's number", "Rank 0 is the one that knows it."),
         (lambda x: dist.broadcast(x, src=0), NO_HELP, ONLY),
     ],
