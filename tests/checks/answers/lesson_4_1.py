@@ -393,7 +393,7 @@ ANSWERS = {
             (block_without_an_end, ["only rank 0 has a share"]),
             (lambda n, seed, rank, size: torch.arange(n).chunk(size)[rank], ["nothing is shuffled, and the one image"]),
             (in_its_own_order_with_the_rest, ["each rank shuffles in an order of its own, and the one image"]),
-            (unseeded_with_the_rest, ["does not come of `seed`, and the one image"]),
+            (unseeded_with_the_rest, ["does not come from `seed`, and the one image"]),
             (lambda n, seed, rank, size: sorted(in_blocks(n, seed, rank, size)), ["sorted again"]),
         ],
     },
