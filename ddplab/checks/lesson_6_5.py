@@ -13,7 +13,7 @@ from ddplab.course.incident_runs import COLON, INDENT, broken, differences, ends
 HEADS = ("rank", "the place", "the job then")
 WELL = "ends as it should"
 PATCH = (
-    'Return a rank (or `None`) and a dictionary: line → the text that shall stand there, as in `1, {7: ""}`. '
+    'Return a rank (or `None`) and a dictionary: line → the text to put there, as in `1, {7: ""}`. '
     "`page.script()` has the numbers."
 )
 HINTS = {"not a ": PATCH}
@@ -85,7 +85,7 @@ _turn(
          "The all-reduce is right. Who leaves before it?"),
         (partial(_answer, 2, {}), AS_IT_WAS, "Through which line does it leave, and on what condition?"),
         (partial(_answer, 2, {69: ""}), f"{AS_IT_WAS}, and now the job fails",
-         "The barrier is not at fault: all ranks shall come to it. Through which line does rank 2 leave them?"),
+         "The barrier is not at fault: all ranks should come to it. Through which line does rank 2 leave them?"),
     ],
     "Which rank stands elsewhere than the others, and through which line did it leave?",
 )  # fmt: skip

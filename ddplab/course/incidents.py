@@ -4,7 +4,7 @@
     page.stack(2)              # a probe; each costs GPU-minutes, of which there are BUDGET
     page.script()              # open once a probe has been asked
     page.accuse(2, 33)         # this rank, this line; rank None where all ranks do it
-    page.patch(33, "")         # what shall stand there; "" leaves the line out
+    page.patch(33, "")         # the text to put there; "" leaves the line out
     page.run()                 # once more, with the patch
 
 The ranks are `launch`'s: real processes, which find what torchrun would have set, on virtual GPUs (CPU memory with a
