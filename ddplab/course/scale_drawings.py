@@ -140,24 +140,6 @@ def messages_in_backward(layers: Sequence[int], sent: Sequence[int], portions: i
     return figure
 
 
-def image_in_parts(compute: float, exposed: float, images: int, portions: int, most: float) -> Figure:
-    """Draw the seconds of an image in two ways: messages after each of the portions, and after the last one alone.
-
-    compute, exposed: seconds of a portion's arithmetic, and of the messages each time.  most: the largest `exposed`
-    that will be drawn, so that the axis stays as it is. Returns the matplotlib figure.
-    """
-    waits = {"each portion sends": exposed / images, "the last one sends": exposed / (portions * images)}
-    own = compute / images
-    with drawing(9, 2) as figure:
-        axis = figure.subplots()
-        for lane, wait in enumerate(waits.values()):
-            axis.broken_barh([(0, own)], (lane - 0.3, 0.6), color=COLOURS[0], edgecolor=INK)
-            axis.broken_barh([(own, wait)], (lane - 0.3, 0.6), facecolor="none", edgecolor=COLOURS[1], hatch="////")
-        axis.set(yticks=range(len(waits)), yticklabels=list(waits), ylim=(1.5, -0.5), xlabel="seconds an image")
-        axis.set_xlim(0, (compute + most) / images)
-    return figure
-
-
 def seconds_by_size(lines: Mapping[str, Callable[[float], float]], sizes: Sequence[float], chosen: float) -> Figure:
     """Draw the time of several ways to send a tensor, against its bytes, and the size that was chosen.
 

@@ -6,7 +6,6 @@ import torch
 from ddplab.course.scale_drawings import (
     all_reduces,
     efficiencies,
-    image_in_parts,
     matrices,
     messages_in_backward,
     rounds,
@@ -82,13 +81,6 @@ def test_a_message_leaves_where_its_last_gradient_is_and_only_in_the_last_portio
     layers, messages = ([tuple(path.get_extents().intervalx) for path in bars.get_paths()] for bars in axis.collections)
     assert layers == [(0, 0.25), (0.25, 0.5), (0.5, 1), (1, 1.25), (1.25, 1.5), (1.5, 2)]
     assert messages == [(1, 1.5), (1.5, 2)] and list(axis.lines[0].get_xdata()) == [1.5, 2]
-
-
-def test_an_images_arithmetic_stands_still_and_its_wait_melts():
-    for portions, waits in ((1, 3), (2, 2.5), (8, 2.125)):
-        (axis,) = image_in_parts(compute=8, exposed=4, images=4, portions=portions, most=16).axes
-        spans = [[tuple(path.get_extents().intervalx) for path in bars.get_paths()] for bars in axis.collections]
-        assert spans == [[(0, 2)], [(2, 3)], [(0, 2)], [(2, waits)]] and axis.get_xlim() == (0, 6)
 
 
 def test_a_line_for_each_way_and_a_mark_at_the_chosen_size():
