@@ -181,6 +181,21 @@ def test_the_guides_half_day_is_the_courses_and_its_minutes_add_up():
     assert re.findall(r"/(\d\.\d)_", part) == re.findall(r"\[(\d\.\d)\]", way)
 
 
+def test_the_guides_two_days_leave_time_in_each_sitting_and_hold_eight_hours_of_lessons():
+    """What stands behind a semicolon is for those who are quick, or one of two."""
+    guide = (ROOT / "workshop" / "GUIDE.md").read_text()
+    table = re.search(r"<!-- two days -->\n(.*?)<!-- end of two days -->", guide, re.DOTALL)[1]
+
+    def minutes(number):
+        lesson = next((ROOT / "lessons").glob(f"*/{number}_*.ipynb"))
+        return json.loads(lesson.read_text())["metadata"]["ddplab"]["minutes"]
+
+    cells = [cell for line in table.splitlines() if "90 minutes" in line for cell in line.split("|")[2:4]]
+    sittings = [sum(minutes(it) for it in re.findall(r"\d\.\d", cell.split(";")[0])) for cell in cells]
+    assert len(sittings) == 8 and max(sittings) <= 75, sittings
+    assert minutes("7.3") == minutes("8.1") and 7.5 <= (sum(sittings) + minutes("7.3")) / 60 <= 8.5
+
+
 def test_the_guides_incidents_for_a_room_hide_what_the_lesson_has_not_mended():
     lesson = next((ROOT / "lessons").glob("*/6.5_*.ipynb")).read_text()
     met = {build(int(seed)).fault.name for seed in re.findall(r"incident\((\d+)\)", lesson)}

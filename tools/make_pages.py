@@ -85,8 +85,8 @@ def ways(found: list[Page], folder: Path) -> str:
     hours = round(sum(it.minutes for it in found if not it.number.startswith("9")) / 60)
     guide = os.path.relpath(ROOT / "workshop" / "GUIDE.md", folder)
     lines.append(
-        f"- **In two days:** the parts in their order, and of their {hours} hours the twelve that [the instructor's "
-        f"timetable]({guide}) picks. Part 9 and the exercises come on top."
+        f"- **In two days:** the parts in their order, and of their {hours} hours the eight that [the instructor's "
+        f"timetable]({guide}) picks, with time for the turns. Part 9 and the exercises come on top."
     )
     return "\n".join(lines)
 
