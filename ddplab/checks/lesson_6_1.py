@@ -175,7 +175,7 @@ turn(
     heads=("mean loss", ""),
     mistakes=[
         (partial(_mean_and_stop, src=None, decided="loss"), "rank 0 stops, and nobody else hears of it",
-         "Who knows the target tells the others: which of the two calls does that?"),
+         "The rank that knows the target tells the others: which of the two calls does that?"),
         (_each_for_itself, "a rank asks for a target that it does not have", "Only rank 0 compares, and tells."),
         (partial(_mean_and_stop, decided="loss"), "it stops, though the mean is above the target",
          "Rank 0 compares the mean, and not its own loss: is it `<=` the target?"),
@@ -185,7 +185,7 @@ turn(
          "What `all_reduce` has filled is the sum of all."),
         (partial(_mean_and_stop, src=1), "the sign comes from a rank that does not know", "`src` is who tells."),
         (waiting(partial(_mean_and_stop, src=-1)), "every rank waits in `broadcast`",
-         "Is `src` the same number on every rank? It is the one who tells."),
+         "Is `src` the same number on every rank? It is the rank that tells."),
         (_another_kind, "rank 0 sends one kind of number, and others have room for another: what comes of it is luck",
          "A tensor of the same `dtype` on every rank: 1 or 0, say, for yes or no."),
         (lambda loss, target: _mean_and_stop(loss, target) and None, "nothing came back",

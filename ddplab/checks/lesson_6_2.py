@@ -148,9 +148,9 @@ turn(
         (leaving("a new limit", _for_all_calls), "every call has the new limit from now on, and not this wait alone",
          "Leave the group of all calls as it is: `new_group` makes another one beside it."),
         (leaving("long before", _both_asleep), "both ranks go on long after it was done",
-         "Who sleeps does not hear of it: wait in a call of both."),
+         "A rank that sleeps does not hear of it: wait in a call that both make."),
         (leaving("long before", _asleep), "rank 1 goes on long after it was done",
-         "Who sleeps does not hear of it: wait in a call of both."),
+         "A rank that sleeps does not hear of it: wait in a call that both make."),
     ],
     hints={"type datetime.timedelta": "`datetime.timedelta(seconds=seconds)`", "wait timeout after": GROUPS,
            "keyword argument 'timeout'": f"This torch's `barrier` takes no limit, and a group has one. {GROUPS}",
@@ -219,7 +219,7 @@ turn(
     ],
     hints={"must be a string, a bytes-like object or a real number": "Return the number of a rank.",
            "no median for empty data": "How many ranks has the job? The rows tell."},
-    otherwise="Who comes last to the all-reduce: how long does that rank wait?",
+    otherwise="The rank that comes last to the all-reduce: how long does it wait?",
 )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ turn(
         (partial(_first_cause, says="closed by peer"), "rank 3 said `reset by peer`, and is a victim too",
          "Which words do both kinds of victims say?"),
         (partial(_first_cause, ended=True), "torchrun has ended that one: it died of nothing of its own",
-         "With which exit code do those end that torchrun has ended?"),
+         "Which exit code do the ranks have that torchrun has ended?"),
         (partial(_first_cause, peers=True, ended=True), "the earliest death may be a victim's", "What do victims say?"),
         *((partial(way, own=lambda it: it["said"]), "a rank that died without a word is left out",
            "A rank that was killed says nothing, and is to blame all the same.") for way in (_first_cause, _in_a_loop)),
@@ -82,7 +82,7 @@ turn(
     ],
     hints={"must be a string, a bytes-like object or a real number": "Return the rank's number.",
            "between instances of 'dict'": "Of two entries neither is less: `min(…, key=lambda it: it[\"at\"])`.",
-           "empty sequence": "Nobody is left there, and a rank has died of its own: a killed one says nothing."},
+           "empty sequence": "Nobody is left there, yet some rank died of its own fault: a killed one says nothing."},
     otherwise="Leave out who was taken along: `by peer`, and exit code -15. Of the rest, the earliest.",
 )  # fmt: skip
 
