@@ -277,6 +277,12 @@ def _pooled(hits: int, op: Any = dist.ReduceOp.SUM, factor: Callable[[], float] 
     return pool.item() * factor()
 
 
+def _tensor(hits: int) -> torch.Tensor:
+    pool = torch.tensor(hits, device=device())
+    dist.all_reduce(pool)
+    return pool
+
+
 def _last_as_often(hits: int) -> int:
     last = dist.get_world_size() - 1
     return _pooled(hits if dist.get_rank() == last else 0) * (last + 1)
@@ -290,9 +296,10 @@ turn(
     _pooled,
     lambda rank, size: ([7, 80, 900][rank],),
     ranks=(2, 3),
-    look=lambda pooled, hits: [hits, [] if pooled is None else pooled],
+    look=lambda pooled, hits: [hits, [] if pooled is None else "a tensor" if torch.is_tensor(pooled) else pooled],
     heads=("brings", "returns"),
     mistakes=[
+        (_tensor, "the sum comes back inside a tensor", "`.item()` takes the number out of it."),
         (lambda hits: hits, "each rank still has its own hits", "Return what the tensor holds after `all_reduce`."),
         (lambda hits: hits * dist.get_world_size(), "each has only its own hits, multiplied",
          "The others hit something else: `dist.all_reduce`."),

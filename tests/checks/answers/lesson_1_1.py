@@ -118,6 +118,12 @@ def with_hits_too(handfuls):
 def in_float(hits):
     hits = torch.tensor([float(hits)], device=device())
     dist.all_reduce(hits)
+    return hits.item()
+
+
+def still_a_tensor(hits):
+    hits = torch.tensor([hits], device=device())
+    dist.all_reduce(hits)
     return hits
 
 
@@ -215,6 +221,9 @@ ANSWERS = {
     },
     "1.1.c": {
         "accepted": [in_float, listed_by_rank],
-        "wrong": [(a_plain_number, ["rank 0 raised"])],
+        "wrong": [
+            (a_plain_number, ["rank 0 raised"]),
+            (still_a_tensor, ["the sum comes back inside a tensor"]),
+        ],
     },
 }
