@@ -101,6 +101,7 @@ class SideBySide:
                     look = {"linestyle": DASHES[seed % 4], "marker": MARKERS[seed % 8], "markersize": 3}
                     axis.plot(*zip(*points, strict=True), **look, label=f"seed {seed}")
                 axis.set(xlabel="epoch", ylabel="training loss", ylim=(0, TOP), title=trial.name)
+                axis.locator_params(axis="x", integer=True)
             axes[0].legend()
         return axes[0].figure
 
