@@ -111,9 +111,10 @@ def _digits(rank: int, size: int, late: int | None = None, count: int = 2) -> An
 
 
 def _with_what_came(_: Any, x: Any, giver: int, taker: int) -> list[Any]:
-    """What a rank holds, and of a taker that holds its own still, whether something has come."""
+    """Its part, what a rank holds, and of a taker that holds its own still, whether something has come."""
     own, rank = x.tolist() == [10.0 ** dist.get_rank(), 2 * 10.0 ** dist.get_rank()], dist.get_rank()
-    return [x, *["a message came"] * (own and rank == taker and any(it.name == "recv" for it in x.noted))]
+    part = {giver: "gives", taker: "takes"}.get(rank, "no part")
+    return [part, x, *["a message came"] * (own and rank == taker and any(it.name == "recv" for it in x.noted))]
 
 
 def _with_what_went(returned: Any, x: Any) -> list[Any]:
@@ -146,7 +147,7 @@ turn(
     lambda rank, size: (_digits(rank, size, late=0), size - 1, 0),
     ranks=(3, 2),
     look=_with_what_came,
-    heads=("x", ""),
+    heads=("part", "x", ""),
     device="cpu",
     mistakes=[
         (lambda x, *_: x, "the taker's `x` is as it was",
