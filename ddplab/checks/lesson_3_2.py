@@ -173,7 +173,7 @@ turn(
         (_added, "what comes is added to what the taker held", "`recv(x, giver)` puts it in the place of that."),
     ],
     hints=HINTS | WAITS,
-    otherwise="The giver calls `send`, the taker `recv`, once each; whoever is neither does nothing.",
+    otherwise="The giver calls `send`, the taker `recv`, once each; the others do nothing.",
 )  # fmt: skip
 
 
