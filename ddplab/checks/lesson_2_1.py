@@ -293,7 +293,7 @@ turn(
         (
             partial(_cut, cut=lambda batch, n: batch.split(n)),
             "the parts have as many rows as there are GPUs",
-            "There shall be as many *parts* as GPUs. `split` counts rows in a part, `chunk` counts parts.",
+            "You need as many *parts* as GPUs. `split` counts rows in a part, `chunk` counts parts.",
         ),
         (
             partial(_cut, cut=lambda batch, n: batch.chunk(2)),
@@ -313,7 +313,7 @@ turn(
         (
             partial(_cut, cut=lambda batch, n: batch),
             "each GPU gets one row, and the rest is left",
-            "As many rows each as the batch has, over the number of GPUs: `chunk` cuts so.",
+            "Each part gets the batch's rows divided by the number of GPUs: `chunk` cuts like that.",
         ),
         (
             partial(_cut, cut=lambda batch, n: [batch[i : i + len(batch) // n] for i in range(n)]),
@@ -333,7 +333,7 @@ turn(
         (
             lambda batch, gpus: _cut(batch, gpus)[-1],
             "the last part comes back, and no other",
-            "Each is to be put into a list: `append` it, or write `[… for …]`.",
+            "Put each into a list: `append` it, or write `[… for …]`.",
         ),
         (
             lambda batch, gpus: dict(zip(gpus, _cut(batch, gpus), strict=True)),
@@ -436,7 +436,7 @@ turn(
             (
                 lambda net, gpus, place=place: [_copied(net, [gpus[place]])[0] for _ in gpus],
                 f"all replicas have their weights on {which}",
-                "For each of `gpus` weights that were brought there: `it.to(gpu)`.",
+                "Each replica needs weights on its own GPU: `it.to(gpu)`.",
             )
             for place, which in ((-1, "the last GPU"), (1, "GPU 1"))
         ],
@@ -540,7 +540,7 @@ turn(
         (
             partial(_joined, join=lambda parts: parts[-1]),
             "the last output comes back, and no other",
-            "Each is to be put into a list, and joined below the loop.",
+            "Put each into a list, and join them below the loop.",
         ),
         (
             lambda outputs, gpu: outputs[0].to(gpu),
@@ -576,7 +576,7 @@ turn(
         (
             partial(_joined, to="cpu"),
             "the result is on the CPU",
-            "It shall be on `gpu`.",
+            "Put it on `gpu`.",
         ),
         (
             lambda outputs, gpu: torch.cat([output.cpu() for output in outputs]).to(gpu),
@@ -591,7 +591,7 @@ turn(
         (
             lambda outputs, gpu: _joined(outputs, outputs[0].device),
             "the result is always on the first GPU",
-            "The argument `gpu` says where it shall be.",
+            "The argument `gpu` says where it belongs.",
         ),
     ],
     hints={

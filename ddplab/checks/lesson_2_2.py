@@ -389,7 +389,7 @@ turn(
         (
             lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), scale=scale),
             "a third replica is called with the scale alone",
-            "Everything in one way: all arguments by position, or all by keyword.",
+            "Pass all arguments in one way: all by position, or all by keyword.",
         ),
         (
             lambda model, tokens, lengths, scale: model(tokens, [torch.tensor([n]) for n in lengths], scale),
@@ -401,7 +401,7 @@ turn(
                 tokens, [*torch.tensor(lengths).chunk(len(model.device_ids))], scale
             ),
             "the lengths are cut twice: a list that holds a tensor for each GPU has each of them cut again",
-            "One tensor that holds all the lengths: it is cut like `tokens`, and you need not.",
+            "Make one tensor of all the lengths: DataParallel cuts it like `tokens`, so you need not.",
         ),
         (
             lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), torch.tensor([scale])),

@@ -324,7 +324,7 @@ turn(
         (
             partial(_equip, gain_as=lambda gain: 1 * nn.Parameter(gain)),
             "`gain` stays behind: it is a tensor, and no parameter",
-            "A tensor that wants a gradient is none, nor is what comes of computing with one: `nn.Parameter` makes it.",
+            "A tensor with `requires_grad` is no parameter, nor is a result of computing: `nn.Parameter` makes one.",
         ),
         (
             partial(_equip, gain_as=lambda gain: nn.ParameterList([gain])),
@@ -373,7 +373,7 @@ turn(
             (
                 lambda module, *given, order=order: _equip(module, *(given[it] for it in order)),
                 told,
-                "To each name the tensor that is called so.",
+                "Give each name the tensor of that name.",
             )
             for order, told in (
                 ((0, 1, 1), "`mask` is made of `mean`"),
@@ -411,7 +411,7 @@ turn(
         (
             partial(_equip, mean_as="parameter"),
             "`mean` learns too",
-            "Only `gain` shall learn. What is registered and does not learn?",
+            "Only `gain` learns. What is registered and does not learn?",
         ),
         (
             partial(_equip, mask_saved=True),
@@ -426,7 +426,7 @@ turn(
         (
             _all_parameters,
             "`mean` and `mask` learn too, and `mask` is saved",
-            "Only `gain` shall learn. What is registered and does not learn?",
+            "Only `gain` learns. What is registered and does not learn?",
         ),
         (
             partial(_equip, gain_as=nn.Buffer, mask_saved=True),
@@ -436,7 +436,7 @@ turn(
         (
             partial(_equip, gain_as=nn.Buffer),
             "`gain` is a buffer, and does not learn",
-            "An optimiser moves parameters. That a buffer wants a gradient makes none of it.",
+            "An optimiser moves parameters. A buffer with `requires_grad` is still a buffer.",
         ),
         (
             partial(_equip, gain_as=partial(nn.Parameter, requires_grad=False)),
@@ -681,7 +681,7 @@ turn(
                 or cache[x.shape[1], x.device]
             ),
             "every call makes its tensor anew, and keeps that",
-            "Look in `cache` first, under the very key under which it is kept.",
+            "Look in `cache` first, under the same key that you keep it under.",
         ),
         (
             _on_the_cpu,
@@ -736,7 +736,7 @@ turn(
         (
             lambda cache, x: x + _cached(cache, x),
             "that is `x` with the numbers added",
-            "The numbers alone: whoever calls adds them to `x`.",
+            "Return the numbers alone: the caller adds them to `x`.",
         ),
         (
             _once_only,

@@ -405,7 +405,7 @@ turn(
         (
             _counts_rows,
             "it counts rows; and of those, only replica 0's are kept on two GPUs",
-            "Forwards are asked for. How many does replica 0 take part in?",
+            "Count forwards, not rows. How many does replica 0 take part in?",
         ),
         (_counts_in_a_number, NEVER, INTO_TOTAL),
         (lambda diary, n: None, NEVER, INTO_TOTAL),
@@ -417,7 +417,7 @@ turn(
         (
             lambda diary, n: diary.total.fill_(n),
             "it holds how many rows came last, to replica 0",
-            "Forwards are asked for, and what is there already has to count.",
+            "Count forwards, not rows, and add to what is there already.",
         ),
         (
             _adds(lambda n: 0.5),
