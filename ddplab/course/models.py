@@ -55,38 +55,6 @@ def convolution(inputs: int, outputs: int, batch_norm: bool) -> list[nn.Module]:
     return [nn.Conv2d(inputs, outputs, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(2)]
 
 
-class Bottleneck(nn.Module):
-    """A block of ResNet-50: three convolutions, beside them a shorter way, and their sum through a ReLU."""
-
-    def __init__(self, inputs: int, width: int, stride: int):
-        super().__init__()
-        long = [_conv(inputs, width, 1), _conv(width, width, 3, stride), _conv(width, 4 * width, 1)]
-        relu = nn.ReLU(inplace=True)
-        self.long = nn.Sequential(*long[0], relu, *long[1], relu, *long[2])
-        self.short = nn.Sequential(*_conv(inputs, 4 * width, 1, stride)) if inputs != 4 * width else nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.long(x) + self.short(x)).relu_()
-
-
-def _conv(inputs: int, outputs: int, size: int, stride: int = 1) -> tuple[nn.Module, ...]:
-    return nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm2d(outputs)
-
-
-def resnet50() -> nn.Sequential:
-    """ResNet-50 (v1.5) as NVIDIA and torchvision have it, for a thousand classes: 25,557,032 parameters.
-
-    x: float32 (batch, 3, side, side) -> logits: float32 (batch, 1000).
-    """
-    layers = [*_conv(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
-    inputs = 64
-    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
-        for n in range(blocks):
-            layers.append(Bottleneck(inputs, width, stride=2 if n == 0 and width > 64 else 1))
-            inputs = 4 * width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
-
-
 def with_weights(net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
     """Return a copy of a module that computes with the tensors given, by the names of `named_parameters()`.
 

@@ -69,6 +69,33 @@ def all_reduces(timings: Sequence[tuple], explained: Callable[[float, int], floa
     return figure
 
 
+def flat_then_steep(
+    backwards: Sequence[float],
+    lines: Mapping[str, Sequence[float]],
+    marks: Mapping[str, Sequence[float]] | None = None,
+    here: tuple[float, float] | None = None,
+    top: float | None = None,
+) -> Figure:
+    """Draw when all gradients are back, against how long the backward pass computes, in milliseconds.
+
+    lines: name → what is planned for each of `backwards`.  marks: name → what was measured for each.  here: a point of
+    a line to mark with a star.  top: where the axis ends.  Dotted is what computing alone takes. Returns the figure.
+    """
+    with drawing(8, 3.6) as figure:
+        axis = figure.subplots()
+        axis.plot(backwards, backwards, ":", color=INK, label="computing alone")
+        for n, (name, found) in enumerate(lines.items()):
+            axis.plot(backwards, found, DASHES[n], color=COLOURS[n], label=name)
+        for n, (name, found) in enumerate((marks or {}).items()):
+            axis.plot(backwards, found, MARKERS[n], color=COLOURS[n], label=name)
+        if here:
+            axis.plot(*here, "*", color=INK, markersize=13)
+        axis.set(xlabel="ms that the backward pass computes", ylabel="ms until all gradients are back")
+        axis.set(xlim=(0, None), ylim=(0, top))
+        axis.legend(loc="upper left" if here else "lower right", fontsize=8)
+    return figure
+
+
 def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], title: str) -> Figure:
     """Draw the efficiency against the number of GPUs, a line for each name in `planned`. Returns the figure."""
     with drawing(8, 3.6) as figure:
@@ -98,25 +125,6 @@ def rounds(plans: Mapping[str, int], yours: Mapping[str, Mapping[int, int]], row
             axis.set_ylim(0, 1.3 * rows[name])  # there is room for the legend above all rows
             axis.set_yticks([0, rows[name]])
             axis.legend(fontsize=8, loc="upper left")
-    return figure
-
-
-def swings(ends: Mapping[str, tuple[float, float]], title: str) -> Figure:
-    """Draw how far each of several assumptions, a quarter less or more, moves a plan's answer.
-
-    ends: name → by how many per cent the answer changes with less of it and with more. Returns the matplotlib figure.
-    """
-    with drawing(8, 0.45 * len(ends) + 1.3) as figure:
-        axis = figure.subplots()
-        for look, side, name in zip(("o", "s"), zip(*ends.values(), strict=True), ("less", "more"), strict=True):
-            axis.plot(side, range(len(ends)), look, label=name)
-        for n, (less, more) in enumerate(ends.values()):
-            axis.plot([less, more], [n, n], color=INK, linewidth=5, alpha=0.4, zorder=0)
-        for quarter in (-25, 25):
-            axis.axvline(quarter, color=INK, linestyle="--", linewidth=1, zorder=0)
-        axis.set(title=title, xlabel="the answer changes by so many per cent", xlim=(-34, 34))
-        axis.set(yticks=range(len(ends)), yticklabels=list(ends), ylim=(len(ends) - 0.5, -0.5))
-        axis.legend(fontsize=8)
     return figure
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ddplab.course.data import digits
-from ddplab.course.models import CNN, MLP, resnet50, with_weights
+from ddplab.course.models import CNN, MLP, with_weights
 
 
 @pytest.mark.parametrize("model", [MLP(), MLP(hidden=8), CNN(), CNN(channels=4), CNN(batch_norm=True)], ids=str)
@@ -16,13 +16,6 @@ def test_models_give_ten_scores(model):
 def test_models_have_the_sizes_their_docstrings_name():
     assert "4,810" in MLP.__doc__ and sum(p.numel() for p in MLP().parameters()) == 4810
     assert "6,090" in CNN.__doc__ and sum(p.numel() for p in CNN().parameters()) == 6090
-    assert "25,557,032" in resnet50.__doc__ and sum(p.numel() for p in resnet50().parameters()) == 25_557_032
-
-
-def test_resnet50_halves_an_image_five_times_and_gives_a_thousand_scores():
-    *layers, pool, flatten, scores = resnet50()
-    last = nn.Sequential(*layers)(torch.zeros(2, 3, 64, 32))
-    assert last.shape == (2, 2048, 2, 1) and scores(flatten(pool(last))).shape == (2, 1000)
 
 
 def test_batch_norm_is_there_only_when_asked():

@@ -6,12 +6,12 @@ import torch
 from ddplab.course.scale_drawings import (
     all_reduces,
     efficiencies,
+    flat_then_steep,
     matrices,
     messages_in_backward,
     rounds,
     seconds_by_size,
     strong_and_weak,
-    swings,
 )
 
 matplotlib.use("Agg")
@@ -67,13 +67,13 @@ def test_a_round_is_a_panel_with_the_plans_line_and_a_curve_that_ends_where_some
     assert [axis.get_title() for axis in (every, few)] == ["all, 10 rows", "few, 2 rows"]
 
 
-def test_an_assumption_is_a_bar_between_what_less_and_more_of_it_make():
-    (axis,) = swings({"alpha": (3, -2), "waiting": (-20, 10)}, "planned").axes
-    less, more, alpha, waiting, *whole = axis.lines
-    assert list(less.get_xdata()) == [3, -20] and list(more.get_xdata()) == [-2, 10]
-    assert list(alpha.get_xdata()) == [3, -2] and list(waiting.get_ydata()) == [1, 1]
-    assert [list(line.get_xdata()) for line in whole] == [[-25, -25], [25, 25]]
-    assert less.get_marker() != more.get_marker()
+def test_what_is_planned_is_a_line_what_was_measured_are_marks_and_computing_alone_lies_beneath():
+    (axis,) = flat_then_steep([0, 1, 2], {"planned": [2, 2, 3]}, {"measured": [2.1, 2.2, 3]}, here=(1, 2), top=9).axes
+    alone, line, marks, star = axis.lines
+    assert list(alone.get_ydata()) == [0, 1, 2] and list(line.get_ydata()) == [2, 2, 3]
+    assert list(marks.get_ydata()) == [2.1, 2.2, 3] and marks.get_linestyle() == "None" and line.get_marker() == "None"
+    assert list(star.get_xdata()) == [1] and axis.get_ylim() == (0, 9)
+    assert alone.get_linestyle() != line.get_linestyle()
 
 
 def test_a_message_leaves_where_its_last_gradient_is_and_only_in_the_last_portion():

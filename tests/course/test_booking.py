@@ -1,0 +1,66 @@
+"""Bookings for a made-up job: the cheapest on paper, what played days make of it, and what is refused."""
+
+import matplotlib
+import pytest
+
+from ddplab.course.booking import DAYS, FINE, HOURS, OFFERED, PRICES, Booking, bills, cheapest, mean_bill
+from ddplab.course.plan import MACHINES
+
+matplotlib.use("Agg")
+TEN, HUNDRED, NVLINK = PRICES
+
+
+def test_the_machines_of_the_price_list_are_those_of_the_plan():
+    assert all(MACHINES[name].flops and MACHINES[name].memory for name in PRICES)
+
+
+def test_a_bill_is_hours_times_gpus_times_the_price_and_a_fine_for_each_hour_that_is_late():
+    hours, dollars = Booking(HUNDRED, 32, 16).on_paper()
+    assert hours < HOURS and dollars == pytest.approx(hours * 32 * PRICES[HUNDRED])
+    hours, dollars = Booking(TEN, 8, 8).on_paper()
+    assert hours > HOURS and dollars == pytest.approx(hours * 8 * PRICES[TEN] + FINE * (hours - HOURS))
+
+
+def test_the_cheapest_on_paper_is_in_time_but_not_on_every_played_day():
+    rival, double = cheapest(), Booking(HUNDRED, 32, 16)
+    assert rival == Booking(HUNDRED, 16, 32) and rival.on_paper()[0] <= HOURS
+    assert rival.on_paper()[1] < double.on_paper()[1] and mean_bill(double) < mean_bill(rival)
+    assert any(hours > HOURS for hours, _ in rival.played()) and all(hours <= HOURS for hours, _ in double.played())
+
+
+def test_a_day_is_the_same_for_all_and_for_ever():
+    one, other = Booking(NVLINK, 8, 8).played(50), Booking(NVLINK, 16, 8).played(50)
+    assert one == Booking(NVLINK, 8, 8).played(50) and len(set(one)) == 50
+    order = [sorted(range(50), key=lambda day: days[day][0]) for days in (one, other)]
+    assert order[0][:3] == order[1][:3]
+    planned = Booking(NVLINK, 8, 8).on_paper()[0]
+    assert all(0.7 * planned < hours < 1.4 * planned for hours, _ in one)
+
+
+@pytest.mark.parametrize(
+    ("booking", "why"),
+    [
+        (Booking(HUNDRED, 64, 16), "1,024 samples a step; 512 are the most"),
+        (Booking(HUNDRED, 8, 64), "85 GB on a card of 80"),
+        (Booking(TEN, 64, 8), "do not know: the network decides: measure it"),
+    ],
+    ids=["batch", "memory", "unknown"],
+)
+def test_what_cannot_be_played_is_refused_and_says_why(booking, why):
+    words, figure = bills(you=booking)
+    assert booking.refused == why and f"refused: {why}" in words and len(figure.axes[0].lines) == 1
+
+
+def test_each_booking_has_a_mark_and_a_cloud_of_its_own():
+    words, figure = bills(rival=cheapest(), you=Booking(NVLINK, 32, 16))
+    cloud, mark, other, mine, deadline = figure.axes[0].lines
+    assert len(cloud.get_xdata()) == len(other.get_xdata()) == DAYS and mark.get_marker() != mine.get_marker()
+    assert list(mark.get_xdata()) == [cheapest().on_paper()[0]] and set(deadline.get_xdata()) == {HOURS}
+    assert "rival: 16 GPUs, PCIe, 100 Gb Ethernet, 32 samples each, bf16" in words
+    assert [it.get_text() for it in figure.axes[0].get_legend().get_texts()] == ["rival", "you"]
+
+
+def test_only_what_the_lists_offer_can_be_booked():
+    with pytest.raises(ValueError, match="gpus is 9; it must be one of 8, 16, 32, 64, 128"):
+        Booking(HUNDRED, 9, 8)
+    assert set(OFFERED) == {"machine", "gpus", "batch", "precision"}
