@@ -36,8 +36,8 @@ def strong_and_weak(
         for axis, (title, (measured, ideal, model)) in zip(axes, panels.items(), strict=True):
             limit = [best * min(n, places) / n for best, n in zip(ideal, ranks, strict=True)]
             axis.plot(ranks, ideal, ":", color=INK, label="ideal")
-            axis.plot(ranks, limit, "s--", color=COLOURS[1], label="limit of the machine")
-            axis.plot(ranks, measured, "o-", color=COLOURS[0], label="measured")
+            axis.plot(ranks, limit, "--", color=COLOURS[1], label="limit of the machine")
+            axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label="measured")
             if model:
                 axis.plot(ranks, model, "D-.", color=COLOURS[3], label="your two numbers")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
