@@ -147,7 +147,7 @@ turn(
         (partial(_seconds, vectors=lambda n: (n - 1) / n), "the bytes are those of half of the turns",
          "A piece goes in each turn, of both halves."),
         (partial(_seconds, vectors=lambda n: 1 / n), "the bytes are those of one piece", "A piece goes in each turn."),
-        (partial(_seconds, vectors=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were to be bits",
+        (partial(_seconds, vectors=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were bits",
          "`bandwidth` is in bytes a second, too."),
         (partial(_seconds, alphas=lambda n: 1, vectors=lambda n: 1 / n), "that is one turn",
          "And how many turns are there?"),

@@ -156,7 +156,7 @@ turn(
         (partial(_step, ready=5 / 8), "a quarter of the whole step is taken off the backward pass",
          "A quarter of the backward pass itself: three quarters of it remain."),
         (partial(_step, share=lambda n: 1 / n), "the bytes of a bucket are those of one turn", "A piece goes in each."),
-        (partial(_step, share=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were to be bits",
+        (partial(_step, share=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were bits",
          "`bandwidth` is in bytes a second, too."),
         (partial(_step, exposed=lambda one, room: max(3 * one - room, 0)), "the last bucket is left out",
          "It never hides, and is one of the four."),
