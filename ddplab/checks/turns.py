@@ -532,7 +532,8 @@ def _partner(left: Left, row: str) -> str:
     others = [it for it in left.rows if left.fate.get(it, ended).partition(",")[0] != kind]
     other = named[1] if named and named[1] != row else next(iter(others), row)
     theirs = left.fate.get(other, ended)
-    return f"; {other} {'has ended' if theirs == ended else _told(theirs)}" * (other != row)
+    over = "has ended" if named else "has returned without it"  # of a collective
+    return f"; {other} {over if theirs == ended else _told(theirs)}" * (other != row)
 
 
 def cells(held: Any) -> list[Any]:

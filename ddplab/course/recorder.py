@@ -98,6 +98,7 @@ def debug_stacks(job: BareTorchrun) -> str:
     """Return, as text, the page of all ranks' stacks that torch's debug server serves; the job has started it."""
     port = re.search(r"Frontend server started on port (\d+)", job.output)[1]
     page = urlopen(f"http://localhost:{port}/stacks").read().decode()
-    text = html.unescape(re.sub(r"<[^>]*>", "", page[page.index("<h2") :]))
+    tags = r"<(?!module>)[^>]*>"  # the page does not escape Python's name for a script's own level
+    text = html.unescape(re.sub(tags, "", page[page.index("<h2") :]))
     text = re.sub(r'"[^"]*/(?=torch/)', '"', text).replace(f"{Path.cwd()}/", "")
     return re.sub(r"\n\s*\n", "\n", text)

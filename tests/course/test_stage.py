@@ -52,7 +52,8 @@ def test_a_death_is_named_by_launch_and_by_torchrun_alone():
     film = record(scene, act, ranks=2)
     assert told(film, 1)[-1] == "died" and "rank 1 was killed by SIGKILL" in film.words
     said = torchrun_alone(scene, act, ranks=2)
-    assert "exitcode: -9" in said and said.endswith("(exit status 1)")
+    # a busy system may clear the dead one away only after rank 0 has told of the lost connection, and ended
+    assert ("exitcode: -9" in said or "by peer" in said) and said.endswith("(exit status 1)")
 
 
 def test_what_cannot_be_played_is_said(monkeypatch):
