@@ -85,8 +85,9 @@ def ways(found: list[Page], folder: Path) -> str:
     hours = round(sum(it.minutes for it in found if not it.number.startswith("9")) / 60)
     guide = os.path.relpath(ROOT / "workshop" / "GUIDE.md", folder)
     lines.append(
-        f"- **In two days:** the parts in their order, and of their {hours} hours the eight that [the instructor's "
-        f"timetable]({guide}) picks, with time for the turns. Part 9 and the exercises come on top."
+        f"- **In two days:** the parts in their order. They are {hours} hours, and [the instructor's "
+        f"timetable]({guide}) picks eight of them, which leaves time for the turns. "
+        "Part 9 and the exercises come on top."
     )
     return "\n".join(lines)
 
