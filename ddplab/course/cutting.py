@@ -75,10 +75,12 @@ def beside_a_card(held: Mapping[str, float], room: Mapping[str, int], card: floa
     """Return a line for each tool: the GB that a rank holds, as a bar with a stroke where the card ends, and its room.
 
     held: tool → GB. room: tool → the samples that fit beside them. A block is a sixteenth of the card.
+    A bar too long for the line ends in "…".
     """
     lines = [f"{'a rank holds':>32}{' ' * 18}{card:g} GB"]
     for tool, size in held.items():
         blocks = ceil(16 * size / card)
-        bar = f"{'■' * min(blocks, 16):16}|{'■' * min(max(blocks - 16, 0), 24):24}"
+        beyond = "■" * max(blocks - 16, 0)
+        bar = f"{'■' * min(blocks, 16):16}|{beyond if len(beyond) <= 24 else beyond[:23] + '…':24}"
         lines.append(f"{tool:20}{size:9,.1f} GB  {bar} samples: {room[tool]}")
     return "\n".join(lines)

@@ -74,5 +74,6 @@ def test_what_does_not_fit_passes_the_stroke():
     held = {"whole": 81.0, "cut": 80.0, "no end": 8000.0}
     head, *lines = beside_a_card(held, dict.fromkeys(held, 0), card=80).splitlines()
     assert [line.split("|")[0].count("■") for line in lines] == [16, 16, 16]
-    assert [line.split("|")[1].count("■") for line in lines] == [1, 0, 24]
+    assert [line.split("|")[1].count("■") for line in lines] == [1, 0, 23]
+    assert ["…" in line for line in lines] == [False, False, True]  # a cut bar says so
     assert {line.index("|") for line in lines} == {head.index("80 GB")}
