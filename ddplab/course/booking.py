@@ -95,12 +95,15 @@ class Booking:
         return f"{self.gpus} GPUs, {self.machine.split(', ', 1)[1]}, {self.batch} samples each, {self.precision}"
 
 
+def playable() -> list[Booking]:
+    """Return every booking of the lists that is not refused."""
+    return [it for it in (Booking(*chosen) for chosen in product(*OFFERED.values())) if not it.refused]
+
+
 @pointing
 def cheapest() -> Booking:
     """Return the booking that costs least of those that are in time, on paper."""
-    all_of_them = [Booking(*chosen) for chosen in product(*OFFERED.values())]
-    in_time = [it for it in all_of_them if not it.refused and it.on_paper()[0] <= HOURS]
-    return min(in_time, key=lambda it: it.on_paper()[1])
+    return min((it for it in playable() if it.on_paper()[0] <= HOURS), key=lambda it: it.on_paper()[1])
 
 
 def mean_bill(booking: Booking) -> float:

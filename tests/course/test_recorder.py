@@ -1,6 +1,8 @@
 """The flight recorder's list, written down in the ranks and read in the notebook."""
 
+import io
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,7 +10,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab import RankError, launch
-from ddplab.course.recorder import called_by_rule, read_records, write_down_after
+from ddplab.course import recorder
+from ddplab.course.recorder import called_by_rule, debug_stacks, read_records, write_down_after
 
 
 def test_what_each_rank_called_is_written_down_and_read(tmp_path):
@@ -58,3 +61,10 @@ def test_where_the_rule_has_ranks_that_do_not_fit_the_job_fails(tmp_path):
     assert rank_0[apart]["number"] == rank_1[apart]["number"] == 15
     with pytest.raises(RankError, match=r"broadcast on rank 0, all_reduce on rank 1"):
         launch(job, tmp_path, 2, "rank 0", False, device="cpu", timeout=3, quiet=True)
+
+
+def test_a_page_of_stacks_is_text_in_which_a_scripts_own_level_keeps_its_name(monkeypatch):
+    page = b'<html><h2 class="rank">Rank 0</h2><pre>File &quot;alone.py&quot;, line 19 in <module></pre></html>'
+    monkeypatch.setattr(recorder, "urlopen", lambda address: io.BytesIO(page))
+    told = debug_stacks(SimpleNamespace(output="Frontend server started on port 1234"))
+    assert told == 'Rank 0File "alone.py", line 19 in <module>'

@@ -153,6 +153,10 @@ def number_rounded():
     return number_by_keyword().replace("it, flush", "round(it, 3), flush")
 
 
+def number_nearby():
+    return number_by_keyword().replace("it, flush", "it + 0.01, flush")
+
+
 def number_returned():
     return number_by_keyword().replace('print("the number is", it, flush=True)', "return it")
 
@@ -234,6 +238,7 @@ ANSWERS = {
             (lambda: number_by_keyword().replace("get_context", "mp.get_context"), ["it names `mp`, which the file"]),
             (lambda: number_by_keyword().replace("it, flush", "its, flush"), ['"NameError: its"']),
             (number_rounded, ["the child prints the number, and not as it came"]),
+            (number_nearby, ["the child prints another number than the first process has"]),
             (number_returned, ["prints nothing"]),
             (number_twice, ["it is printed twice"]),
         ],
