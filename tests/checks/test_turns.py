@@ -434,3 +434,15 @@ def test_a_mistake_that_takes_long_is_tried_for_none_that_leaves_other_words(mad
     assert (judge("9.9.b", lambda x: "none").hint, tried) == ("The first of them.", [])
     last = judge("9.9.b", lambda x: "last")
     assert "that is the last" in last.message and (last.hint, tried) == ("Which one?", [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("fate", "told"),
+    [
+        ("waits in all_reduce, line 3 of total", "; rank 1 has returned without it"),
+        ("waits in send to rank 1, line 3 of total", "; rank 1 has ended"),
+    ],
+)
+def test_of_a_rank_that_is_missed_it_is_told_that_it_has_returned(fate, told):
+    left = turns.Left({"rank 0": [], "rank 1": [1.0]}, {"rank 0": fate})
+    assert turns._partner(left, "rank 0") == told

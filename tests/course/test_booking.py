@@ -1,5 +1,7 @@
 """Bookings for a made-up job: the cheapest on paper, what played days make of it, and what is refused."""
 
+from types import SimpleNamespace
+
 import matplotlib
 import pytest
 
@@ -35,6 +37,17 @@ def test_a_day_is_the_same_for_all_and_for_ever():
     assert order[0][:3] == order[1][:3]
     planned = Booking(NVLINK, 8, 8).on_paper()[0]
     assert all(0.7 * planned < hours < 1.4 * planned for hours, _ in one)
+
+
+@pytest.mark.parametrize("number", range(4), ids=["speed", "bandwidth", "alpha", "waiting"])
+def test_each_of_the_four_numbers_counts_on_a_played_day(number):
+    def a_day(**off):
+        thrown = iter([off.get("times", 1.0) if n == number else 1.0 for n in range(4)])
+        return Booking(HUNDRED, 64, 8)._a_day(SimpleNamespace(uniform=lambda low, high: next(thrown)))
+
+    assert a_day() == pytest.approx(Booking(HUNDRED, 64, 8).plan.step.seconds)
+    slower = 0.75 if number < 2 else 1.25
+    assert a_day(times=slower) > a_day()
 
 
 @pytest.mark.parametrize(
