@@ -206,7 +206,8 @@ def from_spare(spare: socket.socket) -> Callable:
         argv = [os.fsdecode(word) for word in asked["args"]]
         program = argv[argv.index("-c" if "-c" in argv else "-m") + 1] if {"-c", "-m"} & set(argv) else ""
         env = dict(os.environ if asked["env"] is None else asked["env"])
-        a_script = is_script(argv) and ("TORCHELASTIC_RUN_ID" in env or REHEARSAL in env)
+        traced = "DDPLAB_TRACED" in env  # by a sitecustomize of 3.4's, which the spare has not run
+        a_script = is_script(argv) and ("TORCHELASTIC_RUN_ID" in env or REHEARSAL in env) and not traced
         warm = program.startswith(WARM) or argv[1:4] == REHEARSE or a_script
         if os.environ.get(REHEARSAL, env.get(REHEARSAL)) != env.get(REHEARSAL):
             warm = False  # the spare's torch is patched for another rehearsal

@@ -27,6 +27,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 ROOT = Path(__file__).resolve().parent.parent
 METADATA = {  # what JupyterLab writes when it saves, so that saving changes nothing; without Python's version
@@ -54,18 +55,21 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 300) -> None:
     Raises NotebookError with the cell's source and traceback when an untagged cell raises, and when a cell
     that is tagged `raises-exception` does not.
     """
-    client = NotebookClient(
-        notebook,
-        kernel_name="python3",
-        timeout=timeout,
-        record_timing=False,
-        store_widget_state=False,
-        resources={"metadata": {"path": str(folder)}},
-    )
-    try:
-        client.execute(env={**os.environ, "DDPLAB_PANEL": "off"})  # text instead of widgets
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        raise NotebookError(str(error)) from None
+    with tempfile.TemporaryDirectory(prefix="kernel-") as meeting:
+        client = NotebookClient(
+            notebook,
+            kernel_name="python3",
+            timeout=timeout,
+            record_timing=False,
+            store_widget_state=False,
+            resources={"metadata": {"path": str(folder)}},
+            # In files: a port, once chosen, is anybody's until the kernel has taken it.
+            config=Config(KernelManager={"transport": "ipc", "ip": f"{meeting}/socket"}),
+        )
+        try:
+            client.execute(env={**os.environ, "DDPLAB_PANEL": "off"})  # text instead of widgets
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise NotebookError(str(error)) from None
     for cell in code_cells(notebook):
         raised = any(output.output_type == "error" for output in cell.outputs)
         if "raises-exception" in tags(cell) and not raised:

@@ -68,7 +68,8 @@ class Played:
 def traced(script: str, *arguments: str) -> Played:
     """Run a text as a file, in a Python of its own, and note which process runs which line.
 
-    Raises RuntimeError when it does not end within a minute; no process of it is left then.
+    Raises RuntimeError when it does not end within a minute; no process of it is left then. And when it runs no
+    line at all, since Python itself did not start, with what was said of it.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -92,6 +93,8 @@ def traced(script: str, *arguments: str) -> Played:
                 os.killpg(parent.pid, signal.SIGKILL)
             parent.wait()
         notes = (folder / "notes").read_text().splitlines() if (folder / "notes").exists() else []
+    if not any(line.startswith(f"{parent.pid} ") for line in notes):
+        raise RuntimeError(f"the script ran no line, and ended with {parent.returncode}:\n{said}")
     error = next(iter(re.findall(r"^(?:\w+\.)*(\w+Error)\b", said, re.MULTILINE)), "")
     return Played(printed.strip(), error, said, _by_process(parent.pid, [line.split() for line in notes]))
 

@@ -45,6 +45,12 @@ def test_without_a_guard_the_child_reads_up_to_the_order_and_the_error_is_named(
     assert dict(run.lines)["child"] == ALL_BUT_THE_BODY
 
 
+def test_where_not_a_line_is_run_it_is_told_why():
+    with pytest.raises(RuntimeError, match="ran no line, and ended with 1:") as raised:
+        traced("no Python")
+    assert "SyntaxError" in str(raised.value)
+
+
 def test_what_does_not_end_is_ended(monkeypatch):
     monkeypatch.setattr(line_by_line, "SECONDS", 1)
     with pytest.raises(RuntimeError, match="did not end within 1 seconds"):
