@@ -78,6 +78,7 @@ def doubled(rows, line):
     return f"{line}: {2 * rows}", figure
 move(doubled, rows=range(1, 9), line=["one", "other"])"""
 DEALER = "from ddplab.course.cards import dealer\ndealer()"
+DEAL = "dealer(shuffle=False, drop_last=False, epochs=1, wrong=[0, 1], offer=['samples', 'ranks'])"
 THEATRE = """import torch, torch.distributed as dist
 from ddplab.course.stage import theatre
 def scene():
@@ -768,6 +769,20 @@ def test_the_dealer_from_the_keyboard(notebook, lab, picture):
     lab.page.keyboard.press("ArrowUp")
     until(lambda: "rank 3" not in panel.inner_text(), 5)
     assert panel.bounding_box()["height"] == height, "the page jumped"
+
+
+def test_a_dealer_that_offers_little_counts_what_the_model_reads_right(notebook, lab, picture):
+    it = notebook(DEALER.replace("dealer()", DEAL))
+    it.run(0)
+    panel = it.output(0)
+    assert not any(panel.get_by_label(name, exact=True).is_visible() for name in ("shuffle", "drop_last", "epochs"))
+    tab_to(lab.page, panel.get_by_role("slider", name="cards"))
+    lab.page.keyboard.press("End")
+    until(lambda: "dealt twice: 2 (0, 1); to nobody: none; 8 of 12 right: 0.667" in panel.inner_text(), 5)
+    picture(panel)
+    tab_to(lab.page, panel.get_by_role("combobox", name="ranks"))
+    lab.page.keyboard.press("Home")
+    until(lambda: "8 of 10 right: 0.800" in panel.inner_text(), 5)
 
 
 def test_the_theatre_from_the_keyboard(notebook, lab, picture):

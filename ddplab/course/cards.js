@@ -4,13 +4,15 @@ const CARD = 30, LINE = 40, NAME = 74, GAP = 26, TOP = 74, FLIGHT = 260; // pixe
 function render({ model, el }) {
   const deals = model.get("deals"); // the chosen values in one text → of each epoch and rank, its samples
   const choices = model.get("choices"); // name → the values that it can have
-  const chosen = model.get("chosen");
+  const chosen = model.get("chosen"), offer = model.get("offer"); // name → value at first; the names to choose
+  const wrong = model.get("wrong"); // samples that a model reads wrong
   const looks = model.get("looks"); // of each rank: [sign, colour]
   const { bar, status, stage } = page(el);
   const controls = Object.entries(choices).map(([name, values]) => chooser(name, values));
   const epochs = control(bar, "epochs", "select");
   [1, 2, 3].forEach((number) => epochs.add(new Option(number)));
-  epochs.value = 3;
+  epochs.value = chosen.epochs;
+  if (!offer.includes("epochs")) epochs.parentNode.style.display = "none";
   const second = node("div", { style: `${BAR}; margin-top: 6px` });
   bar.after(second);
   const player = playBar(second, "cards", () => hands().length, FLIGHT + 60, draw);
@@ -25,6 +27,7 @@ function render({ model, el }) {
     if (!isSwitch) values.forEach((value) => made.add(new Option(value)));
     if (isSwitch) made.checked = chosen[name];
     else made.value = chosen[name];
+    if (!offer.includes(name)) made.parentNode.style.display = "none";
     return { made, value: () => Number(isSwitch ? made.checked : made.value) };
   }
 
@@ -53,7 +56,7 @@ function render({ model, el }) {
     svg.setAttribute("aria-label", told(shares, done));
     const pack = cards.filter((card, n) => card.epoch === epoch && n >= moment);
     svg.append(text(4, 20, pack.length ? "the pack" : "all dealt"));
-    pack.forEach((card, n) => svg.append(...face(NAME + n * (CARD + 2), 2, card.sample, isAgain(cards, cards.indexOf(card)))));
+    pack.forEach((card, n) => svg.append(...face(NAME + n * (CARD + 2), 2, card.sample, isAgain(cards, cards.indexOf(card)), wrong)));
     shares.forEach((_, n) => n <= epoch && svg.append(text(NAME + n * wide, TOP - 8, `epoch ${n}`)));
     for (let rank = 0; rank < ranks; rank++) {
       const [sign, colour] = looks[rank % looks.length];
@@ -61,7 +64,7 @@ function render({ model, el }) {
     }
     done.forEach((card, n) => {
       const [x, y] = [NAME + card.epoch * wide + card.place * CARD, TOP + card.rank * LINE];
-      const both = shape("g", {}, ...face(x, y, card.sample, isAgain(cards, n)));
+      const both = shape("g", {}, ...face(x, y, card.sample, isAgain(cards, n), wrong));
       svg.append(both);
       if (n === moment - 1 && moment === before + 1 && !STILL) fly(both, NAME - x, 2 - y);
     });
@@ -81,12 +84,17 @@ function render({ model, el }) {
     const lines = shares.map((_, n) => {
       const served = done.filter((card) => card.epoch === n).map((card) => card.sample);
       const twice = served.filter((sample, place) => served.indexOf(sample) !== place);
-      return `epoch ${n}: dealt twice: ${named(twice)}; ${over(n, done, shares) ? `to nobody: ${named(missing(served))}` : `still to come ${missing(served).length}`}`;
+      return `epoch ${n}: dealt twice: ${named(twice)}; ${over(n, done, shares) ? `to nobody: ${named(missing(served))}` : `still to come ${missing(served).length}`}${right(served)}`;
     });
     const never = missing(done.map((card) => card.sample));
-    lines.push(done.length === all ? `in no epoch: ${named(never)}` : "in no epoch: not yet known");
-    while (lines.length < 4) lines.splice(-1, 0, "\u00a0"); // as many lines for one epoch as for three
+    if (shares.length > 1) lines.push(done.length === all ? `in no epoch: ${named(never)}` : "in no epoch: not yet known");
+    while (offer.includes("epochs") && lines.length < 4) lines.push("\u00a0"); // as many lines for one epoch as for three
     counters.replaceChildren(...lines.map((line) => node("div", {}, line)));
+  }
+
+  function right(served) {
+    const hits = served.filter((sample) => !wrong.includes(sample)).length;
+    return wrong.length && served.length ? `; ${hits} of ${served.length} right: ${(hits / served.length).toFixed(3)}` : "";
   }
 
   function over(epoch, done, shares) {
@@ -109,8 +117,8 @@ function render({ model, el }) {
   return player.stop; // when the cell's output goes
 }
 
-// A card with its number; one that somebody has already is hatched, its number on a patch.
-function face(x, y, sample, again) {
+// A card with its number; one that somebody has already is hatched, its number on a patch. ✗: it is read wrong.
+function face(x, y, sample, again, wrong) {
   const card = shape("rect", { x, y, width: CARD - 3, height: LINE - 8, rx: 4 });
   card.style.cssText = `fill: var(--jp-layout-color2); stroke: ${INK}; stroke-width: ${again ? 2 : 1}`;
   const made = [card];
@@ -121,7 +129,8 @@ function face(x, y, sample, again) {
     made.push(hatch);
   }
   if (again) made.push(shape("rect", { x: x + 4, y: y + 8, width: CARD - 11, height: 16, style: "fill: var(--jp-layout-color2)" }));
-  made.push(text(x + CARD / 2 - 1.5, y + 21, sample, { "text-anchor": "middle" }));
+  const label = wrong.includes(sample) ? `${sample}✗` : sample;
+  made.push(text(x + CARD / 2 - 1.5, y + 21, label, { "text-anchor": "middle" }));
   return made;
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,6 +23,7 @@ CHOICES = {  # what can be chosen, in the order of a deal's key
     "set_epoch": (True, False),
     "drop_last": (True, False),
 }
+OFFERED = (*CHOICES, "epochs")
 Epochs = list[list[list[int]]]  # of each epoch and rank, the samples that it is served
 
 
@@ -41,43 +44,66 @@ def dealt(samples: int, ranks: int, shuffle: bool, set_epoch: bool, drop_last: b
 
 @pointing
 def dealer(
-    samples: int = 10, ranks: int = 4, shuffle: bool = True, set_epoch: bool = True, drop_last: bool = True
+    samples: int = 10,
+    ranks: int = 4,
+    shuffle: bool = True,
+    set_epoch: bool = True,
+    drop_last: bool = True,
+    *,
+    epochs: int = EPOCHS,
+    wrong: Collection[int] = (),
+    offer: Sequence[str] = OFFERED,
 ) -> None:
     """Show a dealer: choose, press Play, and the cards go to the ranks, with counters of "twice" and "nobody".
 
-    The arguments are what is chosen at first. Where nobody can press a button, three epochs of that are drawn as
-    strips, and counted. Raises ValueError for what the dealer does not offer.
+    The first arguments and `epochs`, 1 to 3, are what is chosen at first. Where nobody can press a button, that is
+    drawn as strips, and counted.
+
+    wrong: samples that a model reads wrong. They bear a ✗, and the share that is read right is counted as well.
+    offer: what can be chosen; of everything when left out. The rest stays as it is.
+
+    Raises ValueError for what the dealer does not offer.
     """
     chosen = {"samples": samples, "ranks": ranks, "shuffle": shuffle, "set_epoch": set_epoch, "drop_last": drop_last}
-    for name, value in chosen.items():
-        if value not in CHOICES[name]:
-            raise ValueError(f"{name} is one of {', '.join(map(str, CHOICES[name]))}, not {value!r}")
-    first = dealt(**chosen)
+    for name, value, offered in [
+        *((name, value, CHOICES[name]) for name, value in chosen.items()),
+        ("epochs", epochs, tuple(range(1, EPOCHS + 1))),
+        *(("offer", name, OFFERED) for name in offer),
+    ]:
+        if value not in offered:
+            raise ValueError(f"{name} is one of {', '.join(map(str, offered))}, not {value!r}")
+    first = dealt(**chosen)[:epochs]
     titles = {f"epoch {epoch}": shares for epoch, shares in enumerate(first)}
-    show(counted(first, samples), lambda: _table(chosen), lambda: strip(titles, samples))
+    make = partial(_table, chosen, epochs, sorted(wrong), list(offer))
+    show(counted(first, samples, wrong), make, lambda: strip(titles, samples, wrong=wrong))
 
 
-def counted(epochs: Epochs, samples: int) -> str:
-    """Return which samples were dealt twice or to nobody: a line for each epoch, and one for all of them."""
+def counted(epochs: Epochs, samples: int, wrong: Collection[int] = ()) -> str:
+    """Return which samples were dealt twice or to nobody: a line for each epoch, and one for all, where they are more.
+
+    wrong: samples that a model reads wrong; where there are some, each line says how many it reads right.
+    """
     lines, everybody = [], set()
     for epoch, shares in enumerate(epochs):
         served = [sample for share in shares for sample in share]
         twice = sorted({sample for sample in served if served.count(sample) > 1})
-        lines.append(
-            f"epoch {epoch}: dealt twice: {_named(twice)}; to nobody: {_named(set(range(samples)) - set(served))}"
-        )
+        line = f"epoch {epoch}: dealt twice: {_named(twice)}; to nobody: {_named(set(range(samples)) - set(served))}"
+        hits = sum(sample not in wrong for sample in served)
+        lines.append(line + (f"; {hits} of {len(served)} right: {hits / len(served):.3f}" if wrong else ""))
         everybody.update(served)
-    return "\n".join([*lines, f"in no epoch: {_named(set(range(samples)) - everybody)}"])
+    never = f"in no epoch: {_named(set(range(samples)) - everybody)}"
+    return "\n".join([*lines, never] if len(epochs) > 1 else lines)
 
 
 def _named(samples: Any) -> str:
     return f"{len(samples)} ({', '.join(map(str, sorted(samples)))})" if samples else "none"
 
 
-def _table(chosen: dict[str, Any]) -> Any:
+def _table(chosen: dict[str, Any], epochs: int, wrong: list[int], offer: list[str]) -> Any:
     deals = {_key(values): dealt(*values) for values in product(*CHOICES.values())}
     choices = {name: list(values) for name, values in CHOICES.items()}
-    return widget("cards", deals=deals, choices=choices, chosen=chosen, looks=list(zip(SHAPES, COLOURS, strict=True)))
+    first = {"chosen": chosen | {"epochs": epochs}, "wrong": wrong, "offer": offer}
+    return widget("cards", deals=deals, choices=choices, looks=list(zip(SHAPES, COLOURS, strict=True)), **first)
 
 
 def _key(values: Any) -> str:

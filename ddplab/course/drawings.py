@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing, rimmed
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def strip(
-    served: Mapping[str, Sequence[Sequence[int]]], size: int, names: Sequence[str] = (), nobody: bool = True
+    served: Mapping[str, Sequence[Sequence[int]]],
+    size: int,
+    names: Sequence[str] = (),
+    nobody: bool = True,
+    wrong: Collection[int] = (),
 ) -> Figure:
     """Draw who is served which samples: a row of boxes for each rank, a box for each sample, with its number.
 
@@ -22,6 +26,7 @@ def strip(
         served: title → one list of sample numbers for each rank. Several titles (epochs, say) stand side by side.
         size: how many samples there are.    nobody: whether those that nobody is served are named below.
         names: what to call the rows; "rank 0", "rank 1", … when left out.
+        wrong: samples that a model reads wrong: they bear a ✗.
 
     Boxes are filled in the order of the columns, from top to bottom. One whose sample was there before is hatched.
     Returns the matplotlib figure.
@@ -40,7 +45,8 @@ def strip(
                 for row, samples in enumerate(rows):
                     if column < len(samples):
                         sample = int(samples[column])
-                        _box(axis, left + column, row, sample, None if sample in seen else colours(sample))
+                        label = f"{sample}✗" if sample in wrong else str(sample)
+                        _box(axis, left + column, row, label, None if sample in seen else colours(sample))
                         seen.add(sample)
             missing = ", ".join(str(sample) for sample in range(size) if sample not in seen)
             axis.text(left + columns / 2, -0.4, title, ha="center", va="bottom", fontsize=10)
@@ -55,8 +61,8 @@ def strip(
     return figure
 
 
-def _box(axis: Axes, left: float, row: int, sample: int, colour: tuple[float, ...] | None) -> None:
-    """Draw one numbered box; without a colour it is a repeat: empty and hatched, its number on a patch of ink."""
+def _box(axis: Axes, left: float, row: int, label: str, colour: tuple[float, ...] | None) -> None:
+    """Draw one labelled box; without a colour it is a repeat: empty and hatched, its label on a patch of ink."""
     from matplotlib.patches import Rectangle
 
     face, hatch = colour or "none", None if colour else "////"
@@ -64,7 +70,7 @@ def _box(axis: Axes, left: float, row: int, sample: int, colour: tuple[float, ..
     # the contrast is 4.5 at least (WCAG 2.2), whatever the colour
     number = "white" if colour and sum(colour[:3]) < 1.37 else ON_COLOUR
     axis.add_patch(Rectangle((left, row), 1, 1, facecolor=face, edgecolor=INK, linewidth=0.8, hatch=hatch))
-    axis.text(left + 0.5, row + 0.5, sample, ha="center", va="center", fontsize=9, color=number, bbox=patch)
+    axis.text(left + 0.5, row + 0.5, label, ha="center", va="center", fontsize=9, color=number, bbox=patch)
 
 
 @pointing
