@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from ddplab import launch
-from ddplab.course.darts import draw, fall, landed, logging_darts, words
+from ddplab.course.darts import draw, estimates, fall, landed, logging_darts, words
 
 
 def throw(seed=0):
@@ -31,3 +31,19 @@ def test_each_dart_of_a_rank_is_where_it_fell_and_the_count_is_the_ranks_own(cap
 def test_a_run_without_darts_says_how_to_log_them():
     with pytest.raises(ValueError, match="logging_darts"):
         fall(launch(dist.get_rank, device="cpu", quiet=True))
+
+
+def test_with_more_ranks_the_worst_is_worse_and_their_mean_is_better_as_lesson_1_1_says():
+    def look_for_pi(seed):
+        thrown = torch.rand(200, 2, generator=torch.Generator().manual_seed(seed))
+        return 4 * (thrown.norm(dim=1) < 1).double().mean().item()
+
+    found = [look_for_pi(seed) for seed in range(8)]
+    assert estimates(found[:1])[0] == "1 rank: the worst is off by 0.038, the mean by 0.038"
+    assert estimates(found[:2])[0] == "2 ranks: the worst is off by 0.102, the mean by 0.032"
+    said, figure = estimates(found)
+    assert said == "8 ranks: the worst is off by 0.178, the mean by 0.002"
+    _, *ranks, mean = figure.axes[0].get_lines()
+    assert [mark.get_xdata()[1] for mark in ranks] == found and len({mark.get_marker() for mark in ranks}) == 8
+    assert mean.get_xdata()[0] == pytest.approx(sum(found) / 8) and mean.get_fillstyle() == "none"
+    assert all(figure.axes[0].get_xlim()[0] < estimate < figure.axes[0].get_xlim()[1] for estimate in found)
