@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from math import floor, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, ON_COLOUR, drawing, shades
@@ -15,15 +15,16 @@ if TYPE_CHECKING:
     from ddplab.metrics import Metrics
 
 HATCHES = ("", "///", "...", "xxx", "---")
+NUMBERS_KEPT = {"SGD": 0, "SGD with momentum": 1, "Adam": 2}  # for each parameter, from one update to the next
 
 
-def images(pictures: Tensor, labels: Tensor) -> Figure:
-    """Draw images, (n, 1, height, width), in a row, each with its label above."""
+def images(pictures: Tensor, labels: Sequence[str] | Tensor) -> Figure:
+    """Draw images, (n, 1, height, width), in a row, each with its label, a digit or a few words, above."""
     with drawing(0.8 * len(pictures), 1.1) as figure:
         axes = figure.subplots(1, len(pictures), squeeze=False)[0]
         for axis, picture, label in zip(axes, pictures, labels, strict=True):
             axis.imshow(picture[0].tolist(), cmap=shades())
-            axis.set_title(int(label), fontsize=10)
+            axis.set_title(label if isinstance(label, str) else int(label), fontsize=10)
             axis.set(xticks=[], yticks=[])
     return figure
 
@@ -92,19 +93,24 @@ def gradients_of_rows(own: Sequence[float], in_grad: Sequence[float], whole: flo
 
 
 def step_times(times: Mapping[int, Sequence[float]], shown: int) -> Figure:
-    """Draw the phases of one batch size's step as bars, and the throughput of all sizes.
+    """Draw what each phase of a step takes, and the throughput, against the batch size; all axes are logarithmic.
 
     Args:
         times: batch size → the seconds of forward, backward and update.
-        shown: the batch size whose phases are drawn; it has a ring on the curve.
+        shown: the batch size that has a ring on each curve.
     """
     with drawing(9, 3) as figure:
-        bars, curve = figure.subplots(1, 2)
-        bars.bar(["forward", "backward", "update"], [1000 * seconds for seconds in times[shown]])
-        bars.set(ylabel="milliseconds", title=f"one step, batch {shown}")
-        curve.loglog(list(times), [size / sum(phases) for size, phases in times.items()], "o-")
-        curve.plot(shown, shown / sum(times[shown]), "o", markersize=14, fillstyle="none", color=INK)
+        phases, curve = figure.subplots(1, 2)
+        for number, name in enumerate(("forward", "backward", "update")):
+            look = {"linestyle": DASHES[number], "marker": MARKERS[number], "markersize": 4}
+            phases.loglog(list(times), [1000 * it[number] for it in times.values()], **look, label=name)
+        curve.loglog(list(times), [size / sum(it) for size, it in times.items()], "o-", markersize=4)
+        for axis, heights in ((phases, [1000 * it for it in times[shown]]), (curve, [shown / sum(times[shown])])):
+            ring = {"markersize": 13, "fillstyle": "none", "color": INK}
+            axis.plot([shown] * len(heights), heights, "o", **ring)
+        phases.set(xlabel="batch size", ylabel="milliseconds", title="a step")
         curve.set(xlabel="batch size", ylabel="images per second", title="throughput")
+        phases.legend(fontsize=8)
     return figure
 
 
@@ -133,22 +139,56 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
     return figure
 
 
-def how_full(
-    billions: int, devices: int = 1, share: Callable[..., float] = lambda *sizes: sum(sizes[:4])
-) -> tuple[str, Figure]:
+def how_full(billions: int, devices: int = 1) -> tuple[str, Figure]:
     """Draw what fills each device of 80 GB in training so many billion float32 parameters, with three optimisers.
 
-    share: (parameters, gradients, state, activations, devices) → GB on each device, from the GB on one; by itself, all
-        that there is. The activations are 60 GB, made up. Returns the GB in words, and the figure.
+    Each device has the whole model and its share of the batch. The activations of the whole batch are 60 GB, made up.
+    Returns the GB in words, and the figure.
     """
     gb, where = 4 * billions, "one device" if devices == 1 else f"each of {devices:,}"
+    parts = ("parameters", "gradients", "state", "activations")
     told, held = [f"{billions} billion parameters; GB on {where}:"], {}
-    for name, numbers in {"SGD": 0, "SGD with momentum": 1, "Adam": 2}.items():
-        whole = {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60}
-        alone = {part: [size * (part == it) for it in whole] for part, size in whole.items()}
-        held[name] = {part: 1e9 * share(*sizes, devices) for part, sizes in alone.items()}
-        told.append(f"{name:18}{share(*whole.values(), devices):8.2f}")
+    told.append(f"{'':18}{''.join(f'{part:>12}' for part in (*parts, 'all'))}")
+    for name, numbers in NUMBERS_KEPT.items():
+        sizes = (gb, gb, numbers * gb, 60 / devices)
+        held[name] = {part: 1e9 * size for part, size in zip(parts, sizes, strict=True)}
+        told.append(f"{name:18}{''.join(f'{size:12.1f}' for size in (*sizes, sum(sizes)))}")
     return "\n".join(told), memory_bars(held, room=80e9)
+
+
+def largest_models(share: Callable[..., float], card: float = 80, activations: float = 60) -> tuple[str, Figure]:
+    """Draw the largest model that fits, in billions of float32 parameters, against the number of devices.
+
+    share: (parameters, gradients, state, activations, devices) → GB on each device, from the GB on one. card: the GB
+        of a device. activations: the GB of the whole batch. There is a line for each of three optimisers. Returns
+        in words how many billions one device and a thousand train, and the figure.
+    """
+    counts = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1000]
+
+    def largest(numbers: int, devices: int) -> float:
+        fits, too_many = 0.0, card / 4
+        for _ in range(40):  # halve what is left
+            billions = (fits + too_many) / 2
+            gb = 4 * billions
+            over = share(gb, gb, numbers * gb, activations, devices) > card
+            fits, too_many = (fits, billions) if over else (billions, too_many)
+        return fits
+
+    told = [f"{card} GB on each device; billions of parameters that fit, on one and on a thousand:"]
+    with drawing(7, 3.2) as figure:
+        axis = figure.subplots()
+        for number, (name, numbers) in enumerate(NUMBERS_KEPT.items()):
+            heights = [largest(numbers, devices) for devices in counts]
+            look = {"linestyle": DASHES[number], "marker": MARKERS[number], "markersize": 4}
+            axis.semilogx(counts, heights, **look, label=name)
+            told.append(f"{name:18}{_floored(heights[0]):5.1f}{_floored(heights[-1]):7.1f}")
+        axis.set(xlabel="devices", ylabel="billions of parameters", ylim=(0, None))
+        axis.legend(fontsize=8)
+    return "\n".join(told), figure
+
+
+def _floored(billions: float) -> float:
+    return floor(10 * billions + 1e-6) / 10
 
 
 def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "seed", across: str = "epoch") -> Figure:
@@ -174,14 +214,19 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
     return figure
 
 
-def root_line(sizes: Sequence[int], errors: Sequence[float]) -> Figure:
-    """Draw the gradient's relative error against the batch size, beside the line of 1/√B through the first point."""
+def root_line(sizes: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Figure:
+    """Draw gradients' relative errors against the batch size, beside the line of 1/√B through the first point.
+
+    errors: how batches were drawn → the error for each size; one below 0.08 is left out, below the picture.
+    """
     with drawing(6, 3.4) as figure:
         axis = figure.subplots()
-        axis.loglog(sizes, errors, "o", label="measured")
-        axis.loglog(sizes, [errors[0] * (sizes[0] / size) ** 0.5 for size in sizes], "--", color=INK, label="1 / √B")
+        for marker, (name, measured) in zip(MARKERS, errors.items(), strict=False):
+            axis.loglog(sizes, measured, marker, label=name, markersize=6, alpha=0.8)
+        first = next(iter(errors.values()))[0]
+        axis.loglog(sizes, [first * (sizes[0] / size) ** 0.5 for size in sizes], "--", color=INK, label="1 / √B")
         axis.axhline(1, color=INK, linestyle=":", label="as long as the gradient")
-        axis.set(xlabel="batch size B", ylabel="rms error, relative")
+        axis.set(xlabel="batch size B", ylabel="rms error, relative", ylim=(0.08, None))
         axis.legend()
     return figure
 

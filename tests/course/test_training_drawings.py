@@ -13,6 +13,7 @@ from ddplab.course.training_drawings import (
     gradients_of_rows,
     how_full,
     images,
+    largest_models,
     layer_bars,
     memory_bars,
     paths_apart,
@@ -34,6 +35,10 @@ def test_each_image_has_its_label():
     figure = images(pictures, digit)
     assert [axis.get_title() for axis in figure.axes] == [str(int(label)) for label in digit]
     assert all(axis.get_images() for axis in figure.axes)
+
+
+def test_an_image_may_have_words_instead():
+    assert [axis.get_title() for axis in images(digits()[:2][0], ["3 ✓", "5 ✗"]).axes] == ["3 ✓", "5 ✗"]
 
 
 def test_losses_are_sorted_and_the_whole_is_a_dashed_line():
@@ -73,8 +78,11 @@ def test_each_gpus_own_gradient_stands_above_what_is_in_its_grad():
 
 
 def test_a_steps_phases_and_the_throughput_of_each_size():
-    bars, curve = step_times({1: [0.001, 0.002, 0.001], 8: [0.002, 0.004, 0.002]}, shown=8).axes
-    assert [bar.get_height() for bar in bars.patches] == [2, 4, 2]
+    phases, curve = step_times({1: [0.001, 0.002, 0.001], 8: [0.002, 0.004, 0.002]}, shown=8).axes
+    *lines, rings = phases.get_lines()
+    assert [list(line.get_ydata()) for line in lines] == [[1, 2], [2, 4], [1, 2]]
+    assert labels(phases) == ["forward", "backward", "update"] and len({it.get_marker() for it in lines}) == 3
+    assert rings.get_xydata().tolist() == [[8, 2], [8, 4], [8, 2]] and rings.get_fillstyle() == "none"
     line, ring = curve.get_lines()
     assert list(line.get_ydata()) == pytest.approx([250, 1000])
     assert ring.get_xydata().tolist() == [[8, pytest.approx(1000)]] and ring.get_fillstyle() == "none"
@@ -86,15 +94,43 @@ def test_memory_is_stacked_and_hatched():
     assert axis.patches[0].get_hatch() != axis.patches[2].get_hatch() and labels(axis) == ["rest", "weights"]
 
 
-def test_what_fills_a_device_before_there_is_a_rule_and_with_one():
+def test_what_fills_each_of_so_many_devices():
     words, figure = how_full(7)
     assert words.splitlines()[0] == "7 billion parameters; GB on one device:"
-    assert [float(line.split()[-1]) for line in words.splitlines()[1:]] == [116, 144, 172]
+    assert words.splitlines()[1].split() == ["parameters", "gradients", "state", "activations", "all"]
+    assert words.splitlines()[4].split() == ["Adam", "28.0", "28.0", "56.0", "60.0", "172.0"]
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["SGD", "SGD with momentum", "Adam"]
-    words, _ = how_full(7, 3, lambda parameters, gradients, state, activations, devices: activations / devices)
-    assert "GB on each of 3:" in words and [float(line.split()[-1]) for line in words.splitlines()[1:]] == [20] * 3
-    for billions, fits in ((1, [True] * 3), (2, [True, False, False]), (3, [False] * 3)):  # as lesson 1.3 has it
-        assert [float(line.split()[-1]) <= 80 for line in how_full(billions)[0].splitlines()[1:]] == fits
+    assert "GB on each of 1,000:" in how_full(7, 1000)[0]
+
+
+@pytest.mark.parametrize(
+    ("billions", "devices", "fit"),
+    [(7, 2, "---"), (7, 3, "s--"), (7, 1000, "s--"), (1, 1, "sma"), (2, 1, "s--"), (3, 1, "---"), (4, 1000, "sma")],
+)
+def test_what_lesson_1_3_finds_on_cards_of_80_gb(billions, devices, fit):
+    rows = how_full(billions, devices)[0].splitlines()[2:]
+    assert "".join(name if float(row.split()[-1]) < 80 else "-" for name, row in zip("sma", rows, strict=True)) == fit
+
+
+def rule(parameters, gradients, state, activations, devices):
+    return parameters + gradients + state + activations / devices
+
+
+def test_the_largest_model_that_fits_grows_four_times_and_without_activations_not_at_all():
+    words, figure = largest_models(rule)
+    assert [line.rsplit(maxsplit=2)[1:] for line in words.splitlines()[1:]] == [
+        ["2.5", "9.9"],
+        ["1.6", "6.6"],
+        ["1.2", "4.9"],
+    ]
+    (axis,) = figure.axes
+    assert labels(axis) == ["SGD", "SGD with momentum", "Adam"] and axis.get_xscale() == "log"
+    for line in axis.get_lines():
+        heights = list(line.get_ydata())
+        assert heights == sorted(heights) and heights[-1] / heights[0] == pytest.approx(4, abs=0.01)
+    for line in largest_models(rule, activations=0)[1].axes[0].get_lines():
+        assert max(line.get_ydata()) == pytest.approx(min(line.get_ydata()))
+    assert largest_models(rule, card=24)[0].splitlines()[1].split() == ["SGD", "0.0", "2.9"]
 
 
 def test_memory_in_a_device_with_so_much_room():
@@ -126,8 +162,11 @@ def test_runs_side_by_side_keep_to_the_chart():
 
 
 def test_the_line_of_the_root_starts_at_the_first_point():
-    measured, line, _ = root_line([16, 64], [2.0, 1.1]).axes[0].get_lines()
+    (axis,) = root_line([16, 64], {"any": [2.0, 1.1], "once": [2.0, 0.0]}).axes
+    measured, once, line, _ = axis.get_lines()
     assert list(measured.get_ydata()) == [2.0, 1.1] and list(line.get_ydata()) == [2.0, 1.0]
+    assert measured.get_marker() != once.get_marker() and axis.get_ylim()[0] == 0.08
+    assert labels(axis) == ["any", "once", "1 / √B", "as long as the gradient"]
 
 
 def test_one_run_against_epochs_and_updates():
