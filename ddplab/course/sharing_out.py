@@ -70,7 +70,8 @@ def each_holds(share: Share, billions: int = 7) -> Callable[[int], tuple[str, Fi
     def drawn(ranks: int) -> tuple[str, Figure]:
         parts = on_ranks(ranks, share)[0][-1][0]
         words = ", ".join(f"{part} {size:g}" for part, size in parts.items())
-        words += f"\n{billions} billion parameters, {ranks} GPU{'s' * (ranks > 1)}: each holds {billions * sum(parts.values()):g} GB"
+        words += f"\n{billions} billion parameters, {ranks} GPU{'s' * (ranks > 1)}: "
+        words += f"each holds {billions * sum(parts.values()):g} GB"
         rows = {"alone": alone, f"each of {ranks}": parts}
         return words, bytes_held(rows, limit=CARD / billions, limit_name=f"a card of {CARD} GB")
 
