@@ -13,6 +13,64 @@ from ddplab.checks.turns import turn, waiting
 from ddplab.hardware import device
 
 
+def _moved(P: float, n: int, ways: int = 2, size: int = 4, pieces: int = 1) -> tuple[float, float]:
+    through_gpu_0 = ways * size * P * (n - 1)
+    return through_gpu_0, through_gpu_0 / n * pieces
+
+
+turn(
+    "4.3.a",
+    "Through GPU 0, and out of a rank",
+    _moved,
+    {f"{n} GPUs": partial(lambda n: (1_000_000, n), n) for n in (2, 4, 8)},
+    look=lambda both, *_: [f"{round(float(it)):,}" for it in both],
+    heads=("GPU 0", "a rank"),
+    mistakes=[
+        (lambda P, n: (8 * P, _moved(P, n)[1]), "GPU 0's bytes are right for two GPUs",
+         "It sends to each *other* GPU, and receives of each."),
+        (lambda P, n: (2 * _moved(P, n)[0], _moved(P, n)[1]), "GPU 0's bytes are counted twice",
+         "What GPU 0 sends, another GPU receives: that one's side is not asked for."),
+        (lambda P, n: (4 * P * (2 * n - 1), _moved(P, n)[1]), "in one direction GPU 0 is counted as one of the others",
+         "To how many *other* GPUs, and from how many?"),
+        (lambda P, n: (8 * P * n - 1, 8 * P * n - 1 / n), "`*` and `/` go before `-`", "Brackets: `(n - 1)`."),
+        (lambda P, n: (8 * P * n - 1, _moved(P, n)[1]), "`*` goes before `-`", "Brackets: `(n - 1)`."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P * n - 1 / n), "`*` and `/` go before `-`", "Brackets: `(n - 1)`."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1 / n)), "`/` goes before `-`", "Brackets: `(n - 1) / n`."),
+        (lambda P, n: (_moved(P, n)[0], _moved(P, n)[1] / 4), "a rank's are numbers, and not bytes",
+         "A number has 4 bytes."),
+        (lambda P, n: (_moved(P, n)[0] / 4, _moved(P, n)[1]), "GPU 0's are numbers, and not bytes",
+         "A number has 4 bytes."),
+        (partial(_moved, ways=1), "parameters only, or gradients only", "Parameters go out, gradients come back."),
+        (partial(_moved, size=1), "those are numbers, and not bytes", "A number has 4 bytes."),
+        (lambda P, n: (8 * P * n, 8 * P), "GPU 0 sends nothing to itself", "To how many *other* GPUs?"),
+        (lambda P, n: (8 * P * n, _moved(P, n)[1]), "GPU 0 sends nothing to itself", "To how many *other* GPUs?"),
+        (lambda P, n: (_moved(P, n)[0],) * 2, "that is what all ranks send together",
+         "All ranks together send as much as goes through GPU 0. And one?"),
+        (lambda P, n: (_moved(P, n)[0], 4 * P), "a rank sends each gradient once",
+         "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P / n), "a rank sends two chunks", "How many rounds has the ring?"),
+        (partial(_moved, size=32), "those are bits", "A number has 4 bytes."),
+        (lambda P, n: (_moved(P / 1e6, n)), "those are megabytes", "Bytes."),
+        (lambda P, n: _moved(P, 4), "the same, however many GPUs there are", "Write it with `n`."),
+        (lambda P, n: (_moved(P, n)[0], 2 * _moved(P, n)[1]), "what a rank sends and what it receives, added up",
+         "Only what leaves it is asked for."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P), "a rank sends 2 (N - 1) chunks, and a chunk is no (N - 1)-th",
+         "The tensor is cut into as many chunks as there are ranks."),
+        (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1) / 2), "a rank's share is right for two ranks",
+         "Divide by the number of ranks."),
+        (lambda P, n: (_moved(P, n)[0], _moved(P, n)[1] / 2), "a rank sends half of what the ring wants",
+         "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
+        (lambda P, n: _moved(P, n)[::-1], "the other way round", "First GPU 0, and then a rank."),
+        (lambda P, n: (4 * P * (n - 1), _moved(P, n)[1]), "GPU 0's parameters only, or its gradients only",
+         "Parameters go out, gradients come back."),
+    ],
+    hints={"'NoneType'": "`return` two numbers, GPU 0's first.",
+           "'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers.",
+           "string to float": "Two numbers, and no texts."},
+    otherwise="GPU 0: what goes to each *other* GPU, and comes back? A rank: how many rounds, of how large a chunk?",
+)  # fmt: skip
+
+
 class _Counting(nn.Linear):
     def __init__(self) -> None:
         super().__init__(1, 1)
@@ -74,7 +132,7 @@ def _on_rank_0(rows: Any) -> None:
 OUTSIDE = "Count `len(x)` in a number of your own."
 
 turn(
-    "4.3.a",
+    "4.3.b",
     "The rows of all ranks",
     _rows,
     _model_and_batches,
@@ -190,7 +248,7 @@ NO_PARAMETER = "requires a gradient and is no `Parameter`: DDP does not know it"
 HEADS = "It looks into no list or dictionary, and plain tensors it ignores. `ParameterList` is a list that it knows."
 
 turn(
-    "4.3.b",
+    "4.3.c",
     "Known to DDP",
     _fill,
     _module,
@@ -243,62 +301,4 @@ turn(
         "attribute 'heads'": "All three are needed: scale, mean, heads.",
     },
     otherwise="What is trained is a `Parameter`, the heads two of them in a `ParameterList`; what is not, a buffer.",
-)  # fmt: skip
-
-
-def _moved(P: float, n: int, ways: int = 2, size: int = 4, pieces: int = 1) -> tuple[float, float]:
-    through_gpu_0 = ways * size * P * (n - 1)
-    return through_gpu_0, through_gpu_0 / n * pieces
-
-
-turn(
-    "4.3.c",
-    "Through GPU 0, and out of a rank",
-    _moved,
-    {f"{n} GPUs": partial(lambda n: (1_000_000, n), n) for n in (2, 4, 8)},
-    look=lambda both, *_: [f"{round(float(it)):,}" for it in both],
-    heads=("GPU 0", "a rank"),
-    mistakes=[
-        (lambda P, n: (8 * P, _moved(P, n)[1]), "GPU 0's bytes are right for two GPUs",
-         "It sends to each *other* GPU, and receives of each."),
-        (lambda P, n: (2 * _moved(P, n)[0], _moved(P, n)[1]), "GPU 0's bytes are counted twice",
-         "What GPU 0 sends, another GPU receives: that one's side is not asked for."),
-        (lambda P, n: (4 * P * (2 * n - 1), _moved(P, n)[1]), "in one direction GPU 0 is counted as one of the others",
-         "To how many *other* GPUs, and from how many?"),
-        (lambda P, n: (8 * P * n - 1, 8 * P * n - 1 / n), "`*` and `/` go before `-`", "Brackets: `(n - 1)`."),
-        (lambda P, n: (8 * P * n - 1, _moved(P, n)[1]), "`*` goes before `-`", "Brackets: `(n - 1)`."),
-        (lambda P, n: (_moved(P, n)[0], 8 * P * n - 1 / n), "`*` and `/` go before `-`", "Brackets: `(n - 1)`."),
-        (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1 / n)), "`/` goes before `-`", "Brackets: `(n - 1) / n`."),
-        (lambda P, n: (_moved(P, n)[0], _moved(P, n)[1] / 4), "a rank's are numbers, and not bytes",
-         "A number has 4 bytes."),
-        (lambda P, n: (_moved(P, n)[0] / 4, _moved(P, n)[1]), "GPU 0's are numbers, and not bytes",
-         "A number has 4 bytes."),
-        (partial(_moved, ways=1), "parameters only, or gradients only", "Parameters go out, gradients come back."),
-        (partial(_moved, size=1), "those are numbers, and not bytes", "A number has 4 bytes."),
-        (lambda P, n: (8 * P * n, 8 * P), "GPU 0 sends nothing to itself", "To how many *other* GPUs?"),
-        (lambda P, n: (8 * P * n, _moved(P, n)[1]), "GPU 0 sends nothing to itself", "To how many *other* GPUs?"),
-        (lambda P, n: (_moved(P, n)[0],) * 2, "that is what all ranks send together",
-         "All ranks together send as much as goes through GPU 0. And one?"),
-        (lambda P, n: (_moved(P, n)[0], 4 * P), "a rank sends each gradient once",
-         "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
-        (lambda P, n: (_moved(P, n)[0], 8 * P / n), "a rank sends two chunks", "How many rounds has the ring?"),
-        (partial(_moved, size=32), "those are bits", "A number has 4 bytes."),
-        (lambda P, n: (_moved(P / 1e6, n)), "those are megabytes", "Bytes."),
-        (lambda P, n: _moved(P, 4), "the same, however many GPUs there are", "Write it with `n`."),
-        (lambda P, n: (_moved(P, n)[0], 2 * _moved(P, n)[1]), "what a rank sends and what it receives, added up",
-         "Only what leaves it is asked for."),
-        (lambda P, n: (_moved(P, n)[0], 8 * P), "a rank sends 2 (N - 1) chunks, and a chunk is no (N - 1)-th",
-         "The tensor is cut into as many chunks as there are ranks."),
-        (lambda P, n: (_moved(P, n)[0], 8 * P * (n - 1) / 2), "a rank's share is right for two ranks",
-         "Divide by the number of ranks."),
-        (lambda P, n: (_moved(P, n)[0], _moved(P, n)[1] / 2), "a rank sends half of what the ring wants",
-         "Around the ring, 2 (N - 1) / N of the bytes leave each rank."),
-        (lambda P, n: _moved(P, n)[::-1], "the other way round", "First GPU 0, and then a rank."),
-        (lambda P, n: (4 * P * (n - 1), _moved(P, n)[1]), "GPU 0's parameters only, or its gradients only",
-         "Parameters go out, gradients come back."),
-    ],
-    hints={"'NoneType'": "`return` two numbers, GPU 0's first.",
-           "'float' object": "Return two numbers, GPU 0's first.", "'int' object": "Return two numbers.",
-           "string to float": "Two numbers, and no texts."},
-    otherwise="GPU 0: what goes to each *other* GPU, and comes back? A rank: how many rounds, of how large a chunk?",
 )  # fmt: skip
