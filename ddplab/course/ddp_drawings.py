@@ -1,4 +1,4 @@
-"""Pictures of DDP: equal curves, differences, buckets on their way, dropout masks, roads, arrows, numbers on a line."""
+"""Pictures of DDP: equal curves, differences, buckets on their way, masks, roads, arrows, numbers on a line, steps."""
 
 from __future__ import annotations
 
@@ -214,15 +214,16 @@ def _draw_steps(axis: Axes, lanes: Mapping[str, tuple[float, float, Spans]]) -> 
     axis.set_xlabel("ms of a step: computing above, messages below it")
 
 
-def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float) -> Figure:
+def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float, longest: float | None = None) -> Figure:
     """Draw gradients of two weights as arrows from one point, a panel for each title, and how long they may be.
 
     panels: title → name → (of weight 0, of weight 1). A panel's last arrow is bold: the step is made of it.
-    limit: the radius of a dotted circle. Returns the matplotlib figure.
+    limit: the radius of a dotted circle. longest: an arrow's length that has to fit, if not the longest one's of these:
+        so that pictures can be compared. Returns the matplotlib figure.
     """
     from matplotlib.patches import Circle
 
-    most = 1.15 * max(max(arrow) for named in panels.values() for arrow in named.values())
+    most = 1.15 * (longest or max(max(arrow) for named in panels.values() for arrow in named.values()))
     with drawing(8, 4.4) as figure:
         for axis, (title, named) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
             axis.add_patch(Circle((0, 0), limit, fill=False, linestyle=":", edgecolor=INK))
@@ -307,4 +308,29 @@ def kept_in_float16(scaled: Sequence[float], came: Sequence[float]) -> Figure:
         axis.set(xlim=(-60, 30), ylim=(0, top), ylabel="gradients", xlabel="size of gradient times scale")
         axis.set_xticks([-48, -24, 0, 16], ["$2^{-48}$", "$2^{-24}$", "1", "$2^{16}$"])
         axis.legend(loc="center left", fontsize=8)
+    return figure
+
+
+def scaled_steps(ranks: Sequence[Sequence[tuple[bool, float]]]) -> Figure:
+    """Draw what gradient scalers did: a lane for each rank, a box for each step, filled where its weights moved.
+
+    ranks: for each rank its steps: whether the weights moved, and the scale afterwards. An empty, dashed box is a step
+    that was left out.
+    """
+    from matplotlib.patches import Rectangle
+
+    with drawing(8, 0.62 * len(ranks) + 0.4) as figure:
+        axis = figure.subplots()
+        for rank, steps in enumerate(ranks):
+            for step, (moved, scale) in enumerate(steps, 1):
+                look = {"facecolor": COLOURS[rank % 8]} if moved else {"facecolor": "none", "linestyle": "--"}
+                axis.add_patch(Rectangle((step - 0.47, rank - 0.42), 0.94, 0.84, edgecolor=INK, **look))
+                said = f"{'weights move' if moved else 'left out'}\nscale {scale:,.0f}"
+                axis.text(step, rank, said, ha="center", va="center", fontsize=8, color=ON_COLOUR if moved else INK)
+        most = max(map(len, ranks))
+        axis.set(xlim=(0.5, most + 0.5), ylim=(len(ranks) - 0.5, -0.5), yticks=range(len(ranks)))
+        axis.set(yticklabels=[f"rank {rank}" for rank in range(len(ranks))], xticks=range(1, most + 1))
+        axis.set_xticklabels([f"step {step}" for step in range(1, most + 1)])
+        axis.tick_params(length=0)
+        axis.spines[:].set_visible(False)
     return figure

@@ -14,6 +14,7 @@ from ddplab.course.ddp_drawings import (
     kept_in_float16,
     masks,
     on_a_line,
+    scaled_steps,
     shares_apart,
     star_and_ring,
 )
@@ -115,6 +116,8 @@ def test_arrows_end_where_the_gradients_do_and_the_last_is_bold_in_ink():
     lines = [text for text in axis.texts if not text.get_text()]
     assert [text.xy for text in lines] == [(6, 8), (3, 4)]
     assert [text.get_weight() for text in axis.texts if text.get_text()] == ["normal", "bold"]
+    same = {arrows({"step": {"it": (0, y)}}, 5, longest=20).axes[0].get_ylim() for y in (3, 12)}
+    assert same == {(-0.5, 23)}, "one scale for pictures that are compared"
 
 
 def test_numbers_lie_on_a_line_for_each_title_with_a_sign_for_each_rank():
@@ -142,3 +145,12 @@ def test_what_vanishes_in_float16_and_what_is_not_finite_is_counted_at_its_end()
 def test_numbers_of_a_rank_that_are_near_each_other_are_written_side_by_side():
     far, near = (on_a_line({"in": [[1.0, other]]}).axes[0].texts for other in (3.0, 1.01))
     assert [text.xyann[0] for text in far] == [3, -3] and [text.xyann[0] for text in near] == [-2, 2]
+
+
+def test_a_step_that_was_left_out_is_an_empty_dashed_box_and_says_so():
+    (axis,) = scaled_steps([[(True, 16.0), (False, 8.0)], [(True, 2.0**28)]]).axes
+    said = [text.get_text() for text in axis.texts]
+    assert said == ["weights move\nscale 16", "left out\nscale 8", "weights move\nscale 268,435,456"]
+    assert [box.get_linestyle() for box in axis.patches] == ["solid", "--", "solid"]
+    assert [bool(box.get_facecolor()[3]) for box in axis.patches] == [True, False, True]
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["rank 0", "rank 1"]
