@@ -1,4 +1,4 @@
-"""A training script with a line taken out: does an error say so, where do its weights end, and does it go on well?"""
+"""A training script with blanks, or with a line taken out: does an error say so, and where do its weights end?"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +24,63 @@ from ddplab.tables import html_table, text_table
 HEADS = ["taken out", "an error?", "the last epoch says", "its weights", "stopped half-way, and gone on"]
 NOTHING = "nothing"
 Weights = Tensor | str  # or why there are none
+BLANKS = {  # what the learner is going to write in train.py: turn → whole lines, or what stands in one
+    "a": (
+        "if asked.batch % size:",
+        'raise ValueError(f"--batch {asked.batch} cannot be shared out among {size} ranks")',
+        "asked.batch // size",
+    ),
+    "b": ("(asked.seed * 1000 + epoch) * 10000 + rank",),
+    "c": (
+        "found = [None] * dist.get_world_size()",
+        "dist.all_gather_object(found, next_epoch)",
+        "if len(set(found)) > 1:",
+        'raise RuntimeError(f"the ranks would go on with epochs {found}: do all nodes share the disk of {path!r}?")',
+    ),
+}
+
+
+@dataclass(repr=False)
+class Blank:
+    """A script with blanks, in a box of its own that scrolls."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from IPython.display import Code
+
+        look = "max-height: 28em; overflow: auto; border: 1px solid currentColor; padding: 0 8px"
+        code = Code(data=self.text, language="python")._repr_html_()
+        return f'<div role="region" aria-label="{self.name}" tabindex="0" style="{look}">{code}</div>'
+
+
+@pointing
+def left_blank(script: str, turns: Mapping[str, Sequence[str]] = BLANKS) -> Blank:
+    """Return a script in which `...` stands for what the learner is going to write, and the turn beside it.
+
+    turns: name → words of one line each. Where they are the whole line it goes, and neighbours are one blank.
+    Raises ValueError for words that are in no line or in several.
+    """
+    path = Path(script)
+    lines = path.read_text().splitlines()
+    for turn, them in turns.items():
+        mark = f"...  # your turn {turn}"
+        for words in them:
+            found = [number for number, line in enumerate(lines) if words in line]
+            if len(found) != 1:
+                raise ValueError(f"{words!r} stands in {len(found)} lines; one is wanted")
+            line = lines[found[0]]
+            whole = line.strip() == words
+            new = line.replace(words, mark if whole else "...") + ("" if whole else f"  # your turn {turn}")
+            after_blank = whole and lines[found[0] - 1].strip() == mark
+            lines[found[0] : found[0] + 1] = [] if after_blank else [new]
+    return Blank(path.name, "\n".join(lines) + "\n")
 
 
 @dataclass(repr=False)

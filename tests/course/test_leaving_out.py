@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ddplab.course.leaving_out import OneByOne, taken_out
+from ddplab.course.leaving_out import BLANKS, OneByOne, left_blank, taken_out
 
 SCRIPT = str(Path(__file__).parents[2] / "lessons" / "5_torchrun" / "train.py")
 
@@ -48,3 +48,14 @@ def test_lines_are_left_out_one_by_one_and_counted():
     told = tried.leave_out(without["os.fsync("])  # known already: nothing runs
     assert told.endswith("3 tried: 1 told by an error, 1 told by an error when it goes on, 1 told by nobody")
     assert tried.rows[without["os.fsync("]][3:] == ["the same bits", "begins at 1: the same bits"]
+
+
+def test_what_the_learner_writes_is_left_blank():
+    blank = left_blank(SCRIPT)
+    assert compile(str(blank), "train.py", "exec")
+    assert not [words for them in BLANKS.values() for words in them if words in str(blank)]
+    assert [str(blank).count(f"# your turn {turn}") for turn in BLANKS] == [2, 1, 1]  # a: refused, and shared out
+    assert "batch_size=...,  # your turn a" in str(blank) and "manual_seed(...)  # your turn b" in str(blank)
+    assert 'aria-label="train.py" tabindex="0"' in blank._repr_html_()
+    with pytest.raises(ValueError, match="stands in 2 lines"):
+        left_blank(SCRIPT, {"a": ["dist.all_reduce("]})
