@@ -2,6 +2,7 @@
 
     night("tonight.py", accidents=["kill a rank"])                     the script as it is
     night("tonight.py", resume, picked, accidents=["kill a rank"])     with functions of yours in place of its own
+    night("tonight.py", accidents=["kill a rank"], press=True)         live, it waits at its step for its button
     night("tonight.py", resume, picked)                                live, with a button for each accident
 
 The agents, ranks, store, deaths and restarts are real. Played are the borders between the servers; a cut cable (all
@@ -42,17 +43,24 @@ KILL, FILL, PREEMPT, CUT, ADD = ACCIDENTS = (
 )  # fmt: skip
 WHEN = (9, 15, 21, 27, 33)  # the steps at which they come, the first first; saved is after steps 5, 11, 17, …
 SILENCE = 120.0  # seconds after which a night in which nothing happens is over
+PRESSED = 600.0  # seconds after which an accident with a button comes without
 PATIENCE = 12.0  # seconds after which a rank that may wait for longer counts as waiting for a server that is gone
+
+EARLIER: list[tuple[Night, threading.Thread]] = []  # the night before, where the cell has not waited for it
 
 
 @pointing
-def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | None = None) -> Board | None:
+def night(
+    script: str, *mended: Callable[..., Any], accidents: Sequence[str] | None = None, press: bool = False
+) -> Board | None:
     """Play a night, and compare its morning with that of a calm one.
 
     script: path of a script that takes a folder, calls `night_job` where tonight.py does, and trains 36 steps.
     mended: functions that take the place of those of the same names in it, unless nothing but `...` stands in them.
     accidents: of ACCIDENTS, one every six steps; when left out, they come from buttons, and nothing is played where
     nobody can press one.
+    press: in a live notebook, each of these accidents waits at its step until its button is pressed, or until another
+        night is asked for.
     Raises ValueError for an accident that cannot come, and for a function that the script does not have.
     """
     if blank := [it for it in mended if unwritten(it)]:
@@ -61,12 +69,18 @@ def night(script: str, *mended: Callable[..., Any], accidents: Sequence[str] | N
     if accidents is None and not live():
         print(f"In JupyterLab: a board with the buttons {', '.join(ACCIDENTS)}.")
         return None
-    tonight = Night(text, accidents)
+    tonight = Night(text, accidents, press and live())
+    for earlier, played in EARLIER:  # one whose button nobody has pressed plays on without
+        earlier.hurry.set()
+        played.join(0 if earlier.live else None)
+    EARLIER.clear()
     calm(text)
     board = tonight.board
     board.appear()
-    if accidents is None:
-        threading.Thread(target=tonight.play, daemon=True).start()
+    if tonight.buttons:
+        played = threading.Thread(target=tonight.play, daemon=True)
+        EARLIER.append((tonight, played))
+        played.start()
         return None
     tonight.play()
     return None if live() else board
@@ -95,8 +109,10 @@ def unwritten(function: Callable[..., Any]) -> bool:
 class Night:
     """One night: its two servers, its folder that both reach, and what happens."""
 
-    def __init__(self, text: str, accidents: Sequence[str] | None):
+    def __init__(self, text: str, accidents: Sequence[str] | None, press: bool = False):
         self.live, names = accidents is None, list(accidents or [])
+        self.buttons = list(ACCIDENTS) if self.live else list(dict.fromkeys(names)) if press else []
+        self.hurry = threading.Event()  # nobody waits for a button any more
         self.cable = [name for name in names if name in (CUT, ADD)]
         if any(name not in ACCIDENTS for name in names) or len(names) > len(WHEN):
             raise ValueError(f"at most {len(WHEN)} accidents of {', '.join(ACCIDENTS)}; got {names}")
@@ -108,7 +124,7 @@ class Night:
         self.notes = prepared(self.shared, text, self.plan, 0.7 if self.live else 0)
         self.server1, self.server2 = servers()
         self.port, self.told, self.lost = free_port(), [], ""
-        self.board = Board([self.server1, self.server2], self.diary, list(ACCIDENTS) if self.live else [])
+        self.board = Board([self.server1, self.server2], self.diary, self.buttons)
 
     # What is known
 
@@ -132,6 +148,7 @@ class Night:
             self.start(*([self.server2] if nobody else [self.server1, self.server2]))
             for number, (name, step) in enumerate(self.plan):
                 if self.until(lambda step=step: self.all_hold(step)):
+                    self.wait_for_a_press()
                     self.come(name, number, step)
             while self.here and not self.lost:
                 self.pressed()
@@ -182,8 +199,14 @@ class Night:
             line.get("holds") == step and line["size"] == len(last) for line in last.values()
         )
 
+    def wait_for_a_press(self) -> None:
+        """Where an accident of the plan has a button, and nobody is in a hurry, let somebody press it."""
+        if self.buttons:
+            self.until(lambda: self.board.pressed() or self.hurry.is_set(), PRESSED)
+            self.board.take()
+
     def pressed(self) -> None:
-        if (name := self.board.take()) is not None:
+        if (name := self.board.take()) is not None and self.live:
             possible = {CUT: len(self.here) == 2, ADD: len(self.here) == 1}
             if possible.get(name, True) and self.ranks():
                 self.come(name, None, None)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -155,6 +156,26 @@ def test_the_morning_names_the_error_of_a_rank_and_not_that_it_lost_another(tmp_
 def test_an_accident_that_cannot_come_is_refused(accidents):
     with pytest.raises(ValueError, match=r"accidents|cable"):
         Night(Path(SCRIPT).read_text(), accidents)
+
+
+def test_an_accident_of_the_plan_waits_for_its_button_or_for_the_next_night():
+    tonight = Night(Path(SCRIPT).read_text(), [KILL], press=True)
+    asked = []
+    tonight.until = lambda true, seconds: asked.append(true())
+    assert tonight.board.buttons == [KILL] and tonight.plan == [(KILL, 9)]
+    tonight.wait_for_a_press()
+    tonight.board.asked.append(KILL)
+    tonight.wait_for_a_press()
+    assert not tonight.board.pressed(), "a press is for one accident"
+    tonight.hurry.set()
+    tonight.wait_for_a_press()
+    assert asked == [False, True, True]
+    alone = Night(Path(SCRIPT).read_text(), [KILL])
+    assert not alone.buttons
+    for it in (tonight, alone):  # neither is played, so none of them tidies up
+        it.folder.cleanup()
+        for here in (it.server1, it.server2):
+            shutil.rmtree(here.disk)
 
 
 def test_without_anybody_to_press_a_button_nothing_is_played(capsys):
