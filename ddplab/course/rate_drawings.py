@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import COLOURS, INK, MARKERS, drawing
+from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,27 +64,24 @@ def valleys(
     return figure
 
 
-def best_rates(best: Mapping[str, Tensor], batches: Sequence[int], powers: Mapping[str, float]) -> Figure:
-    """Draw the best rate against the batch: a cross for each order, their mean, and a rule as a dashed line.
+def marks(tried: Mapping[tuple[int, int], Mapping[float, float]], now: tuple[int, int], rate: float) -> Figure:
+    """Draw the loss of each run that was tried against its rate: a line for each batch and order, the newest run large.
 
     Args:
-        best: optimiser → the best rates, (batches, orders).
-        batches: the batch sizes.
-        powers: optimiser → the exponent of the rule, a line that starts at the first batch's mean.
+        tried: (batch, order) → rate → loss.
+        now: batch and order of the newest run.
+        rate: its rate.
     """
-    from matplotlib.ticker import LogLocator
-
-    with drawing(9, 3.4) as figure:
-        panels = figure.subplots(1, len(best), squeeze=False)[0]
-        for axis, (kind, found) in zip(panels, best.items(), strict=True):
-            middle, power = found.log().mean(dim=1).exp(), powers[kind]
-            rule = [float(middle[0]) * (batch / batches[0]) ** power for batch in batches]
-            axis.loglog(batches, rule, "--", color=INK, label=f"exponent {power:g}")
-            axis.loglog(batches, found, "x", color=COLOURS[1])
-            axis.loglog(batches, middle, "o-", color=COLOURS[0], label="best rate, mean of the orders")
-            axis.set(title=kind, xlabel="batch", ylabel="best rate", xticks=batches, xticklabels=batches)
-            axis.minorticks_off()
-            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axis.yaxis.set_major_formatter("{x:g}")
-            axis.legend(fontsize=8)
+    batches = list(dict.fromkeys(batch for batch, _ in tried))
+    with drawing(8, 3.4) as figure:
+        axis = figure.subplots()
+        for (batch, order), runs in tried.items():
+            n = batches.index(batch)
+            look = {"color": COLOURS[n % 8], "marker": MARKERS[n % 8], "linestyle": DASHES[(order - 1) % 4]}
+            points = zip(*sorted(runs.items()), strict=True)
+            axis.loglog(*points, markersize=4, label=f"batch {batch}, order {order}", **look)
+            if (batch, order) == now:
+                axis.plot(rate, runs[rate], **look | {"linestyle": ""}, markeredgecolor=INK, markersize=12)
+        axis.set(xlabel="learning rate", ylabel="test loss", xlim=(0.003, 1.4), ylim=(0.05, 3))
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

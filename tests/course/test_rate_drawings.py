@@ -4,7 +4,7 @@ import matplotlib
 import pytest
 import torch
 
-from ddplab.course.rate_drawings import best_rates, schedules, valleys
+from ddplab.course.rate_drawings import marks, schedules, valleys
 
 matplotlib.use("Agg")
 
@@ -46,9 +46,12 @@ def test_a_chosen_rate_has_a_mark_on_its_valley_and_on_the_upper_edge_where_the_
     assert mark.get_color() == valley.get_color() and len(others) == 2  # batch 16 has its valley and its ring
 
 
-def test_the_rule_starts_at_the_mean_of_the_first_batch():
-    best = {"SGD": torch.tensor([[1.0, 4.0], [8.0, 8.0]])}
-    axis = best_rates(best, [4, 16], {"SGD": 1}).axes[0]
-    rule, *crosses, middle = axis.get_lines()
-    assert list(rule.get_ydata()) == pytest.approx([2, 8]) and list(middle.get_ydata()) == pytest.approx([2, 8])
-    assert len(crosses) == 2 and labels(axis) == ["exponent 1", "best rate, mean of the orders"]
+def test_each_run_leaves_a_mark_in_the_order_of_the_rates_and_the_newest_is_large():
+    tried = {(4, 1): {0.5: 0.3, 0.1: 0.2}, (64, 1): {0.1: 0.9}, (4, 2): {0.2: 0.4}}
+    axis = marks(tried, (4, 1), 0.5).axes[0]
+    first, newest, other_batch, other_order = axis.get_lines()
+    assert (list(first.get_xdata()), list(first.get_ydata())) == ([0.1, 0.5], [0.2, 0.3])
+    assert (newest.get_xdata()[0], newest.get_ydata()[0]) == (0.5, 0.3) and newest.get_marker() == first.get_marker()
+    assert newest.get_markersize() > first.get_markersize()
+    assert other_batch.get_marker() != first.get_marker() and other_order.get_linestyle() != first.get_linestyle()
+    assert labels(axis) == ["batch 4, order 1", "batch 64, order 1", "batch 4, order 2"]
