@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -98,6 +99,45 @@ class BareTorchrun:
 def error_lines(output: str) -> list[str]:
     """The last line of each traceback in a log: `[rank0]: RuntimeError: …`; of each rank, in the order of the log."""
     return [line for line in output.splitlines() if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w+(Error|Exception): \S", line)]
+
+
+def deaths(job: BareTorchrun, seconds: float = 90) -> list[dict[str, Any]]:
+    """Wait for a job's end, and say of each rank that died its `rank`, when (`at`), its `exit` code and what it `said`.
+
+    at: after how many seconds its process was seen to be gone; the first comes first. exit: as in torchrun's summary.
+    said: the last line of its traceback, or nothing. TimeoutError when the job still runs after so many seconds.
+    """
+    begun, alive, gone = time.monotonic(), {}, {}
+    while job.process.poll() is None and time.monotonic() - begun < seconds:
+        if len(alive) < job.size:
+            alive |= {rank: psutil.Process(pid) for rank, pid in job.pids.items() if rank not in alive}
+        gone |= {rank: time.monotonic() - begun for rank, it in alive.items() if rank not in gone and _gone(it)}
+        time.sleep(0.01 if len(alive) == job.size else 0.1)
+    job.wait(max(0.0, seconds - (time.monotonic() - begun)))
+    said = dict(re.findall(r"^\[rank(\d+)\]: (.*)", "\n".join(error_lines(job.output)), re.MULTILINE))
+    dead = [
+        {
+            "rank": int(rank),
+            "at": gone.get(int(rank), time.monotonic() - begun),
+            "exit": int(code),
+            "said": said.get(rank, ""),
+        }
+        for rank, code in re.findall(r"rank +: (\d+) .*\n +exitcode +: (-?\d+)", job.output)
+    ]
+    return sorted(dead, key=lambda it: it["at"])
+
+
+def root_cause(output: str) -> int | None:
+    """The rank that torchrun's summary calls the root cause, if there is a summary."""
+    found = re.search(r"Root Cause.*?\n +rank +: (\d+)", output, re.DOTALL)
+    return int(found[1]) if found else None
+
+
+def _gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _below(pid: int) -> list[psutil.Process]:

@@ -198,6 +198,7 @@ def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figu
         first: the number of the first column.
 
     A column in which the ranks are at different places is hatched, one with different collectives has a thick frame.
+    Where a rank calls nothing more, the box is dashed.
     Returns the matplotlib figure.
     """
     from matplotlib.patches import Rectangle
@@ -210,10 +211,12 @@ def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figu
             apart = len({where for where, _ in here}) > 1
             broken = len({which for _, which in here}) > 1
             for lane, row in enumerate(per_rank):
+                place, words = ((column, lane), 0.94, 0.88), {"fontsize": 8}
                 if column >= len(row):
+                    axis.add_patch(Rectangle(*place, facecolor="none", edgecolor=INK, linewidth=1, linestyle="--"))
+                    axis.text(column + 0.47, lane + 0.44, "no call", ha="center", va="center", style="italic", **words)
                     continue
                 where, which = row[column]
-                place, words = ((column, lane), 0.94, 0.88), {"fontsize": 8}
                 if apart:
                     words |= {"color": ON_COLOUR, "bbox": {"facecolor": COLOURS[1], "edgecolor": "none", "pad": 0.8}}
                     axis.add_patch(

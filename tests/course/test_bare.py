@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from ddplab.course.bare import BareTorchrun, error_lines
+from ddplab.course.bare import BareTorchrun, deaths, error_lines, root_cause
 
 SCRIPT = """
 import os, time
@@ -35,3 +35,30 @@ def test_a_job_that_ends_by_itself_says_no_more_than_under_torchrun(tmp_path, la
 def test_the_last_line_of_each_traceback_is_found():
     log = "[rank1]: ValueError: n/a\n[rank0]: torch.distributed.DistStoreError: wait\nChildFailedError: \nError: no\nx"
     assert error_lines(log) == log.splitlines()[:2]
+
+
+DYING = """
+import os, signal, sys, time
+rank = int(os.environ["RANK"])
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(60 * (rank == 2))
+sys.exit("[rank0]: ValueError: a bad row")
+"""
+
+
+@pytest.mark.fresh
+def test_each_death_is_told_with_its_exit_code_and_its_words(tmp_path):
+    (tmp_path / "script.py").write_text(DYING)
+    job = BareTorchrun(tmp_path / "script.py", nproc_per_node=3)
+    told = deaths(job)
+    ends = {it["rank"]: (it["exit"], it["said"]) for it in told}
+    assert ends[1] == (-9, "") and ends[2] == (-15, "") and ends[0][0] in (1, -15)
+    assert [it["at"] for it in told] == sorted(it["at"] for it in told) and told[-1]["rank"] == 2
+    assert root_cause(job.output) in (0, 1)
+
+
+def test_a_job_that_ends_well_has_no_deaths(tmp_path):
+    (tmp_path / "script.py").write_text("print('done')")
+    job = BareTorchrun(tmp_path / "script.py", nproc_per_node=1)
+    assert deaths(job) == [] and root_cause(job.output) is None

@@ -132,6 +132,12 @@ def test_calls_from_different_places_are_hatched_and_different_ones_have_a_thick
     assert [text.get_text() for text in axis.texts if text.get_text().isdigit()] == ["10", "11", "12"]
 
 
+def test_a_call_that_a_rank_does_not_make_is_a_dashed_box():
+    axis = calls([[("line 1", "broadcast"), ("line 2", "barrier")], [("line 1", "broadcast")]]).axes[0]
+    [dashed] = [box for box in axis.patches if box.get_linestyle() == "--"]
+    assert dashed.get_xy() == (1, 1) and "no call" in [text.get_text() for text in axis.texts]
+
+
 def test_bytes_held_are_stacked_up_to_their_sum():
     table = {"one": {"weights": 4.0, "Adam": 8.0}, "two": {"weights": 2.0, "Adam": 4.0}}
     axis = bytes_held(table, limit=11, limit_name="the card").axes[0]

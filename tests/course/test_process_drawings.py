@@ -1,9 +1,9 @@
-"""Pictures of processes, read back: bars from coming to leaving, the cost of messages, what a child inherits."""
+"""Pictures of processes, read back: bars from coming to leaving, the cost of messages."""
 
 import matplotlib
 import pytest
 
-from ddplab.course.process_drawings import arrivals, inherited, message_costs
+from ddplab.course.process_drawings import arrivals, message_costs
 
 matplotlib.use("Agg")
 
@@ -17,19 +17,7 @@ def test_arrivals_draws_a_bar_a_rank_from_its_coming_to_its_leaving_and_marks_th
     assert axis.yaxis_inverted()  # rank 0 on top, as in the other pictures
 
 
-def test_message_costs_shows_each_size_on_logarithmic_axes():
-    (axis,) = message_costs([4, 4000], [1e-5, 1e-4]).axes
+def test_message_costs_shows_each_size_on_logarithmic_axes_and_one_of_them_large():
+    (axis,) = message_costs([4, 4000], [1e-5, 1e-4], place=1).axes
+    assert axis.lines[1].get_xdata() == [4000] and axis.lines[1].get_markersize() > axis.lines[0].get_markersize()
     assert axis.lines[0].get_xdata().tolist() == [4, 4000] and axis.get_xscale() == axis.get_yscale() == "log"
-
-
-def test_what_a_child_inherits_is_bold_in_a_thick_frame():
-    parent = {"note": "new", "lock": "held"}
-    children = {"fork": {"note": "new", "lock": "held"}, "spawn": {"note": "old", "lock": "free"}}
-    (axis,) = inherited(parent, children).axes
-    texts = [(text.get_text(), text.get_weight()) for text in axis.texts]
-    assert texts == [
-        ("the parent", "normal"), ("note: new", "normal"), ("lock: held", "normal"),
-        ("child by fork", "normal"), ("note: new", "bold"), ("lock: held", "bold"),
-        ("child by spawn", "normal"), ("note: old", "normal"), ("lock: free", "normal"),
-    ]  # fmt: skip
-    assert [patch.get_linewidth() > 2 for patch in axis.patches] == [False, False, True, True, False, False]
