@@ -62,7 +62,7 @@ class BareTorchrun:
         return dict(sorted(found.items()))
 
     @pointing
-    def wait_for(self, words: str, times: int = 1, seconds: float = 90) -> BareTorchrun:
+    def wait_for(self, words: str, times: int = 1, seconds: float = 240) -> BareTorchrun:
         """Wait until the output has these words so many times, or the job has ended. TimeoutError after `seconds`."""
         deadline = time.monotonic() + seconds
         while self.output.count(words) < times and self.process.poll() is None:
@@ -72,7 +72,7 @@ class BareTorchrun:
         return self
 
     @pointing
-    def wait(self, seconds: float = 90) -> int:
+    def wait(self, seconds: float = 240) -> int:
         """Wait until the job has ended by itself, and return its exit status. TimeoutError after `seconds`."""
         try:
             return self.process.wait(seconds)
@@ -101,7 +101,7 @@ def error_lines(output: str) -> list[str]:
     return [line for line in output.splitlines() if re.match(r"(\[rank\d+\]: )?(\w+\.)*\w+(Error|Exception): \S", line)]
 
 
-def deaths(job: BareTorchrun, seconds: float = 90) -> list[dict[str, Any]]:
+def deaths(job: BareTorchrun, seconds: float = 240) -> list[dict[str, Any]]:
     """Wait for a job's end, and say of each rank that died its `rank`, when (`at`), its `exit` code and what it `said`.
 
     at: after how many seconds its process was seen to be gone; the first comes first. exit: as in torchrun's summary.
