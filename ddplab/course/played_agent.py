@@ -24,9 +24,14 @@ from ddplab.hardware import hold_store
 
 def agent() -> None:
     """Be torchrun, with the options in `sys.argv`; note what the agent says, and end with the kernel."""
+    threading.Thread(target=_end_with_the_kernel, daemon=True).start()
+    noted_torchrun(sys.argv[1:])
+
+
+def noted_torchrun(words: list[str]) -> None:
+    """Be torchrun, with these options; note what the agent says in the file that the variable SAYS names."""
     from torch.distributed.run import main
 
-    threading.Thread(target=_end_with_the_kernel, daemon=True).start()
     said, notes = logging.getLogger("torch.distributed.elastic.agent.server.api"), logging.Handler()
     notes.emit = lambda record: note(Path(os.environ["SAYS"]), record.getMessage())
     said.setLevel(logging.INFO)  # these lines go into the notes; the screen shows what it always shows
@@ -36,7 +41,7 @@ def agent() -> None:
             handler.addFilter(lambda record: record.name != said.name or record.levelno >= logging.WARNING)
     said.addHandler(notes)
     try:
-        main(sys.argv[1:])
+        main(words)
     finally:
         note(Path(os.environ["SAYS"]), "ended")
 

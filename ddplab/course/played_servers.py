@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,17 @@ class Server:
         `torchrun` is this Python's. An agent whose server is named in `--rdzv-endpoint` holds the store, as it does
         where servers are apart; here every agent would find itself in it, so `is_host` says who is meant.
         """
+        words, env = self.typed(line, **variables)
+        # a command ends when the kernel is gone: torchrun looks after that itself, others have a process beside them
+        program = [_AGENT, *words[1:]] if words[0] == "torchrun" else [_WATCH, *words]
+        with open(self.disk / "screen", "w") as shown:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", *program],
+                cwd=self.disk, env=env, stdin=subprocess.PIPE, stdout=shown, stderr=shown, start_new_session=True,
+            )  # fmt: skip
+
+    def typed(self, line: str, **variables: str) -> tuple[list[str], dict[str, str]]:
+        """Note that a command is typed here; return its words and its environment, for whoever starts it."""
         words = shlex.split(line)
         endpoint = words[words.index("--rdzv-endpoint") + 1] if "--rdzv-endpoint" in words else ""
         self.holds_store = endpoint.startswith(f"{self.address}:")
@@ -67,14 +79,8 @@ class Server:
         env |= variables
         if endpoint:
             env["PET_RDZV_CONF"] = host
-        # a command ends when the kernel is gone: torchrun looks after that itself, others have a process beside them
-        program = [_AGENT, *words[1:]] if words[0] == "torchrun" else [_WATCH, *words]
         self.note("typed, and holds the store" if self.holds_store else "typed")
-        with open(self.disk / "screen", "w") as shown:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", *program],
-                cwd=self.disk, env=env, stdin=subprocess.PIPE, stdout=shown, stderr=shown, start_new_session=True,
-            )  # fmt: skip
+        return words, env
 
     def note(self, said: str) -> None:
         """Write down, with the time, what befalls this server."""
@@ -219,16 +225,18 @@ AGAIN = "queued again"
 
 
 @pointing
-def play_night(script: str, night: str, without: str = "", job: str = "4242") -> str:
+def play_night(script: str, night: str, without: str | Sequence[str] = "", job: str = "4242") -> str:
     """Say what becomes of a batch script in a night: the real bash, and real signals, under a play Slurm.
 
-    night: one of NIGHTS; a second run is left in peace. without: a line, or words in one, that is taken out first.
+    night: one of NIGHTS; a second run is left in peace. without: a line, or words in one, or several
+    such, that are taken out first.
     Slurm's part is played from the `#SBATCH` lines. On this cluster only who asks for it is queued again, `srun` gives
     a task one CPU if it is not told how many, and four hours are the most. Agents are started in words only.
     """
-    lines = Path(script).read_text().splitlines()
-    text = "\n".join(line for line in lines if line.strip() != without.strip())
-    text = text.replace(without, "", 1) if text == "\n".join(lines) else text
+    text = Path(script).read_text().rstrip("\n")
+    for words in [without] if isinstance(without, str) else without:
+        whole = [line for line in text.splitlines() if line.strip() != words.strip()]
+        text = "\n".join(whole) if len(whole) <= text.count("\n") else text.replace(words, "", 1)
     options = dict(re.findall(r"^#SBATCH --([\w-]+)=?(\S*)", text, re.MULTILINE))
     name = options.get("output", "slurm-%j.out").replace("%x", options.get("job-name", "job")).replace("%j", job)
     told: list[str] = []

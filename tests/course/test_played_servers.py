@@ -132,19 +132,6 @@ def test_the_lessons_script_gets_through_the_nights_that_one_can_get_through():
     assert "localhost:14242; under the id: 24242.1;" in told and told.count("--checkpoint train-24242.pt") == 2
 
 
-def test_each_of_the_lessons_seven_mornings_lacked_what_the_lesson_says():
-    calm, preempted, fails, slow = NIGHTS
-    assert after(preempted, "#SBATCH --open-mode=append") == ("COMPLETED", "41 to 89")
-    assert after(fails, "--kill-on-bad-exit=1") == ("COMPLETED", "0 to 25 and 26 to 89")
-    assert after(slow, "#SBATCH --signal=B:USR1@120") == after(slow, " &") == ("TIMEOUT", "0 to 60")
-    assert after(slow, "trap 'scontrol requeue \"$SLURM_JOB_ID\"' USR1") == ("FAILED", "0 to 60")
-    assert "with 1 CPU(s)" in play_night(TRAIN, calm, '--cpus-per-task="$SLURM_CPUS_PER_TASK"')
-    assert after(preempted, "sleep 90;") == ("FAILED", "0 to 40")
-    assert after(preempted, "#SBATCH --requeue") == ("PREEMPTED", "0 to 40")
-    assert after(calm, [*open(TRAIN)][-1]) == ("COMPLETED", "")
-    assert after(calm, " &") == ("FAILED", "0 to 89")
-
-
 def test_which_lines_change_no_night_and_without_which_nothing_starts():
     lines = Path(TRAIN).read_text().splitlines()[1:]
     calm = play_night(TRAIN, NIGHTS[0])

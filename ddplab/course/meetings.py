@@ -1,0 +1,114 @@
+"""Two played servers meet, by real agents of torchrun: who was typed first, and what the meeting made of each."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ddplab.course.played_agent import noted_torchrun
+from ddplab.course.played_servers import Server
+from ddplab.launcher import launch
+from ddplab.plots import COLOURS, INK, SHAPES, drawing
+from ddplab.pointer import pointing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEAD_START = 1.0  # seconds, for a first one that has nobody yet to sign in with
+
+
+class Met(NamedTuple):
+    """What a meeting made of a server: does it hold the store, which number was it given, and what its rank prints."""
+
+    name: str
+    store: bool
+    number: int
+    prints: str
+
+
+@pointing
+def play_meeting(lines: Mapping[Server, str], first: Server, store: Server) -> tuple[str, Figure]:
+    """Type each server's line, `first`'s before the other's; say and draw what came of it when both have ended.
+
+    The second follows when the first one's agent has signed in, or else after a second. store: whose agent holds it.
+    The script prints "… node rank N", and more behind a comma. The agents run in processes that have torch imported
+    already: what takes long on a real terminal is that. Raises RuntimeError for a meeting that fails.
+    """
+    terminals = sorted(lines, key=lambda server: server is not first)
+    typed = [(str(server.disk), *server.typed(lines[server])) for server in terminals]
+    ended = launch(
+        _terminal, typed, nproc_per_node=len(typed), init=False, device="cpu", timeout=150, quiet=True
+    ).results
+    if any(ended):
+        raise RuntimeError("\n".join(server.screen for server in terminals))
+    met = []
+    for server in lines:
+        [said] = server.says("node rank ")
+        number, prints = re.search(r"node rank (\d+), (.*)", said).groups()
+        met.append(Met(server.name, server is store, int(number), prints))
+    numbers = ", ".join(f"number {it.number} is {it.name}" for it in sorted(met, key=lambda it: it.number))
+    ignored = [line for server in lines for line in server.says("It will be ignored")]
+    remark = "".join(f"\ntorchrun remarks: {line.partition('] ')[2]}" for line in ignored[:1])
+    return f"{numbers}{remark}", met_at(met, first.name)
+
+
+def _terminal(typed: list[tuple[str, list[str], dict[str, str]]]) -> int:
+    """In a rank: be the agent of one server, the first one's in rank 0; return its exit status."""
+    place = int(os.environ["RANK"])
+    disk, words, env = typed[place]
+    until = time.monotonic() + HEAD_START
+    first = Path(typed[0][0], "says")
+    while place and time.monotonic() < until and "Rendezvous'ing" not in first.read_text().splitlines()[-1]:
+        time.sleep(0.02)
+    with open(f"{disk}/screen", "w") as shown:
+        os.dup2(shown.fileno(), 1)
+        os.dup2(shown.fileno(), 2)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(disk)
+    # Torch notes each step of a meeting under its caller's name, and asks for it so that source files are read. They
+    # need not be: it is most of what a meeting costs.
+    inspect.stack = partial(inspect.stack, 0)
+    try:
+        noted_torchrun(words[1:])
+    except SystemExit as end:
+        return int(bool(end.code))
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def met_at(met: Sequence[Met], first: str) -> Figure:
+    """Draw a box for each server after the meeting: its number, its rank, who came first and who holds the store."""
+    with drawing(8, 1.9) as figure:
+        axis = figure.subplots()
+        axis.set(xlim=(-0.02, len(met)), ylim=(-0.05, 1.05))
+        axis.set_axis_off()
+        for place, it in enumerate(met):
+            axis.plot([place, place, place + 0.95, place + 0.95, place], [0, 1, 1, 0, 0], color=INK)
+            signs = ["came first"] * (it.name == first) + ["⌂ store"] * it.store
+            axis.text(place + 0.03, 0.8, it.name, weight="bold", color=INK)
+            axis.text(place + 0.91, 0.8, "   ".join(signs), ha="right", color=INK)
+            axis.text(place + 0.03, 0.47, f"agent: node rank {it.number} of {len(met)}", color=INK)
+            axis.text(place + 0.03, 0.14, SHAPES[it.number], color=COLOURS[it.number])
+            axis.text(place + 0.1, 0.14, f"rank {it.number}: {it.prints}", color=INK)
+    return figure
+
+
+def what_is_left(*servers: Server) -> None:
+    """Print the report of a death on the first server's screen, and what the files say in the `logs` of all disks."""
+    screen = servers[0].screen
+    report = screen[screen.index("Root Cause") :]
+    print(report[: report.index("traceback")], *servers[0].says("Error: ")[-1:])
+    for server in servers:
+        for path in sorted((server.disk / "logs").rglob("stdout.log")):
+            beside = [other.name for other in path.parent.glob("*.json")]
+            print(f"{server.name} …/attempt_0/{path.parent.name} says: {path.read_text().strip()}", *beside)

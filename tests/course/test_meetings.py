@@ -1,0 +1,57 @@
+"""Meetings of two played servers, as lesson 5.2 lets one turn them: by real agents of torchrun."""
+
+import matplotlib
+import pytest
+
+from ddplab.course.meetings import Met, met_at, play_meeting, what_is_left
+from ddplab.course.played_servers import free_port, servers
+
+matplotlib.use("Agg")
+PRINTS = 'import os\nprint(os.environ["SERVER"], "has node rank", os.environ["GROUP_RANK"] + ", learning rate {}")'
+REMARK = "\ntorchrun remarks: node_rank is only used for static rdzv_backend. It will be ignored for rdzv_backend=c10d."
+
+
+@pytest.mark.parametrize(
+    ("kind", "store", "first", "zero", "numbers"),
+    [
+        ("c10d", 0, 1, 1, "number 0 is server1, number 1 is server2"),
+        ("c10d", 1, 0, 1, "number 0 is server1, number 1 is server2"),
+        ("static", 1, 0, 1, "number 0 is server2, number 1 is server1"),
+    ],
+)
+def test_the_names_decide_in_a_c10d_meeting_and_what_is_told_in_a_static_one(kind, store, first, zero, numbers):
+    both, port, lines = servers(), free_port(), {}
+    for number, server in enumerate(both):
+        (server.disk / "job.py").write_text(PRINTS.format(0.1 + 0.4 * number))
+        c10d = f"--rdzv-backend c10d --rdzv-endpoint {both[store]}:{port} --rdzv-id 7"
+        static = f"--master-addr {both[zero]} --master-port {port}"
+        options = c10d if kind == "c10d" else static
+        lines[server] = f"torchrun --nnodes 2 {options} --node-rank {int(number != zero)} job.py"
+    words, figure = play_meeting(lines, both[first], both[store])
+    assert words == numbers + REMARK * (kind == "c10d")
+    said = [text.get_text() for text in figure.axes[0].texts]
+    assert {"rank 0: learning rate 0.1", "rank 0: learning rate 0.5"} & set(said)
+    assert both[0].diary[-1]["said"] == both[1].diary[-1]["said"] == "ended"
+
+
+def test_a_box_says_who_came_first_and_who_holds_the_store():
+    axis = met_at([Met("server1", False, 1, "a"), Met("server2", True, 0, "b")], "server1").axes[0]
+    texts = [text.get_text() for text in axis.texts]
+    assert texts[:5] == ["server1", "came first", "agent: node rank 1 of 2", "■", "rank 1: a"]
+    assert texts[5:] == ["server2", "⌂ store", "agent: node rank 0 of 2", "●", "rank 0: b"]
+
+
+def test_what_is_left_of_a_night_is_the_report_and_the_files_of_all_disks(capsys):
+    server1, server2 = servers()
+    (server1.disk / "screen").write_text(
+        "…\nRoot Cause (first observed failure):\n[0]:\n  rank: 3\n  traceback : …\nOSError: Error: full\n"
+    )
+    for server, rank in [(server1, 2), (server1, 3), (server2, 0)]:
+        folder = server.disk / f"logs/night_x/attempt_0/{rank % 2}"
+        folder.mkdir(parents=True)
+        (folder / "stdout.log").write_text(f"I am RANK {rank}\n")
+    (server1.disk / "logs/night_x/attempt_0/1/error.json").write_text("{}")
+    what_is_left(server1, server2)
+    shown = capsys.readouterr().out
+    assert "rank: 3" in shown and "traceback" not in shown
+    assert "server1 …/attempt_0/1 says: I am RANK 3 error.json\nserver2 …/attempt_0/0 says: I am RANK 0\n" in shown
