@@ -1,0 +1,41 @@
+"""The job that lesson 5.4 stops and begins again, on two ranks of a CPU. The lesson asserts what each loss costs."""
+
+import matplotlib
+import torch
+
+from ddplab import launch
+from ddplab.course.resuming import GOES_ON, PARTS, calm, lose, off, resumed
+
+matplotlib.use("Agg")
+KEPT = {part.replace(" ", "_"): "kept" for part in PARTS}
+
+
+def ends(*lost, stopped_after=2, first=2):
+    """How far off a job ends that has lost these."""
+    return off(launch(resumed, lost, stopped_after, first, quiet=True).results[0][0])
+
+
+def test_with_every_part_carried_over_not_one_bit_differs():
+    assert ends() == 0
+    assert torch.equal(launch(resumed, quiet=True).results[1][0], calm()[0])
+
+
+def test_the_random_state_costs_least_and_the_model_alone_most_also_after_one_epoch_and_after_three():
+    """After two the lesson asserts it."""
+    for after in (1, 3):
+        found = {part: ends(part, stopped_after=after, first=after) for part in PARTS}
+        assert min(found, key=found.get) == "random state"
+        assert found["model"] > ends(*PARTS, stopped_after=after, first=after)
+
+
+def test_the_curve_of_a_run_that_has_lost_its_model_jumps_where_it_was_stopped():
+    words, figure = lose(**KEPT | {"model": "lost"}, stopped_after=1, goes_on_at=GOES_ON[0])
+    peace, gone_on, *_ = [line for line in figure.axes[0].lines]
+    assert words.startswith("lost: model; the final weights are ") and not words.endswith(" 0.0% off")
+    assert list(gone_on.get_ydata()[:12]) == list(peace.get_ydata()[:12])
+    assert gone_on.get_ydata()[12] > peace.get_ydata()[12] + 0.3
+
+
+def test_an_epoch_that_is_trained_twice_makes_a_longer_curve():
+    words, figure = lose(**KEPT, stopped_after=2, goes_on_at=GOES_ON[1])
+    assert words.startswith("lost: nothing; ") and len(figure.axes[0].lines[1].get_ydata()) == 60
