@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import COLOURS, INK, drawing
+from ddplab.plots import COLOURS, INK, MARKERS, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +32,37 @@ def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
         axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])
         axis.legend()
     return figure
+
+
+def dealt(nodes: int, gpus: int) -> tuple[list[int], list[int]]:
+    """Return LOCAL_RANK and GROUP_RANK of every rank, as torchrun deals them with a rank for each GPU."""
+    ranks = range(nodes * gpus)
+    return [rank % gpus for rank in ranks], [rank // gpus for rank in ranks]
+
+
+def asking(nodes: int, gpus: int) -> tuple[str, Figure]:
+    """Say how many ranks of such a job ask, by RANK, for a GPU that their node lacks, and draw what all ask for."""
+    words = f"{nodes} node{'s' * (nodes > 1)} of {gpus} GPU{'s' * (gpus > 1)}"
+    in_vain = f"by RANK, {(nodes - 1) * gpus} of {nodes * gpus} ranks ask in vain"
+    return f"{words}: {in_vain}", gpus_asked_for(*dealt(nodes, gpus))
+
+
+def crowd(started: int, spawned: int) -> tuple[str, Figure]:
+    """Say how many processes train where torchrun starts some and each spawns more; draw them over the GPUs they take.
+
+    What mp.spawn calls number n takes GPU n. A mark is a process, in the shape of the RANK under which it was spawned.
+    The axes are those of a server with eight GPUs, so that the towers grow with the numbers.
+    """
+    with drawing(8, 3.4) as figure:
+        axis = figure.subplots()
+        for rank in range(started):
+            look = {"color": COLOURS[rank], "linestyle": "none", "markersize": 10, "label": f"RANK {rank}"}
+            axis.plot(range(spawned), [rank + 1] * spawned, MARKERS[rank], **look)
+        axis.set(xlim=(-0.6, 7.6), ylim=(0.4, 8.6), ylabel="processes on it")
+        axis.set_xticks(range(8), [f"cuda:{gpu}" for gpu in range(8)])
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, reverse=True)  # as the towers stand
+    each = f"{started * spawned} process{'es' * (started * spawned > 1)}, {started} on each GPU"
+    return f"{started} × {spawned}: {each}, and so many take themselves for number 0: {started}", figure
 
 
 def takes(attempts: Sequence[range], save_every: int, save_takes: float) -> float:

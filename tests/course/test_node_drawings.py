@@ -1,10 +1,13 @@
 """The pictures of the part on torchrun, read back."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
+import nbformat
 
-from ddplab.course.node_drawings import calls, distances, fall_back, gpus_asked_for, takes
+from ddplab.course.node_drawings import asking, calls, crowd, dealt, distances, fall_back, gpus_asked_for, takes
 
 matplotlib.use("Agg")
 
@@ -17,6 +20,32 @@ def test_each_rank_stands_over_the_gpu_that_it_asks_for():
     assert [label.get_text() for label in axis.get_xticklabels()][3] == "RANK 3\nnode 1"
     low, high = axis.patches[0].get_extents().transformed(axis.transData.inverted()).intervaly
     assert low < 0 and 1 < high < 2, "the band holds cuda:0 and cuda:1 alone"
+
+
+def test_ranks_are_dealt_as_torchrun_has_dealt_four_on_two_nodes():
+    """Lesson 5.1 has stored what four real ranks were told."""
+    assert dealt(2, 2) == ([0, 1, 0, 1], [0, 0, 1, 1])
+    lesson = nbformat.read(Path(__file__).parents[2] / "lessons/5_torchrun/5.1_torchrun.ipynb", as_version=4)
+    said = next(cell.outputs[0].text for cell in lesson.cells if cell.source.startswith('torchrun("who.py", nnodes=2'))
+    told = [[int(number) for number in re.findall(rf" {name}=(\d)", said)] for name in ("LOCAL_RANK", "GROUP_RANK")]
+    assert tuple(told) == dealt(2, 2)
+
+
+def test_those_who_ask_in_vain_are_counted():
+    for nodes, gpus in [(1, 4), (2, 2), (3, 2), (4, 1)]:
+        words, figure = asking(nodes, gpus)
+        by_rank, _ = figure.axes[0].lines
+        in_vain = sum(asked >= gpus for asked in by_rank.get_ydata())
+        assert words.endswith(f"by RANK, {in_vain} of {nodes * gpus} ranks ask in vain")
+
+
+def test_a_tower_of_processes_stands_on_each_gpu():
+    words, figure = crowd(8, 8)
+    assert words.startswith("8 × 8: 64 processes, 8 on each GPU") and words.endswith("for number 0: 8")
+    marks = [(x, y) for line in figure.axes[0].lines for x, y in line.get_xydata()]
+    assert len(set(marks)) == 64 and sum(x == 0 for x, _ in marks) == 8
+    assert len({line.get_marker() for line in figure.axes[0].lines}) == 8
+    assert crowd(1, 1)[0].startswith("1 × 1: 1 process, 1 on each GPU")
 
 
 def test_a_job_falls_back_to_its_last_checkpoint_and_time_goes_on():
