@@ -62,7 +62,7 @@ def crowd(started: int, spawned: int) -> tuple[str, Figure]:
         axis.set_xticks(range(8), [f"cuda:{gpu}" for gpu in range(8)])
         axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, reverse=True)  # as the towers stand
     each = f"{started * spawned} process{'es' * (started * spawned > 1)}, {started} on each GPU"
-    return f"{started} × {spawned}: {each}, and so many take themselves for number 0: {started}", figure
+    return f"{started} × {spawned}: {each}; {started} of them {'is' if started == 1 else 'are'} number 0", figure
 
 
 def takes(attempts: Sequence[range], save_every: int, save_takes: float) -> float:

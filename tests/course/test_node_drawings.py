@@ -41,11 +41,11 @@ def test_those_who_ask_in_vain_are_counted():
 
 def test_a_tower_of_processes_stands_on_each_gpu():
     words, figure = crowd(8, 8)
-    assert words.startswith("8 × 8: 64 processes, 8 on each GPU") and words.endswith("for number 0: 8")
+    assert words == "8 × 8: 64 processes, 8 on each GPU; 8 of them are number 0"
     marks = [(x, y) for line in figure.axes[0].lines for x, y in line.get_xydata()]
     assert len(set(marks)) == 64 and sum(x == 0 for x, _ in marks) == 8
     assert len({line.get_marker() for line in figure.axes[0].lines}) == 8
-    assert crowd(1, 1)[0].startswith("1 × 1: 1 process, 1 on each GPU")
+    assert crowd(1, 1)[0] == "1 × 1: 1 process, 1 on each GPU; 1 of them is number 0"
 
 
 def test_a_job_falls_back_to_its_last_checkpoint_and_time_goes_on():
