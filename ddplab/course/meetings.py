@@ -25,10 +25,11 @@ HEAD_START = 1.0  # seconds, for a first one that has nobody yet to sign in with
 
 
 class Met(NamedTuple):
-    """What a meeting made of a server: does it hold the store, which number was it given, and what its rank prints."""
+    """What a meeting made of a server: whether it holds the store, its number as told and as given, its rank's words."""
 
     name: str
     store: bool
+    told: str
     number: int
     prints: str
 
@@ -52,7 +53,8 @@ def play_meeting(lines: Mapping[Server, str], first: Server, store: Server) -> t
     for server in lines:
         [said] = server.says("node rank ")
         number, prints = re.search(r"node rank (\d+), (.*)", said).groups()
-        met.append(Met(server.name, server is store, int(number), prints))
+        told = re.search(r"--node-rank (\d+)", lines[server])
+        met.append(Met(server.name, server is store, told[1] if told else "nothing", int(number), prints))
     numbers = ", ".join(f"number {it.number} is {it.name}" for it in sorted(met, key=lambda it: it.number))
     ignored = [line for server in lines for line in server.says("It will be ignored")]
     remark = "".join(f"\ntorchrun remarks: {line.partition('] ')[2]}" for line in ignored[:1])
@@ -95,9 +97,10 @@ def met_at(met: Sequence[Met], first: str) -> Figure:
         for place, it in enumerate(met):
             axis.plot([place, place, place + 0.95, place + 0.95, place], [0, 1, 1, 0, 0], color=INK)
             signs = ["came first"] * (it.name == first) + ["⌂ store"] * it.store
+            given = f"agent: told {it.told}, given node rank {it.number} of {len(met)}"
             axis.text(place + 0.03, 0.8, it.name, weight="bold", color=INK)
             axis.text(place + 0.91, 0.8, "   ".join(signs), ha="right", color=INK)
-            axis.text(place + 0.03, 0.47, f"agent: node rank {it.number} of {len(met)}", color=INK)
+            axis.text(place + 0.03, 0.47, given, color=INK)
             axis.text(place + 0.03, 0.14, SHAPES[it.number], color=COLOURS[it.number])
             axis.text(place + 0.1, 0.14, f"rank {it.number}: {it.prints}", color=INK)
     return figure

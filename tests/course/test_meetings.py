@@ -30,15 +30,17 @@ def test_the_names_decide_in_a_c10d_meeting_and_what_is_told_in_a_static_one(kin
     words, figure = play_meeting(lines, both[first], both[store])
     assert words == numbers + REMARK * (kind == "c10d")
     said = [text.get_text() for text in figure.axes[0].texts]
-    assert {"rank 0: learning rate 0.1", "rank 0: learning rate 0.5"} & set(said)
+    given = int(words.startswith("number 0 is server1"))
+    assert f"agent: told {int(zero != 1)}, given node rank {given} of 2" in said
+    assert f"rank {given}: learning rate 0.5" in said
     assert both[0].diary[-1]["said"] == both[1].diary[-1]["said"] == "ended"
 
 
 def test_a_box_says_who_came_first_and_who_holds_the_store():
-    axis = met_at([Met("server1", False, 1, "a"), Met("server2", True, 0, "b")], "server1").axes[0]
+    axis = met_at([Met("server1", False, "0", 1, "a"), Met("server2", True, "nothing", 0, "b")], "server1").axes[0]
     texts = [text.get_text() for text in axis.texts]
-    assert texts[:5] == ["server1", "came first", "agent: node rank 1 of 2", "■", "rank 1: a"]
-    assert texts[5:] == ["server2", "⌂ store", "agent: node rank 0 of 2", "●", "rank 0: b"]
+    assert texts[:5] == ["server1", "came first", "agent: told 0, given node rank 1 of 2", "■", "rank 1: a"]
+    assert texts[5:] == ["server2", "⌂ store", "agent: told nothing, given node rank 0 of 2", "●", "rank 0: b"]
 
 
 def test_what_is_left_of_a_night_is_the_report_and_the_files_of_all_disks(capsys):
