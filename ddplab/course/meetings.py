@@ -25,7 +25,7 @@ HEAD_START = 1.0  # seconds, for a first one that has nobody yet to sign in with
 
 
 class Met(NamedTuple):
-    """What a meeting made of a server: whether it holds the store, its number as told and as given, its rank's words."""
+    """What became of a server: whether it holds the store, its number as told and as given, what its rank prints."""
 
     name: str
     store: bool
