@@ -19,7 +19,10 @@ from run_notebooks import ROOT, copied, read, with_our_way_judged, write
 
 # Fold in what a slow name server costs: torch asks it about 127.0.0.1 at every meeting of ranks.
 # And let idle OpenMP threads sleep: when many processes share two cores, spinning ones slow small models twentyfold.
-ENV = {**os.environ, "RES_OPTIONS": "timeout:1 attempts:1", "OMP_WAIT_POLICY": "PASSIVE"}
+# And ask for huge pages, where there are such: a process with torch in it is forked thousands of times, each time with
+# a table of its pages. A fifteenth of the CPU time of the checks' tests.
+HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+ENV = {**HUGE, **os.environ, "RES_OPTIONS": "timeout:1 attempts:1", "OMP_WAIT_POLICY": "PASSIVE"}
 # Containers like to set this: then each of thousands of processes compiles ddplab anew, a third of what checks cost.
 ENV.pop("PYTHONDONTWRITEBYTECODE", None)
 NBVAL = ["--nbval", "--nbval-current-env", "--nbval-cell-timeout=180", "--nbval-sanitize-with=tests/sanitize.cfg"]
