@@ -153,7 +153,7 @@ def shared_kernel(lab) -> str:
 
 @pytest.fixture
 def picture(request):
-    """A function that keeps a screenshot in the folder that DDPLAB_SCREENSHOTS names; takes none if there is no such."""
+    """A function that keeps a screenshot in the folder that DDPLAB_SCREENSHOTS names, if it names one."""
     if "DDPLAB_SCREENSHOTS" not in os.environ:
         return lambda place, name="": None
     folder = Path(os.environ["DDPLAB_SCREENSHOTS"])
@@ -350,8 +350,8 @@ def test_everything_is_legible(notebook, lab, picture):
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
     widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER, MOVING, GUESS]
-    panel = "def rest():\n    for step in range(5):\n        log(loss=step)\n    time.sleep(60)\n\n"  # nothing is drawn anew
-    panel += "run = launch(rest, wait=False)"
+    rests = "def rest():\n    for step in range(5):\n        log(loss=step)\n    time.sleep(60)\n\n"  # and is not redrawn
+    panel = f"{rests}run = launch(rest, wait=False)"
     shown = [panel, question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
     is_there = (
