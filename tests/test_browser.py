@@ -350,7 +350,9 @@ def test_everything_is_legible(notebook, lab, picture):
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
     widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER, MOVING, GUESS]
-    rests = "def rest():\n    for step in range(5):\n        log(loss=step)\n    time.sleep(60)\n\n"  # and is not redrawn
+    rests = (
+        "def rest():\n    for step in range(5):\n        log(loss=step)\n    time.sleep(60)\n\n"  # and is not redrawn
+    )
     panel = f"{rests}run = launch(rest, wait=False)"
     shown = [panel, question, *claims, *widgets]
     it = notebook(*shown, "run.stop()")
