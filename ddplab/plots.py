@@ -31,11 +31,12 @@ SVG_DASHES = ["", "6 3", "2 3", "8 3 2 3"]
 
 
 @pointing
-def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
+def curves(metrics: Metrics, *names: str, width: float = 6.0, level: float | None = None) -> Figure:
     """Draw logged columns against the step, one panel per column and one line per rank.
 
     Args:
         metrics: the rows of a run. names: which columns; all numeric ones when none is named. width: inches per panel.
+        level: a broken line at this height, what the curves should come to.
 
     Returns the matplotlib figure. Raises KeyError for a column that was not logged, ValueError when there is nothing
     to draw.
@@ -58,6 +59,8 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0) -> Figure:
                     linewidth=2.4 - 0.4 * (rank % 4),
                     label=f"rank {rank}",
                 )
+            if level is not None:
+                axis.axhline(level, color=INK, linestyle="--", linewidth=1)
             axis.set_xlabel("step")
             axis.set_title(f"{name} at each step, one line per rank", fontsize=10)
             axis.legend(fontsize=8)

@@ -133,9 +133,9 @@ class Run:
         self._stop_asked.set()
         self._ended.wait(10)
 
-    def plot(self, *names: str) -> Any:
-        """Draw logged columns against the step, a line per rank (see `ddplab.plots.curves`)."""
-        return curves(self.metrics, *names)
+    def plot(self, *names: str, level: float | None = None) -> Any:
+        """Draw logged columns against the step, a line per rank, and one at `level` (see `ddplab.plots.curves`)."""
+        return curves(self.metrics, *names, level=level)
 
     # -------------------------------------------------------------- the way home
 

@@ -40,5 +40,6 @@ def test_the_curves_are_drawn_with_a_visible_line_that_says_what_they_show():
     assert axis.get_title() == "loss at each step, one line per rank" and len(axis.lines) == 2
     assert axis.lines[0].get_linestyle() != axis.lines[1].get_linestyle()
     assert len(run.plot().axes) == 2
+    assert list(run.plot("loss", level=2.5).axes[0].lines[-1].get_ydata()) == [2.5, 2.5]
     with pytest.raises(KeyError):
         run.plot("nothing")
