@@ -174,7 +174,7 @@ def largest_models(share: Callable[..., float], card: float = 80, activations: f
             fits, too_many = (fits, billions) if over else (billions, too_many)
         return fits
 
-    told = [f"{card} GB on each device; billions of parameters that fit, on one and on a thousand:"]
+    told = [f"{card} GB on each device; billions of parameters that fit (rounded down), on one and on a thousand:"]
     with drawing(7, 3.2) as figure:
         axis = figure.subplots()
         for number, (name, numbers) in enumerate(NUMBERS_KEPT.items()):
