@@ -20,7 +20,7 @@ def arrivals(visits: Sequence[tuple[float, float]]) -> Figure:
     with drawing(7, 0.4 * len(visits) + 0.8) as figure:
         axis = figure.subplots()
         for rank, (came, left) in enumerate(visits):
-            axis.barh(rank, left - came, left=came - first, color=COLOURS[0], edgecolor=ON_COLOUR, hatch="//")
+            axis.barh(rank, left - came, left=came - first, color=COLOURS[rank % 8], edgecolor=ON_COLOUR, hatch="//")
         axis.axvline(last - first, linestyle="--", **rimmed(1.5))
         axis.set_yticks(range(len(visits)), [f"rank {rank}" for rank in range(len(visits))])
         axis.invert_yaxis()
