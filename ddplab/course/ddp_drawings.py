@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HATCHES = ("///", "...", "xxx", "---")
 Spans = Sequence[tuple[float, float]]  # (begin, length) each
 
 
@@ -65,15 +64,17 @@ def buckets_in_time(panels: Mapping[str, Sequence[Sequence[tuple[str, int, float
         ("leaves", a bucket, …), ("back", a bucket, …), and ("begins", 0, …) for where the rank's backward begins. The
         panel's zero is the first event of all.
 
-    A triangle is a layer, a bar is a bucket from where it leaves to where it is back. Returns the matplotlib figure.
+    A triangle is a layer, a bar is a bucket from where it leaves to where it is back, hatched until it has left every
+    rank. Returns the matplotlib figure.
     """
     with drawing(8, 2.4 * len(panels), layout="constrained") as figure:
         axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
         for axis, (title, ranks) in zip(axes, panels.items(), strict=True):
             begin = min(seconds for events in ranks for _, _, seconds in events)
-            for rank, events in enumerate(ranks):
-                at = {(what, number): 1000 * (seconds - begin) for what, number, seconds in events}
-                _draw_lane(axis, rank, at)
+            lanes = [{(what, number): 1000 * (seconds - begin) for what, number, seconds in it} for it in ranks]
+            left = {number: max(at["leaves", number] for at in lanes) for what, number in lanes[0] if what == "leaves"}
+            for rank, at in enumerate(lanes):
+                _draw_lane(axis, rank, at, left)
             names = [f"rank {rank}" for rank in range(len(ranks))]
             axis.set(title=title, yticks=range(len(ranks)), yticklabels=names, ylim=(len(ranks) - 0.4, -0.6))
             axis.margins(x=0.1)
@@ -81,15 +82,16 @@ def buckets_in_time(panels: Mapping[str, Sequence[Sequence[tuple[str, int, float
     return figure
 
 
-def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float]) -> None:
+def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float], left: Mapping[int, float]) -> None:
     for (what, number), ms in at.items():
         if what == "ready":
             axis.plot(ms, rank - 0.25, "v", color=INK)
             axis.annotate(f"layer {number}", (ms, rank - 0.33), ha="center", fontsize=8)
         elif what == "leaves":
             low = rank - 0.1 + 0.15 * (number % 4)
-            look = {"hatch": HATCHES[number % 4], "color": COLOURS[number % 8], "edgecolor": ON_COLOUR}
-            bar = axis.barh(low, at["back", number] - ms, 0.14, ms, **look)
+            axis.barh(low, left[number] - ms, 0.14, ms, facecolor="none", edgecolor=INK, hatch="////")
+            look = {"color": COLOURS[rank % 8], "edgecolor": ON_COLOUR}
+            bar = axis.barh(low, at["back", number] - left[number], 0.14, left[number], **look)
             axis.bar_label(bar, [f" bucket {number}"], fontsize=7)
 
 
@@ -154,6 +156,11 @@ def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64, what: str 
             rows = [told[start : start + across] for start in range(0, len(told), across)]
             rows[-1] += [0.0] * (across - len(rows[-1]))
             axis.imshow(rows, cmap=shades(), interpolation="none", vmin=0, vmax=1)
+            if short := len(told) % across:  # a frame that leaves out what the last row lacks
+                right, low, end = across - 0.5, len(rows) - 0.5, short - 0.5
+                corners = (-0.5, right, right, end, end, -0.5, -0.5), (-0.5, -0.5, low - 1, low - 1, low, low, -0.5)
+                axis.plot(*corners, color=INK, linewidth=0.8, clip_on=False)
+                axis.spines[:].set_visible(False)
             axis.set_title(fill(title, 18), fontsize=9)
             axis.set(xticks=[], yticks=[], xlabel=f"{sum(told):.0f} of {len(told)}\n{what}")
     return figure
@@ -233,7 +240,8 @@ def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float, lo
                 look |= {"arrowstyle": "-|>", "mutation_scale": 14, "shrinkA": 0, "shrinkB": 0}
                 axis.annotate("", (x, y), (0, 0), arrowprops=look)
                 said = {"weight": "bold"} if bold else {}
-                axis.annotate(name, (x, y), (5, 5), textcoords="offset points", fontsize=8, **said)
+                beside = (8, -10) if bold else (5, 5)  # it may end where another arrow goes on
+                axis.annotate(name, (x, y), beside, textcoords="offset points", fontsize=8, **said)
             axis.set(title=title, xlabel="weight 0", ylabel="weight 1", xlim=(-0.5, most), ylim=(-0.5, most))
             axis.set(aspect="equal")
     return figure

@@ -44,14 +44,16 @@ def test_differences_are_drawn_on_a_logarithmic_axis_with_named_lines():
     assert set(line.get_ydata()) == {1e-7} and [text.get_text() for text in axis.texts] == ["epsilon"]
 
 
-def test_a_bar_is_a_bucket_from_where_it_leaves_to_where_it_is_back():
+def test_a_bar_is_a_bucket_from_where_it_leaves_to_where_it_is_back_hatched_until_it_has_left_every_rank():
     early = [("begins", 0, 10.0), ("ready", 1, 10.010), ("leaves", 0, 10.011), ("back", 0, 10.031)]
     late = [("begins", 0, 10.0), ("ready", 1, 10.020), ("leaves", 0, 10.021), ("back", 0, 10.031)]
     (axis,) = buckets_in_time({"second backward": [early, late]}).axes
     spans = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches]
-    assert spans == [(pytest.approx(11), pytest.approx(31)), (pytest.approx(21), pytest.approx(31))]
+    assert spans == [(pytest.approx(a), pytest.approx(b)) for a, b in ((11, 21), (21, 31), (21, 21), (21, 31))]
+    assert [bool(bar.get_hatch()) for bar in axis.patches] == [True, False] * 2
+    assert axis.patches[1].get_facecolor() != axis.patches[3].get_facecolor(), "the colours are the ranks' (LEGEND.md)"
     assert [line.get_xdata()[0] for line in axis.lines] == [pytest.approx(10), pytest.approx(20)]
-    assert [text.get_text() for text in axis.texts] == ["layer 1", " bucket 0"] * 2 and axis.patches[0].get_hatch()
+    assert [text.get_text() for text in axis.texts] == ["layer 1", " bucket 0"] * 2
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["rank 0", "rank 1"]
 
 
@@ -82,6 +84,9 @@ def test_numbers_that_agree_are_filled_and_counted_beneath():
     assert (first.get_title(), first.get_xlabel()) == ("before it", "2 of 3\nagree")
     known, _ = agreement({"rank 0": [True, False], "rank 1": [True] * 2}, across=1, what="are known").axes
     assert known.get_xlabel() == "1 of 2\nare known"
+    (frame,) = first.lines
+    assert frame.get_xydata()[2:5].tolist() == [[1.5, 0.5], [0.5, 0.5], [0.5, 1.5]], "a short last row is no difference"
+    assert not agreement({"full": [True] * 4}, across=2).axes[0].lines
     (alone,) = agreement({"both": [True]}).axes
     assert alone.get_xlabel() == "1 of 1\nagree"
 
