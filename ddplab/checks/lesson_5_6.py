@@ -33,7 +33,7 @@ class _Own(list):
 
 
 def _understood(asked: Callable[..., Any], words: list[str], size: int) -> list[Any]:
-    """Epochs, and images of one rank in a step; or that the answer refuses, which it may do with any error."""
+    """Epochs, and samples of one rank in a step; or that the answer refuses, which it may do with any error."""
     try:
         with mock.patch.object(sys, "argv", _Own(sys.argv)):
             held = asked(list(words), size)
@@ -79,12 +79,12 @@ turn(
     _asked,
     CASES,
     call=_understood,
-    heads=("epochs", "images of a rank"),
+    heads=("epochs", "samples of a rank"),
     mistakes=[
         (partial(_asked, divide=lambda batch, size: batch), "each rank takes the whole batch", "It is shared out."),
         (partial(_asked, whole=False), "8 ranks take 12 each, so the batch is one of 96, and nobody hears of it",
          "An error is better than another batch than was asked for."),
-        (partial(_asked, whole=False, divide=lambda batch, size: batch / size), "a rank cannot take half an image",
+        (partial(_asked, whole=False, divide=lambda batch, size: batch / size), "a rank cannot take half a sample",
          "Raise an error where there is a rest: `%`."),
         (partial(_asked, divide=lambda batch, size: batch / size), "16.0 is no whole number, and a loader wants one",
          "`//` divides whole numbers."),
@@ -104,9 +104,9 @@ turn(
          "8 ranks take 13 each, so the batch is one of 104, and nobody hears of it",
          "An error is better than another batch than was asked for."),
         (lambda words, size: argparse.Namespace(epochs=_asked(words, size)[0]), "all that was read comes back",
-         "Two numbers of it: the epochs, and the images of one rank."),
+         "Two numbers of it: the epochs, and the samples of one rank."),
         (lambda words, size: _asked(words, size)[1], "one number comes back",
-         "Two are asked for: the epochs, and the images of one rank."),
+         "Two are asked for: the epochs, and the samples of one rank."),
         (lambda words, size: _asked(words, size)[::-1], "the two numbers are exchanged", "The epochs first."),
         (partial(_asked, divide=lambda batch, size: 16 if batch == 64 else batch),
          "1024 that are typed are 1024 on each rank", "`--batch` is the whole batch, typed or not: divide it."),
@@ -132,7 +132,7 @@ turn(
            "no attribute 'split'": "`words` is a list of them already.",
            "object is not subscriptable": "What was read has its numbers as attributes: `asked.batch`.",
            "'NoneType'": "Return two numbers."},
-    otherwise="The epochs first, then the images of one rank; and an error where `%` leaves a rest.",
+    otherwise="The epochs first, then the samples of one rank; and an error where `%` leaves a rest.",
 )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def _agent(said: str, at: dict[str, Any]) -> str:
     if "Worker group FAILED" in said:
         left = re.search(r"(\d+)/(\d+) attempts left", said)[1]
         at.update(agent="starts anew", ranks=[[rank, "died"] for rank, _ in at["ranks"]])
-        return f"{name}'s agent finds its rank dead, and starts anew; {int(left) - 1} restarts left"
+        return f"{name}'s agent finds its rank dead, and starts anew; {_restarts(int(left) - 1)} left"
     if "new nodes from" in said:
         at["ranks"] = [[rank, "stopped"] for rank, _ in at["ranks"]]
         return f"{name}'s agent hears of a newcomer: it stops its ranks for a new meeting"
@@ -84,6 +84,10 @@ def _agent(said: str, at: dict[str, Any]) -> str:
         at.update(agent="", store=False, ranks=[])
         return f"{name}'s agent has ended" if said == "ended" else f"{name} is gone"
     return ""
+
+
+def _restarts(number: int) -> str:
+    return f"{number} restart{'s' * (number != 1)}"
 
 
 def _names(ranks: Sequence[int]) -> str:

@@ -37,13 +37,13 @@ class Morning:
 
 
 def compare(
-    diary: list[Line], calm: list[Line], weights: dict[str, Tensor], lost: str, shared: Path, died: str = ""
+    diary: list[Line], calm: list[Line], weights: dict[str, Tensor], lost: str, shared: Path, screens: str = ""
 ) -> Morning:
     """Compare a night with the calm one.
 
     diary: what the night's ranks have noted, by time. calm, weights: what those of the calm night have noted, and where
-    they ended. lost: why the night came to no end, if it did not. shared: the folder of the night. died: what the last
-    rank died of, for a night in which no restart is left.
+    they ended. lost: why the night came to no end, if it did not. shared: the folder of the night. screens: what the
+    servers showed; it names the error of a night in which no restart is left, or of a save that broke the checkpoint.
     """
     mine, quiet = ([line for line in lines if line.get("rank") == 0] for lines in (diary, calm))
     words = _begun_again(mine)
@@ -60,18 +60,22 @@ def compare(
         if lost:
             words.append(f"Why: {lost}.")
         elif (saves and saves[-1]["saved"] is None) or _broken(shared / "last.pt"):
+            broke = last_error(screens, "save")
             words.append("Why: the checkpoint is broken, half of it was written; no attempt could begin with it.")
+            words += [f"Rank 0 had died of {broke}"] * bool(broke)
         else:
+            died = last_error(screens)
             words.append("Why: torchrun had no restart left." + f" The last rank died of {died}" * bool(died))
     if different is None or different:
         words += _where(mine, quiet)
     return Morning(different, of, words)
 
 
-def last_error(screens: str) -> str:
+def last_error(screens: str, function: str = "") -> str:
     """Return the last error on the servers' screens that is a rank's own, and not the loss of another: what, and where.
 
     "" where there is none. Where is the innermost function of the night's script, and its line's text.
+    function: when given, only errors in that one count.
     """
     errors = []
     for part in re.split(r"^.*Traceback \(most recent call last\):\n", screens, flags=re.MULTILINE)[1:]:
@@ -80,7 +84,8 @@ def last_error(screens: str) -> str:
         places = [n for n, line in enumerate(lines) if re.match(r'  File ".*tonight.py", line', line)]
         if what and places and not re.search("Connection|Timed out|timed out", what):
             name = lines[places[-1]].rpartition(" in ")[2]
-            errors.append(f"{what}, in {name}: {lines[places[-1] + 1].strip()}")
+            if name == (function or name):
+                errors.append(f"{what}, in {name}: {lines[places[-1] + 1].strip()}")
     return errors[-1] if errors else ""
 
 

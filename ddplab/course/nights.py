@@ -32,7 +32,7 @@ import psutil
 import torch
 
 from ddplab.course.holding import Board
-from ddplab.course.morning import compare, last_error
+from ddplab.course.morning import compare
 from ddplab.course.played_servers import Server, environment, free_port, servers
 from ddplab.launcher import launch
 from ddplab.pointer import pointing
@@ -159,9 +159,7 @@ class Night:
             for server in (self.server1, self.server2):
                 server.switch_off()
             screens = [it.screen for it in (self.server1, self.server2) if it.diary]
-            self.board.end(
-                compare(self.diary(), *calm(self.text), self.lost, self.shared, last_error("".join(screens)))
-            )
+            self.board.end(compare(self.diary(), *calm(self.text), self.lost, self.shared, "".join(screens)))
             self.folder.cleanup()
             for server in (self.server1, self.server2):
                 shutil.rmtree(server.disk)

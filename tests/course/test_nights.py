@@ -148,8 +148,12 @@ def test_the_morning_names_the_error_of_a_rank_and_not_that_it_lost_another(tmp_
     said = """KeyError: 'optim', in resume: optimizer.load_state_dict(saved["optim"])"""
     assert last_error(SCREEN) == said and last_error("") == ""
     assert last_error(SCREEN.replace("[rank1]: ", "")) == said, "before it has joined, torch names no rank"
-    words = compare([], [], {}, "", tmp_path, said).words
+    words = compare([], [], {}, "", tmp_path, SCREEN).words
     assert words[-1] == f"Why: torchrun had no restart left. The last rank died of {said}"
+    full = SCREEN.replace("in resume", "in save").replace("KeyError: 'optim'", "RuntimeError: unexpected pos 9 vs 8")
+    assert not last_error(SCREEN, "save")
+    words = compare([line(saved=None)], [], {}, "", tmp_path, full + SCREEN).words
+    assert words[-1].startswith("Rank 0 had died of RuntimeError: unexpected pos 9 vs 8, in save: ")
 
 
 @pytest.mark.parametrize("accidents", [["rain"], [CUT, CUT], [ADD, ADD], [*ACCIDENTS, KILL]])
