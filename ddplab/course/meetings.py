@@ -107,11 +107,13 @@ def met_at(met: Sequence[Met], first: str) -> Figure:
 
 
 def what_is_left(*servers: Server) -> None:
-    """Print the report of a death on the first server's screen, and what the files say in the `logs` of all disks."""
+    """Print the first screen's report of a death, whether the others have one, and what the `logs` of all disks say."""
     screen = servers[0].screen
     report = screen[screen.index("Root Cause") :]
     print(report[: report.index("traceback")], *servers[0].says("Error: ")[-1:])
+    for server in servers[1:]:
+        print(f"{server.name}'s screen: {'a report, too' if 'Root Cause' in server.screen else 'no report'}")
     for server in servers:
         for path in sorted((server.disk / "logs").rglob("stdout.log")):
-            beside = [other.name for other in path.parent.glob("*.json")]
-            print(f"{server.name} …/attempt_0/{path.parent.name} says: {path.read_text().strip()}", *beside)
+            beside = [f"; beside it: {other.name}" for other in path.parent.glob("*.json")]
+            print(f"{server.name} …/attempt_0/{path.parent.name} says: {path.read_text().strip()}", *beside, sep="")

@@ -48,6 +48,7 @@ def test_what_is_left_of_a_night_is_the_report_and_the_files_of_all_disks(capsys
     (server1.disk / "screen").write_text(
         "…\nRoot Cause (first observed failure):\n[0]:\n  rank: 3\n  traceback : …\nOSError: Error: full\n"
     )
+    (server2.disk / "screen").write_text("")
     for server, rank in [(server1, 2), (server1, 3), (server2, 0)]:
         folder = server.disk / f"logs/night_x/attempt_0/{rank % 2}"
         folder.mkdir(parents=True)
@@ -56,4 +57,8 @@ def test_what_is_left_of_a_night_is_the_report_and_the_files_of_all_disks(capsys
     what_is_left(server1, server2)
     shown = capsys.readouterr().out
     assert "rank: 3" in shown and "traceback" not in shown
-    assert "server1 …/attempt_0/1 says: I am RANK 3 error.json\nserver2 …/attempt_0/0 says: I am RANK 0\n" in shown
+    assert (
+        "server1 …/attempt_0/1 says: I am RANK 3; beside it: error.json\nserver2 …/attempt_0/0 says: I am RANK 0\n"
+        in shown
+    )
+    assert "server2's screen: no report\n" in shown
