@@ -59,7 +59,7 @@ def mornings(told: str) -> set[int]:
         1: bool(epochs) and epochs[0][0] == "41",
         2: "and the other waits" in told,
         3: state in ("TIMEOUT", "FAILED") and epochs[-1:] == [("0", "60")],
-        4: "each with 1 CPU(s)" in told,
+        4: "with 1 CPU and" in told,
         5: state == "FAILED" and "a more important job" in told,
         6: state == "COMPLETED" and not epochs,
         7: state == "FAILED" and epochs[-1:] == [("0", "89")],

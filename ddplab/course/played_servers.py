@@ -255,7 +255,8 @@ def _play_run(folder: Path, log: Any, options: dict, night: str, job: str, run: 
     """One run of the script, until it has ended or Slurm ends it: the job's state. `told` gets what befell it."""
     tools = folder / f"tools{run}"
     tools.mkdir()
-    for name, played in {"scontrol": _SCONTROL, "srun": _SRUN_WAITS, "sleep": _SLEEP}.items():
+    scontrol = _SCONTROL.replace("echo localhost", "echo gpu03")  # no agent is started that would look for it
+    for name, played in {"scontrol": scontrol, "srun": _SRUN_WAITS, "sleep": _SLEEP}.items():
         (tools / name).write_text(played)
         (tools / name).chmod(0o755)
     slurm = {"JOB_ID": job, "JOB_NODELIST": "node[…]", "NNODES": options.get("nodes", "1"), "TOOLS": str(tools)}
@@ -328,8 +329,9 @@ def _started(words: list[str], nodes: str) -> list[str]:
     read = get_args_parser().parse_args(words[here + 1 :])
     cpus = next((it.partition("=")[2] for it in words[:here] if it.startswith("--cpus-per-task=")), "1")
     ranks = "■" * int(read.nproc_per_node)
+    on = "1 node, with" if nodes == "1" else f"{nodes} nodes, each with"
     return [
-        f"       srun starts an agent on {nodes} node(s), each with {cpus} CPU(s) and the ranks {ranks}",
+        f"       srun starts an agent on {on} {cpus} CPU{'s' * (cpus != '1')} and the ranks {ranks}",
         f"       an agent waits for {read.nnodes} nodes; the kind of meeting: {read.rdzv_backend}",
         f"       where: {read.rdzv_endpoint or 'nobody says'}; under the id: {read.rdzv_id}; its logs: {read.log_dir}",
         f"       {' '.join([read.training_script, *read.training_script_args])}",

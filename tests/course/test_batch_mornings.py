@@ -20,7 +20,7 @@ def ended(told):
 def test_the_first_script_survives_a_calm_night_alone_with_a_cpu_a_node():
     told = {night: two_scripts(TRAIN)(SCRIPTS[0], night) for night in NIGHTS}
     assert [ended(it)[0] for it in told.values()] == ["COMPLETED", "FAILED", "TIMEOUT", "TIMEOUT"]
-    assert "each with 1 CPU(s) and the ranks ■■■■" in told[CALM]
+    assert "on 2 nodes, each with 1 CPU and the ranks ■■■■" in told[CALM]
     assert len(LATER) == 9 and all(it in Path(TRAIN).read_text() for it in LATER)
     assert ended(two_scripts(TRAIN)(SCRIPTS[1], PREEMPTED))[0] == "COMPLETED"
 

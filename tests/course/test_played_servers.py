@@ -82,6 +82,20 @@ def test_what_a_cut_cable_has_stopped_ends_with_the_kernel_too(tmp_path):
     assert agent.returncode == -signal.SIGTERM and stopped.wait(5) == -signal.SIGKILL
 
 
+def test_when_the_agent_that_holds_a_c10d_store_is_gone_the_other_ends_too_and_blames_the_store():
+    server1, server2 = servers()
+    line = f"torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint {server2}:{free_port()} --rdzv-id 7 waits.py"
+    for server in (server1, server2):
+        (server.disk / "waits.py").write_text("import time; print('it waits', flush=True); time.sleep(3600)")
+        server.type(line)
+    for server in (server1, server2):
+        server.wait_for("it waits")
+    server2.switch_off()
+    assert server1.wait() != 0
+    assert "The connection to the C10d store has failed" in server1.screen
+    assert "Failed to recv, got 0 bytes" in server1.screen
+
+
 SCRIPT = """#!/bin/bash
 set -eu
 hosts=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))
@@ -129,7 +143,7 @@ def test_the_lessons_script_gets_through_the_nights_that_one_can_get_through():
     assert after(fails) == ("FAILED", "0 to 25")
     assert after(slow) == ("COMPLETED", "0 to 60 and 61 to 89")
     told = play_night(TRAIN, preempted, job="24242")
-    assert "localhost:14242; under the id: 24242.1;" in told and told.count("--checkpoint train-24242.pt") == 2
+    assert "gpu03:14242; under the id: 24242.1;" in told and told.count("--checkpoint train-24242.pt") == 2
 
 
 def test_which_lines_change_no_night_and_without_which_nothing_starts():
