@@ -27,7 +27,7 @@ def make() -> dict[str, Any]:
     net = network().to(device())
     torch.manual_seed(dist.get_rank())  # dropout: each rank leaves out units of its own
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=48)  # 4 epochs of 12 batches
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=48)  # two ranks: 4 epochs of 12
     return {"model": DDP(net), "optimizer": optimizer, "scheduler": scheduler}
 
 

@@ -71,7 +71,7 @@ def lose(
     lost = [name for name, it in zip(PARTS, (model, optimizer, scheduler, random_state), strict=True) if it == "lost"]
     first = stopped_after - (goes_on_at == GOES_ON[1])
     end, losses = launch(resumed, lost, stopped_after, first, quiet=True).results[0]
-    figure = beside(calm()[1], [losses], "loss of each step on rank 0", ("left in peace", "stopped, and gone on"))
+    figure = beside(calm()[1], [losses], "loss of each step on rank 0", ("left in peace", "stopped and resumed"))
     figure.axes[0].axvline(STEPS * stopped_after - 0.5, linestyle=":")
     return f"lost: {', '.join(lost) or 'nothing'}; the final weights are {off(end):.1%} off", figure
 
