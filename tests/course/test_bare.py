@@ -54,7 +54,7 @@ def test_each_death_is_told_with_its_exit_code_and_its_words(tmp_path):
     told = deaths(job)
     ends = {it["rank"]: (it["exit"], it["said"]) for it in told}
     assert ends[1] == (-9, "") and ends[2] == (-15, "") and ends[0][0] in (1, -15)
-    assert [it["at"] for it in told] == sorted(it["at"] for it in told) and told[-1]["rank"] == 2
+    assert [it["at"] for it in told] == sorted(it["at"] for it in told)  # two may be seen to be gone at one look
     assert root_cause(job.output) in (0, 1)
 
 
