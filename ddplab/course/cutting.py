@@ -1,4 +1,4 @@
-"""A model cut over ranks: who holds which rows and columns of two layers, and what room a rank's part leaves."""
+"""A model cut over ranks: who holds which parts of two layers, what room is left, and which tool that takes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ENDS, MIDDLE = 4, 8  # numbers that go in, and that come out; and between the two layers
+CARD, NODE = 80, 8  # GB of a GPU, and GPUs of a node
+TOOLS = {  # tool → what it cuts; what travels in a step
+    "accumulate": ("the batch, in time", "nothing"),
+    "activation checkpointing": ("nothing: it computes twice what it does not keep", "nothing"),
+    "DDP": ("the batch, over ranks", "2 x the weights: gradients, all-reduced"),
+    "ZeRO's optimiser": ("the batch, and Adam's state", "3 x the weights: new ones are broadcast, too"),
+    "FSDP2": ("the batch, and all of the model", "3 x the weights, or 2 if kept whole until backward"),
+    "tensor parallel": ("every layer", "activations and their gradients, amid every pass"),
+    "pipeline or FSDP2 between nodes": ("the network", "activations at the cut; or 3 x the weights"),
+    "more GPUs, or smaller layers": ("nothing yet", "nothing yet"),
+}
 
 
 def two_layers(ranks: int, first: str = "rows", second: str = "columns") -> tuple[str, Figure]:
@@ -83,4 +94,63 @@ def beside_a_card(held: Mapping[str, float], room: Mapping[str, int], card: floa
         beyond = "■" * max(blocks - 16, 0)
         bar = f"{'■' * min(blocks, 16):16}|{beyond if len(beyond) <= 24 else beyond[:23] + '…':24}"
         lines.append(f"{tool:20}{size:9,.1f} GB  {bar} samples: {room[tool]}")
+    return "\n".join(lines)
+
+
+def held_and_cut(billions: float, layers: int, GB_a_sample: float, GPUs: int) -> tuple[dict[str, float], float]:
+    """Return tool → GB of the model that a rank holds, and the GB of model and one sample where every layer is cut."""
+    model, node = 16 * billions, min(GPUs, NODE)  # weights and gradients are a quarter each, Adam's state is half
+    layer = model / 2 / layers  # its weight and gradient are whole for a moment
+    held = {
+        "DDP": model,
+        "ZeRO's optimiser": model / 2 + model / 2 / GPUs,
+        "FSDP2": model / GPUs + layer,
+    }
+    stage = model * ceil(layers / (GPUs // node)) / layers  # of a pipeline with a node for each
+    return held, min(stage / node, model / GPUs + layer / node) + GB_a_sample / node
+
+
+def walk(
+    billions: float, layers: int, GB_a_sample: float, samples: int, GPUs: int
+) -> tuple[dict[str, float], dict[str, int], dict[str, str]]:
+    """Walk the map of lesson 8.2, for cards of 80 GB, eight in a node, float32, Adam, and layers of equal size.
+
+    samples: how many each GPU wants in a step. Returns tool → GB of the model on a rank, tool → samples that fit beside
+    them, and tool → why it is taken. What checkpointing leaves of a sample's activations is not counted.
+    """
+    model = 16 * billions
+    held, cut = held_and_cut(billions, layers, GB_a_sample, GPUs)
+    room = {tool: int(max(CARD - size, 0) / GB_a_sample) for tool, size in held.items()}
+    zeros, beside = held["ZeRO's optimiser"], f"and a sample takes {GB_a_sample:g} GB"
+    if room["DDP"]:
+        why = {"DDP": f"the whole model leaves a card {CARD - model:g} GB, {beside}"}
+    elif GB_a_sample > model:
+        why = {"activation checkpointing": f"a sample takes {GB_a_sample:g} GB, the model {model:g}"}
+        enough = next((tool for tool, size in held.items() if size < CARD), "tensor parallel")
+        if enough != "DDP":
+            why[enough] = f"the whole model takes {model:g} GB, without any sample"
+    elif room["ZeRO's optimiser"]:
+        whole = f"the whole model takes {model:g} GB, {beside}"
+        why = {"ZeRO's optimiser": f"{whole}; with Adam's half shared it is {zeros:.0f}"}
+    elif room["FSDP2"]:
+        why = {"FSDP2": f"with Adam's half shared it still takes {zeros:.0f} GB, {beside}"}
+    elif cut >= CARD:
+        why = {"more GPUs, or smaller layers": f"with every layer cut, model and sample take {cut:.4g} GB of each card"}
+    else:
+        why = {"tensor parallel": f"a shard and one whole layer take {held['FSDP2']:.0f} GB, {beside}"}
+        if GPUs > NODE:
+            why["pipeline or FSDP2 between nodes"] = f"a node has {NODE} GPUs"
+    first = next(iter(why))
+    if samples > room.get(first, samples):
+        why["accumulate"] = f"of {samples} samples {room[first]} fit at a time"
+    return held, room, why
+
+
+def arrows(**numbers: float) -> str:
+    """Say where `walk` leads: what each tool holds beside a card, and an arrow for each tool that is taken."""
+    held, room, why = walk(**numbers)
+    lines = [beside_a_card(held, room, card=CARD)]
+    for tool, reason in why.items():
+        cuts, travels = TOOLS[tool]
+        lines += [f"→ {tool}, since {reason}", f"  cuts {cuts}; what travels: {travels}"]
     return "\n".join(lines)

@@ -1,13 +1,14 @@
 """What the picture of two layers that are cut says travels is what makes their output right, on real ranks."""
 
 import re
+from itertools import product
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from ddplab import launch
-from ddplab.course.cutting import ENDS, MIDDLE, beside_a_card, two_layers
+from ddplab.course.cutting import ENDS, MIDDLE, TOOLS, arrows, beside_a_card, held_and_cut, two_layers, walk
 
 SENT = {("rows", "columns"): 4, ("rows", "rows"): 6, ("columns", "rows"): 10, ("columns", "columns"): 8}  # of two
 
@@ -77,3 +78,44 @@ def test_what_does_not_fit_passes_the_stroke():
     assert [line.split("|")[1].count("■") for line in lines] == [1, 0, 23]
     assert ["…" in line for line in lines] == [False, False, True]  # a cut bar says so
     assert {line.index("|") for line in lines} == {head.index("80 GB")}
+
+
+BILLIONS, LAYERS = (1, 3, 7, 13, 40, 100), (1, 4, 32, 100)
+SAMPLE, GPUS = (0.5, 2, 10, 30, 70, 150), (2, 4, 8, 16, 64, 512)
+
+
+def check_the_arrow(billions, layers, sample, gpus):
+    held, cut = held_and_cut(billions, layers, sample, gpus)
+    names, (first, *others) = list(held), walk(billions, layers, sample, 8, gpus)[2]
+    one_sample = {tool for tool, size in held.items() if size + sample <= 80}
+    if first == "activation checkpointing":
+        tools = [tool for tool in others if tool != "accumulate"]
+        assert sample > 16 * billions and "DDP" not in one_sample
+        for tool in tools or ["DDP"]:
+            assert 16 * billions / gpus < 80 if tool == "tensor parallel" else held[tool] < 80
+            assert all(held[smaller] >= 80 for smaller in names[: names.index(tool) if tool in held else None])
+    elif first in held:
+        assert first in one_sample and not one_sample & {*names[: names.index(first)]}
+    else:
+        assert not one_sample and (cut < 80) == (first == "tensor parallel")
+        assert ("pipeline or FSDP2 between nodes" in others) == (cut < 80 and gpus > 8)
+
+
+def test_at_every_place_of_the_sliders_it_fits_where_the_arrow_leads_and_with_no_smaller_tool():
+    for place in product(BILLIONS, LAYERS, SAMPLE, GPUS):
+        check_the_arrow(*place)
+
+
+def test_what_does_not_fit_even_where_every_layer_is_cut_is_not_called_enough():
+    assert [*walk(7, 32, 70, 8, 2)[2]] == ["more GPUs, or smaller layers"]  # (112 + 70) / 2 GB
+    assert [*walk(7, 32, 150, 8, 8)[2]] == ["activation checkpointing", "ZeRO's optimiser"]
+    assert [*walk(100, 1, 2, 8, 512)[2]] == ["more GPUs, or smaller layers"]  # one layer on a node: 100 GB each
+
+
+def test_an_arrow_says_why_and_what_travels():
+    told = arrows(billions=7, layers=32, GB_a_sample=10, samples=8, GPUs=8).splitlines()
+    assert [line.split(",")[0] for line in told if line.startswith("→")] == ["→ ZeRO's optimiser", "→ accumulate"]
+    assert told[-2] == "→ accumulate, since of 8 samples 1 fit at a time"
+    assert sum(line.startswith("  cuts ") for line in told) == 2
+    reached = {tool for place in product(BILLIONS, LAYERS, SAMPLE, (1, 64), GPUS) for tool in walk(*place)[2]}
+    assert reached == {*TOOLS}
