@@ -104,8 +104,9 @@ def error_lines(output: str) -> list[str]:
 def deaths(job: BareTorchrun, seconds: float = 240) -> list[dict[str, Any]]:
     """Wait for a job's end, and say of each rank that died its `rank`, when (`at`), its `exit` code and what it `said`.
 
-    at: after how many seconds its process was seen to be gone; the first comes first. exit: as in torchrun's summary.
-    said: the last line of its traceback, or nothing. TimeoutError when the job still runs after so many seconds.
+    at: after how many seconds its process was seen to be gone, 0 if it had gone before anybody looked; the first comes
+    first. exit: as in torchrun's summary. said: the last line of its traceback, or nothing. TimeoutError when the job
+    still runs after so many seconds.
     """
     begun, alive, gone = time.monotonic(), {}, {}
     while job.process.poll() is None and time.monotonic() - begun < seconds:
@@ -114,11 +115,12 @@ def deaths(job: BareTorchrun, seconds: float = 240) -> list[dict[str, Any]]:
         gone |= {rank: time.monotonic() - begun for rank, it in alive.items() if rank not in gone and _gone(it)}
         time.sleep(0.01 if len(alive) == job.size else 0.1)
     job.wait(max(0.0, seconds - (time.monotonic() - begun)))
+    at = dict.fromkeys(alive, time.monotonic() - begun) | gone
     said = dict(re.findall(r"^\[rank(\d+)\]: (.*)", "\n".join(error_lines(job.output)), re.MULTILINE))
     dead = [
         {
             "rank": int(rank),
-            "at": gone.get(int(rank), time.monotonic() - begun),
+            "at": at.get(int(rank), 0.0),
             "exit": int(code),
             "said": said.get(rank, ""),
         }
