@@ -61,6 +61,7 @@ def test_each_death_is_told_with_its_exit_code_and_its_words(tmp_path, monkeypat
     assert ends == {0: (-15, "ValueError: a bad row"), 1: (-9, ""), 2: (-15, "")} and told[0]["rank"] == 1
     assert [it["at"] for it in told] == sorted(it["at"] for it in told)
     assert root_cause(job.output) == 1
+    assert [it["at"] for it in deaths(job)] == [0, 0, 0]  # nobody has looked in time
 
 
 def test_a_job_that_ends_well_has_no_deaths(tmp_path):
