@@ -156,6 +156,18 @@ def test_the_morning_names_the_error_of_a_rank_and_not_that_it_lost_another(tmp_
     assert words[-1].startswith("Rank 0 had died of RuntimeError: unexpected pos 9 vs 8, in save: ")
 
 
+def test_an_accident_of_the_plan_comes_when_it_has_waited_for_its_button(monkeypatch):
+    monkeypatch.setattr("ddplab.course.nights.calm", lambda text: ())
+    monkeypatch.setattr("ddplab.course.nights.compare", lambda *_: "")
+    tonight, done = Night(Path(SCRIPT).read_text(), [KILL], press=True), []
+    tonight.start = lambda *servers: None  # nothing is typed: only the order of what happens is looked at
+    tonight.until = lambda *_: True
+    tonight.wait_for_a_press = lambda: done.append("waited")
+    tonight.come = lambda *which: done.append(which)
+    tonight.play()
+    assert done == ["waited", (KILL, 0, 9)]
+
+
 @pytest.mark.parametrize("accidents", [["rain"], [CUT, CUT], [ADD, ADD], [*ACCIDENTS, KILL]])
 def test_an_accident_that_cannot_come_is_refused(accidents):
     with pytest.raises(ValueError, match=r"accidents|cable"):
