@@ -81,12 +81,13 @@ def ways(found: list[Page], folder: Path) -> str:
     for name, numbers in WAYS.items():
         on_it = [by_number[number] for number in numbers]
         stops = " → ".join(f"[{it.number}]({os.path.relpath(it.path, folder)})" for it in on_it)
-        lines.append(f"- **In {name}** ({sum(it.minutes for it in on_it)} minutes of lessons): {stops}")
+        minutes = sum(it.minutes for it in on_it)
+        lines.append(f"- **In {name}** ({minutes} minutes of lessons, twice that with every turn): {stops}")
     hours = round(sum(it.minutes for it in found if not it.number.startswith("9")) / 60)
     guide = os.path.relpath(ROOT / "workshop" / "GUIDE.md", folder)
     lines.append(
         f"- **In two days:** the parts in their order. They are {hours} hours, and [the instructor's "
-        f"timetable]({guide}) picks eight of them, which leaves time for the turns. "
+        f"timetable]({guide}) picks eight of them, and leaves as much time for the turns. "
         "Part 9 and the exercises come on top."
     )
     return "\n".join(lines)
