@@ -237,10 +237,12 @@ def _equipped(equip: Callable[..., Any], gpu: int) -> list[Any]:
         equip(module, *(torch.full((3,), float(number)) for number in (5, 6, 7)))
         module.to(gpus[0])
         replica = replicate(module, gpus[:])[gpu]
-        held = [getattr(replica, name, None) for name in names]
+        held, drawers = [getattr(replica, name, None) for name in names], module._parameters | module._buffers
         words = ["None" if hasattr(replica, name) else "nothing" for name in names]
         lie = [
-            place(it) + _whose(it, name) if isinstance(it, torch.Tensor) else word if it is None else kind(it)
+            place(it) + ", plain" * (name not in drawers) + _whose(it, name)
+            if isinstance(it, torch.Tensor)
+            else (word if it is None else kind(it))
             for it, word, name in zip(held, words, names, strict=True)
         ]
         saved = " ".join(name for name in names if name in module.state_dict())
@@ -345,6 +347,11 @@ turn(
             partial(_equip, mask_as="plain"),
             "`mask` stays behind",
             "It has to be registered, though it is not saved: a buffer has an argument for that.",
+        ),
+        (
+            partial(_equip, mean_as="plain", mask_saved=True),
+            "`mean` stays behind, a plain attribute, and `mask` is saved",
+            "Both have to be registered: `mean` as what is saved, `mask` as what is not.",
         ),
         (
             partial(_equip, mean_as="plain", mask_as="plain"),
@@ -763,4 +770,81 @@ turn(
         "device(type=": "A dictionary raises for what it has not: ask `if key not in cache`.",
         "unhashable type": "A tuple can be a key, a list cannot: `(…, …)`.",
     },
+)
+
+
+def _plain(device: Any, keep: Callable[[Any], Any] = lambda ones: ones) -> Any:
+    """A module that multiplies by what `keep` makes of a tensor on the device; without any, by one of its input's."""
+    module = nn.Module()
+    module.scale = keep(torch.ones(3, device=device))
+    module.forward = lambda x: x * (module.scale if isinstance(module.scale, torch.Tensor) else module.scale[0])
+    return module
+
+
+def _caching(device: Any, new: bool = False) -> Any:
+    module, cache = nn.Module(), {}
+    module.forward = lambda x: x * (torch.ones_like(x) if new else cache.setdefault(3, torch.ones_like(x)))
+    return module
+
+
+def _survives(moves: Callable[..., Any], make: Callable[..., Any]) -> list[Any]:
+    with gpus_for(1) as gpus:
+        found = moves(make(gpus[0]), torch.ones(2, 3, device=gpus[0]))
+        return [str(found) if isinstance(found, bool) else kind(found)]
+
+
+def _moves(model: Any, x: Any, first: bool = True, to: Any = "cpu", yes: Any = True, no: Any = False) -> Any:
+    if first:
+        model(x)
+    try:
+        model.to("cpu")(x.to(to))
+        return yes
+    except RuntimeError:
+        return no
+
+
+def _silent(model: Any, x: Any) -> Any:
+    model.to("cpu")(x.cpu())
+    return True
+
+
+turn(
+    "2.3.d",
+    "A detector",
+    _moves,
+    {
+        "a parameter": lambda: (partial(_plain, keep=nn.Parameter),),
+        "a buffer": lambda: (partial(_plain, keep=nn.Buffer),),
+        "a ParameterList": lambda: (partial(_plain, keep=lambda it: nn.ParameterList([it])),),
+        "a tensor made beside x": lambda: (partial(_caching, new=True),),
+        "a plain attribute": lambda: (_plain,),
+        "a parameter in a list": lambda: (partial(_plain, keep=lambda it: [nn.Parameter(it)]),),
+        "a result of .to": lambda: (partial(_plain, keep=lambda it: nn.Parameter(it.cpu()).to(it.device)),),
+        "a cache": lambda: (_caching,),
+    },
+    call=_survives,
+    otherwise="Run the model; move it and its input; run it again, in a `try`: True, and in the `except` False.",
+    heads=("your detector says",),
+    mistakes=[
+        (
+            partial(_moves, first=False),
+            "the cache is filled on the CPU, where it does no harm",
+            "Run the model on its GPU before the journey: `model(x)`.",
+        ),
+        (
+            lambda model, x: _moves(model, x, to=x.device),
+            "the input stays on the GPU, so no model runs",
+            "It has to travel too: `x.cpu()`.",
+        ),
+        (lambda model, x: True, "each model survives", "What does it raise, on the CPU? `except RuntimeError:`."),
+        (partial(_moves, yes=False, no=True), "the answers have changed places", "`True` where it runs."),
+        (partial(_moves, no=None), "what fails has no answer", "`return False` in the `except`."),
+        (
+            lambda model, x: bool(list(model.parameters()) + list(model.buffers())),
+            "that is whether something is registered",
+            "Who computes with `x.device` needs no drawer. Let the model run.",
+        ),
+        (_silent, "the error goes on its way", "`try:` before the second run, `except RuntimeError:` after it."),
+    ],
+    hints={"at least two devices": "`try:` before the second run, `except RuntimeError:` after it."},
 )

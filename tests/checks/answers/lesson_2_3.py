@@ -218,6 +218,24 @@ def one_place_for_a_gpu(cache, x):
     return cache[x.device]
 
 
+def by_a_helper(model, x):
+    try:
+        return model(x) is not None
+    except RuntimeError:
+        return False
+
+
+def in_other_words(model, x):
+    model(x)
+    model, x = model.cpu(), x.to("cpu")
+    try:
+        model(x)
+    except RuntimeError:
+        return False
+    else:
+        return True
+
+
 ANSWERS = {
     "2.3.1": {
         "correct": ("acfi", "acdfi", "a, f, i"),
@@ -371,6 +389,14 @@ ANSWERS = {
                 ["raised TypeError", "unhashable type"],
             ),
             (one_place_for_a_gpu, ["another width throws out what was there"]),
+        ],
+    },
+    "2.3.d": {
+        "accepted": [in_other_words, lambda model, x: by_a_helper(model, x) and by_a_helper(model.to("cpu"), x.cpu())],
+        "wrong": [
+            (lambda model, x: None, ["nothing as your detector says"]),
+            (lambda model, x: [by_a_helper(model.cpu(), x.cpu())], ["a list"]),
+            (lambda model, x: by_a_helper(model.cpu(), x), ["the input stays on the GPU"]),
         ],
     },
 }
