@@ -167,8 +167,8 @@ turn(
     _from_last,
     _either_way,
     ranks=(3, 2),
-    look=_one_tensor,
-    heads=("x", ""),
+    look=lambda got, *_: [*_either_way(dist.get_rank(), dist.get_world_size()), _one_tensor(got)],
+    heads=("brings", "", "x", ""),
     mistakes=[
         (lambda x: x, "every rank holds its own numbers still",
          "`dist.broadcast(x, src=…)`, on all ranks: it fills `x` itself, at once unless `async_op` is set."),
