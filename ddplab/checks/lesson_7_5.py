@@ -203,7 +203,7 @@ turn(
         (lambda compute, size, ranks, *wire: ranks * compute / _step(compute, size, ranks, *wire),
          "that is how many times as fast", "The seconds of a step are asked for."),
     ],
-    otherwise="Late, one bucket's ring, the room, what is exposed; then add up three of them.",
+    otherwise="`step_seconds` adds what is exposed to `compute + late`: give it these, the four buckets and the room.",
 )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
 
@@ -64,24 +64,31 @@ def valleys(
     return figure
 
 
-def marks(tried: Mapping[tuple[int, int], Mapping[float, float]], now: tuple[int, int], rate: float) -> Figure:
-    """Draw the loss of each run that was tried against its rate: a line for each batch and order, the newest run large.
+def marks(
+    tried: Mapping[tuple[str, ...], Mapping[float, float]],
+    now: tuple[str, ...],
+    at: float,
+    axes: Mapping[str, Any] | None = None,
+) -> Figure:
+    """Draw the loss of each run that was tried: a line for each kind of run, the newest run large.
 
-    Args:
-        tried: (batch, order) → rate → loss.
-        now: batch and order of the newest run.
-        rate: its rate.
+    tried: a kind, of one word or two → where on the x-axis → loss; the first word is a colour and a shape, the second
+    a dash.  now, at: kind and place of the newest run.  axes: labels, limits and ticks, if the x-axis has no rates.
     """
-    batches = list(dict.fromkeys(batch for batch, _ in tried))
+    axes = axes or {"xlabel": "learning rate", "xlim": (0.003, 1.4), "ylim": (0.05, 3)}
+    first, second = (list(dict.fromkeys(word for kind in tried for word in kind[n : n + 1])) for n in (0, 1))
     with drawing(8, 3.4) as figure:
         axis = figure.subplots()
-        for (batch, order), runs in tried.items():
-            n = batches.index(batch)
-            look = {"color": COLOURS[n % 8], "marker": MARKERS[n % 8], "linestyle": DASHES[(order - 1) % 4]}
+        for (word, *other), runs in tried.items():
+            n, dash = first.index(word), DASHES[second.index(*other) % 4 if other else 0]
+            look = {"color": COLOURS[n % 8], "marker": MARKERS[n % 8], "linestyle": dash}
             points = zip(*sorted(runs.items()), strict=True)
-            axis.loglog(*points, markersize=4, label=f"batch {batch}, order {order}", **look)
-            if (batch, order) == now:
-                axis.plot(rate, runs[rate], **look | {"linestyle": ""}, markeredgecolor=INK, markersize=12)
-        axis.set(xlabel="learning rate", ylabel="test loss", xlim=(0.003, 1.4), ylim=(0.05, 3))
+            axis.loglog(*points, markersize=4, label=", ".join([word, *other]), **look)
+            if (word, *other) == now:
+                axis.plot(at, runs[at], **look | {"linestyle": ""}, markeredgecolor=INK, markersize=12)
+        axis.set(**{"ylabel": "test loss"} | axes)
+        if "xticks" in axes:
+            axis.set_xticks(axes["xticks"], axes["xticks"], minor=False)
+            axis.minorticks_off()
         axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

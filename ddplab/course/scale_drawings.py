@@ -109,22 +109,29 @@ def efficiencies(planned: Mapping[str, Sequence[float]], gpus: Sequence[int], ti
     return figure
 
 
-def rounds(plans: Mapping[str, int], yours: Mapping[str, Mapping[int, int]], rows: Mapping[str, int]) -> Figure:
-    """Draw how many rows a plan is near, and how many somebody is who says one number of all: a panel for each round.
+def near_or_not(rows: Mapping[str, Sequence[tuple[float, float]]], says: float, near: float) -> Figure:
+    """Draw what was said of rows against what was measured: a mark for each plan, filled where it is near the truth.
 
-    plans: round → rows.  yours: round → per cent said → rows, the last of them where somebody is now.
-    rows: round → how many there are. Returns the matplotlib figure.
+    rows: group → (measured, planned) of each row; what lies further right than the axis stands at its end.  says: the
+    one number that somebody says of all rows, a stroke for each.  near: how far off is near, as a part of what was
+    measured; so wide is the band. Returns the figure.
     """
-    with drawing(9, 3) as figure:
-        for axis, (name, near) in zip(figure.subplots(1, len(plans)), yours.items(), strict=True):
-            axis.axhline(plans[name], color=COLOURS[0], linestyle="--", label=f"the plan: {plans[name]}")
-            axis.plot(near.keys(), near.values(), color=COLOURS[1])
-            now, hits = list(near.items())[-1]
-            axis.plot(now, hits, "s", color=COLOURS[1], markersize=8, label=f'"always {now}%": {hits}')
-            axis.set(title=f"{name}, {rows[name]} rows", xlabel="you say, per cent", xlim=(69, 101))
-            axis.set_ylim(0, 1.3 * rows[name])  # there is room for the legend above all rows
-            axis.set_yticks([0, rows[name]])
-            axis.legend(fontsize=8, loc="upper left")
+    ends = [0.7, 1.05]
+    with drawing(8, 3.8) as figure:
+        axis = figure.subplots()
+        edges = [[(1 + off) * it for it in ends] for off in (-near, near)]
+        axis.fill_between(ends, *edges, color=INK, alpha=0.15, linewidth=0)
+        axis.plot(ends, ends, ":", color=INK, label="said as measured")
+        for n, (name, points) in enumerate(rows.items()):
+            for fill, label in (("full", f"planned, {name}"), ("none", None)):
+                them = [(min(x, ends[1]), y) for x, y in points if (abs(y / x - 1) < near) == (fill == "full")]
+                look = {"color": COLOURS[n], "marker": MARKERS[n], "fillstyle": fill, "linestyle": "", "label": label}
+                axis.plot([x for x, _ in them], [y for _, y in them], **look, clip_on=False)
+        measured = [min(x, ends[1]) for points in rows.values() for x, _ in points]
+        look = {"color": COLOURS[3], "marker": "|", "linestyle": "", "markersize": 12, "label": f"you: {says:.0%}"}
+        axis.plot(measured, [says for _ in measured], **look, clip_on=False)
+        axis.set(xlabel="measured efficiency", ylabel="said", xlim=ends, ylim=(0.68, 1.02))
+        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1))
     return figure
 
 

@@ -47,11 +47,19 @@ def test_a_chosen_rate_has_a_mark_on_its_valley_and_on_the_upper_edge_where_the_
 
 
 def test_each_run_leaves_a_mark_in_the_order_of_the_rates_and_the_newest_is_large():
-    tried = {(4, 1): {0.5: 0.3, 0.1: 0.2}, (64, 1): {0.1: 0.9}, (4, 2): {0.2: 0.4}}
-    axis = marks(tried, (4, 1), 0.5).axes[0]
+    kinds = four, _, _ = ("batch 4", "order 1"), ("batch 64", "order 1"), ("batch 4", "order 2")
+    axis = marks(dict(zip(kinds, [{0.5: 0.3, 0.1: 0.2}, {0.1: 0.9}, {0.2: 0.4}], strict=True)), four, 0.5).axes[0]
     first, newest, other_batch, other_order = axis.get_lines()
     assert (list(first.get_xdata()), list(first.get_ydata())) == ([0.1, 0.5], [0.2, 0.3])
     assert (newest.get_xdata()[0], newest.get_ydata()[0]) == (0.5, 0.3) and newest.get_marker() == first.get_marker()
     assert newest.get_markersize() > first.get_markersize()
     assert other_batch.get_marker() != first.get_marker() and other_order.get_linestyle() != first.get_linestyle()
     assert labels(axis) == ["batch 4, order 1", "batch 64, order 1", "batch 4, order 2"]
+
+
+def test_a_run_may_lie_over_something_else_than_its_rate():
+    axes = {"xlabel": "ranks", "xticks": [1, 2], "xlim": (0.9, 2.1), "ylim": (0.1, 1)}
+    axis = marks({("keep",): {1: 0.5}, ("grow",): {1: 0.5, 2: 0.6}}, ("grow",), 2, axes).axes[0]
+    keep, grow, newest = axis.get_lines()
+    assert axis.get_xlabel() == "ranks" and [tick.get_text() for tick in axis.get_xticklabels()] == ["1", "2"]
+    assert keep.get_marker() != grow.get_marker() == newest.get_marker() and labels(axis) == ["keep", "grow"]

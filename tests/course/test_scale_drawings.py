@@ -9,7 +9,7 @@ from ddplab.course.scale_drawings import (
     flat_then_steep,
     matrices,
     messages_in_backward,
-    rounds,
+    near_or_not,
     seconds_by_size,
     strong_and_weak,
 )
@@ -56,15 +56,15 @@ def test_each_plan_has_a_line_of_its_own():
     assert slow.get_marker() != fast.get_marker() and slow.get_linestyle() != fast.get_linestyle()
 
 
-def test_a_round_is_a_panel_with_the_plans_line_and_a_curve_that_ends_where_somebody_is():
-    yours = {"all": {100: 3, 99: 5, 98: 9}, "few": {100: 0, 99: 1, 98: 1}}
-    every, few = rounds({"all": 7, "few": 2}, yours, {"all": 10, "few": 2}).axes
-    plan, curve, now = every.lines
-    assert set(plan.get_ydata()) == {7} and list(now.get_xdata()) == [98] and list(now.get_ydata()) == [9]
-    assert list(curve.get_xdata()) == [100, 99, 98] and list(curve.get_ydata()) == [3, 5, 9]
-    assert plan.get_linestyle() != curve.get_linestyle() and every.get_ylim()[1] > 10
-    assert [text.get_text() for text in few.get_legend().get_texts()] == ["the plan: 2", '"always 98%": 1']
-    assert [axis.get_title() for axis in (every, few)] == ["all, 10 rows", "few, 2 rows"]
+def test_a_plan_is_filled_where_it_is_near_and_who_says_one_number_has_a_dash_for_each_row():
+    (axis,) = near_or_not({"node": [(0.9, 0.95), (0.8, 0.96)], "cards": [(0.9, 0.9)]}, 0.9, 0.1).axes
+    truth, near, off, cards, _, you = axis.lines
+    assert list(near.get_xdata()) == [0.9] and list(off.get_xdata()) == [0.8] and list(off.get_ydata()) == [0.96]
+    assert (near.get_fillstyle(), off.get_fillstyle(), cards.get_fillstyle()) == ("full", "none", "full")
+    assert near.get_marker() == off.get_marker() != cards.get_marker() and truth.get_linestyle() == ":"
+    assert set(you.get_ydata()) == {0.9} and list(you.get_xdata()) == [0.9, 0.8, 0.9]
+    texts = [text.get_text() for text in axis.get_legend().get_texts()]
+    assert texts == ["said as measured", "planned, node", "planned, cards", "you: 90%"]
 
 
 def test_what_is_planned_is_a_line_what_was_measured_are_marks_and_computing_alone_lies_beneath():
