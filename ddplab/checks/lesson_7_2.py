@@ -91,7 +91,7 @@ def _written(returned: Any, optimizer: torch.optim.Optimizer, weights: list, rat
     if optimizer.after and all(
         a != b and held == after for (a, held), (b, after) in zip(now, optimizer.after, strict=True)
     ):
-        numbers[0] = f"{numbers[0]:g}, again"
+        numbers[0] = f"{numbers[0]:g}, set again"
     elif any(it is not held for it, held in zip(weights, optimizer.held, strict=False)):
         numbers[0] = f"{numbers[0]:g}, not in the list"
     return numbers

@@ -76,15 +76,15 @@ def _column_and_row(matrix: Tensor, row: Tensor, length: Callable = torch.norm,
     return column, new(matrix, column)
 
 
-def _and_product(returned: Any, matrix: Tensor, row: Tensor) -> list[Any]:
-    """The column, the row and their product; without the product where one of them is not a vector."""
+def _both(returned: Any, matrix: Tensor, row: Tensor) -> list[Any]:
+    """The column and the row, or their shapes where one of them is not a vector."""
     if isinstance(returned, Tensor):
         return [f"one tensor, of shape {tuple(returned.shape)}"]
     column, new = returned
     shapes = [tuple(getattr(it, "shape", ())) for it in (column, new)]
     if any(len(shape) != 1 for shape in shapes):
         return [f"shapes {shapes[0]}, {shapes[1]}"]
-    return [column, new, torch.outer(column, new)]
+    return [column, new]
 
 
 def _matrix(*rows: list[float], begin: list[float]) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ turn(
         "begun at the other": lambda: _matrix([3.0, 0.0], [0.0, 1.0], begin=[0.0, 2.0]),
         "2 rows of 3": lambda: _matrix([0.0, 3.0, 5.0], [0.0, 4.0, 0.0], begin=[0.0, 1.0, 0.0]),
     },
-    look=_and_product,
+    look=_both,
     heads=("column", "", "row"),
     mistakes=[
         (partial(_column_and_row, length=lambda column: 1), "the column has not the length 1",

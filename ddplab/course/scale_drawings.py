@@ -19,11 +19,13 @@ def strong_and_weak(
     places: int,
     sketch: Sequence[float] = (),
     said: Sequence[Sequence[float]] = ((), ()),
+    name: str = "measured",
 ) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
 
     ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
     sketch: the speed-ups that somebody has guessed; `...` is no guess.  said: what a model says of both, if any does.
+    name: what the legend calls the circles.
 
     Returns the matplotlib figure.
     """
@@ -37,7 +39,7 @@ def strong_and_weak(
             limit = [best * min(n, places) / n for best, n in zip(ideal, ranks, strict=True)]
             axis.plot(ranks, ideal, ":", color=INK, label="ideal")
             axis.plot(ranks, limit, "--", color=COLOURS[1], label="limit of the machine")
-            axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label="measured")
+            axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label=name)
             if model:
                 axis.plot(ranks, model, "D-.", color=COLOURS[3], label="your two numbers")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
