@@ -43,11 +43,13 @@ from ddplab.course.checklist import dataparallel_checklist
 dataparallel_checklist(torch.nn.Linear(2, 2))"""
 PLANNER = "from ddplab.course.plan_explorer import planner\nplanner(gpus=64)"
 SWITCHES = "from ddplab.course.switches import four_switches\nfour_switches((8, 1.0), epochs=1)"
-SENTENCES = """from ddplab.course.sentence_cut import across_the_cut, outcome, told
+SENTENCES = """import torch
+from ddplab.course.sentence_cut import across_the_cut, outcome, told
+gradients = torch.tensor([[3.0, 1], [1, 2], [-1, 0], [0, 5]])
 sentences = [line.split() for line in ("a quick fox jumps over the dog", "the tea is ready", "sleep well", "hush")]
 for look, sizes in (("words", [1, 3]), ("unpacked", [1, 3]), ("loss", [1, 2, 1])):
-    print(told(outcome(sentences, sizes), look))"""
-CUT = "across_the_cut(sentences)"
+    print(told(outcome(sentences, sizes, (gradients @ gradients.T).tolist()), look))"""
+CUT = "across_the_cut(sentences, gradients=gradients)"
 MEMORY = "from ddplab.course.memory_layers import memory_by_layer\nmemory_by_layer('CNN')"
 FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]

@@ -59,10 +59,11 @@ function render({ model, el }) {
   gpus.addEventListener("change", reset);
 
   function draw() {
-    const sentences = ORDERS[order.value](given);
+    const places = ORDERS[order.value](given.map((_, n) => n)), sentences = places.map((n) => given[n]);
+    const gram = model.get("gram") && places.map((n) => places.map((m) => model.get("gram")[n][m]));
     const ends = [0, ...used().map((cut) => Number(cut.value)), sentences.length];
     const parts = ends.slice(1).map((end, gpu) => ({ gpu, from: ends[gpu], end })).filter(({ from, end }) => end > from);
-    const found = outcome(sentences, parts, width);
+    const found = outcome(sentences, parts, width, gram);
     status.textContent = told(found, parts, look.value);
     const svg = shape("svg", { width: LEFT + BOX * width + 190, height: ROW * sentences.length + 4, role: "img" });
     svg.setAttribute("aria-label", parts.map((p) => `GPU ${p.gpu}: ${sentences.slice(p.from, p.end).map((s) => s.join(" ")).join(". ")}`).join("; "));
@@ -99,21 +100,19 @@ function render({ model, el }) {
 const NOTES = {
   words: "A row is a sentence, a box a word, hatched boxes are padding. The thick line is the cut: drag it, or move its slider with the arrow keys.",
   unpacked: "Each GPU packs its part and unpacks it again. The dashed line is how wide the part comes back.",
-  loss: "Each word is as tall as its say, drawn at most 2.5 times its size. Each GPU averages over its words, and the script over the GPUs. The gradient is that of a model with two weights, which guesses a word's letters from its place.",
+  loss: "Each word is as tall as its say, drawn at most 2.5 times its size. Each GPU averages over its words, and the script over the GPUs.",
 };
 
-// parts: of each GPU that has a sentence, where its sentences begin and end.
-function outcome(sentences, parts, width) {
+// parts: of each GPU that has a sentence, where its sentences begin and end. gram: the inner products of the sentences' gradients.
+function outcome(sentences, parts, width, gram) {
   const lengths = sentences.map((sentence) => sentence.length);
   const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
   const own = parts.map(({ from, end }) => lengths.slice(from, end));
   const words = own.map(sum), all = sum(lengths);
   const shares = own.flatMap((part, n) => part.map((length) => length / words[n] / parts.length));
   const fair = lengths.map((length) => length / all);
-  const means = sentences.map((sentence) => [0, 1].map((i) => sum(sentence.map((word, place) => -2 * word.length * (i ? place + 1 : 1))) / sentence.length));
-  const gradient = (weights) => [0, 1].map((i) => sum(means.map((mean, n) => weights[n] * mean[i])));
-  const byGpus = gradient(shares), byWords = gradient(fair);
-  const off = Math.hypot(byGpus[0] - byWords[0], byGpus[1] - byWords[1]) / Math.hypot(...byWords);
+  const length = (weights) => Math.sqrt(Math.max(0, sum(weights.map((a, n) => a * sum(weights.map((b, m) => b * gram[n][m]))))));
+  const off = gram && length(shares.map((share, n) => share - fair[n])) / length(fair);
   return { words, says: words.map((own) => all / parts.length / own), widths: own.map((part) => Math.max(...part)), padding: own.map((part, n) => part.length * width - words[n]), shares, fair, off };
 }
 
@@ -125,7 +124,7 @@ function told(found, parts, look) {
     return `${widths}: ${new Set(found.widths).size === 1 ? "✓ gather joins them" : "✗ gather refuses them"}`;
   }
   const counts = each((gpu, n) => `${found.says[n].toFixed(2)} on GPU ${gpu}`).join(", ");
-  return `A word counts ${counts}; 1.00 is fair. A small model's gradient is ${percent(found.off)} off.`;
+  return `A word counts ${counts}; 1.00 is fair.${found.off === null ? "" : ` The gradient is ${percent(found.off)} off.`}`;
 }
 
 function percent(share) {

@@ -6,8 +6,8 @@ The page (sentence_cut.js) does the arithmetic of `outcome` in the browser, for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import hypot
-from typing import NamedTuple
+from math import sqrt
+from typing import Any, NamedTuple
 
 from ddplab import screen
 from ddplab.course.controls import widget
@@ -27,14 +27,16 @@ class Outcome(NamedTuple):
     widths: list[int]  # of its part after packing and unpacking: that of its own longest sentence
     shares: list[float]  # of the loss, in the mean of the GPUs' means
     fair: list[float]  # of the loss, in the mean over all words
-    off: float  # how far the gradient of the mean of means is from that over all words, as a share of its length
+    off: float | None  # how far the gradient of the mean of means is from that over all words, as a share of its length
 
 
-def outcome(sentences: Sequence[Sequence[str]], sizes: Sequence[int]) -> Outcome:
+def outcome(
+    sentences: Sequence[Sequence[str]], sizes: Sequence[int], gram: Sequence[Sequence[float]] | None = None
+) -> Outcome:
     """Return what a cut does: `sizes` are the numbers of sentences on each GPU, in order, 0 for a GPU left out.
 
-    The gradient is that of a linear model with two weights, both 0 so far. It guesses a word's letters from its place
-    in the sentence, counted from 1, as a + b · place; its loss is the squared error, averaged over words.
+    gram: the inner products of the gradients that a model has of each sentence alone, from its mean loss. The gradient
+        of any cut is a sum of those, so they are all that `off` needs; without them it is None.
     """
     lengths = [len(sentence) for sentence in sentences]
     home = [gpu for gpu, size in enumerate(sizes) for _ in range(size)]
@@ -42,11 +44,8 @@ def outcome(sentences: Sequence[Sequence[str]], sizes: Sequence[int]) -> Outcome
     on = {gpu: [n for n, at in zip(lengths, home, strict=True) if at == gpu] for gpu in used}
     shares = [n / sum(on[gpu]) / len(used) for n, gpu in zip(lengths, home, strict=True)]
     fair = [n / sum(lengths) for n in lengths]
-    means = [_gradient(sentence) for sentence in sentences]
-    by_gpus, by_words = (
-        [sum(w * g[i] for w, g in zip(ws, means, strict=True)) for i in (0, 1)] for ws in (shares, fair)
-    )
-    off = hypot(by_gpus[0] - by_words[0], by_gpus[1] - by_words[1]) / hypot(*by_words)
+    wrong = [share - right for share, right in zip(shares, fair, strict=True)]
+    off = gram and _length(wrong, gram) / _length(fair, gram)
     return Outcome(
         [len(on[gpu]) for gpu in used],
         [sum(on[gpu]) for gpu in used],
@@ -58,10 +57,10 @@ def outcome(sentences: Sequence[Sequence[str]], sizes: Sequence[int]) -> Outcome
     )
 
 
-def _gradient(sentence: Sequence[str]) -> tuple[float, float]:
-    """The gradient of the mean squared error over one sentence, at weights of 0."""
-    words = [(-2 * len(word), place) for place, word in enumerate(sentence, 1)]
-    return sum(slope for slope, _ in words) / len(words), sum(slope * place for slope, place in words) / len(words)
+def _length(weights: Sequence[float], gram: Sequence[Sequence[float]]) -> float:
+    """The length of a weighted sum of vectors whose inner products are in `gram`."""
+    rows = [sum(b * it for b, it in zip(weights, row, strict=True)) for row in gram]
+    return sqrt(max(0, sum(a * row for a, row in zip(weights, rows, strict=True))))
 
 
 def as_dataparallel(count: int, gpus: int) -> list[int]:
@@ -88,16 +87,18 @@ def told(found: Outcome, look: str) -> str:
         widths = ", ".join(f"GPU {gpu}: {width} wide" for gpu, width in enumerate(found.widths))
         return f"{widths}: {'✓ gather joins them' if same else '✗ gather refuses them'}"
     counts = ", ".join(f"{says:.2f} on GPU {gpu}" for gpu, says in enumerate(what_a_word_counts(found)))
-    return f"A word counts {counts}; 1.00 is fair. A small model's gradient is {found.off:.1%} off."
+    off = "" if found.off is None else f" The gradient is {found.off:.1%} off."
+    return f"A word counts {counts}; 1.00 is fair.{off}"
 
 
 @pointing
-def across_the_cut(sentences: Sequence[Sequence[str]], look: str = "words") -> None:
+def across_the_cut(sentences: Sequence[Sequence[str]], look: str = "words", gradients: Any = None) -> None:
     """Show a padded batch and where it is cut between GPUs; in a live notebook, move the cut.
 
     sentences: each as a list of words, the longest first. look: what is shown first: "words" (what each GPU gets),
         "unpacked" (how wide its part is after packing and unpacking) or "loss" (what each sentence weighs in the mean
-        of the GPUs' means). Elsewhere it is a picture of two halves, and in words what the cut does.
+        of the GPUs' means). gradients: a tensor with a row for each sentence, the gradient that a model has of it
+        alone; of these the page makes that of any cut. Elsewhere it is a picture of two halves, and words.
 
     Raises ValueError for another look.
     """
@@ -105,9 +106,11 @@ def across_the_cut(sentences: Sequence[Sequence[str]], look: str = "words") -> N
 
     if look not in LOOKS:
         raise ValueError(f"look is {look!r}; it must be one of {', '.join(LOOKS)}")
-    found = outcome(sentences, as_dataparallel(len(sentences), 2))
+    gram = None if gradients is None else (gradients @ gradients.T).tolist()
+    found = outcome(sentences, as_dataparallel(len(sentences), 2), gram)
     if not screen.live():
         says = what_a_word_counts(found) if look == "loss" else (1, 1)
         display(sentence_grid(sentences, found.widths if look == "unpacked" else (), says))
     signs = list(zip(SHAPES, COLOURS, strict=True))
-    screen.show(told(found, look), lambda: widget("sentence_cut", sentences=sentences, look=look, looks=signs))
+    given = {"sentences": sentences, "look": look, "looks": signs, "gram": gram}
+    screen.show(told(found, look), lambda: widget("sentence_cut", **given))

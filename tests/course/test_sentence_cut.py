@@ -32,23 +32,29 @@ def gradient(model, *parts):
     return weights.grad.cpu().clone()
 
 
+def gram_of(letters):
+    own = torch.stack([gradient(Letters(), sentence[None]) for sentence in letters])
+    return (own @ own.T).tolist()
+
+
 @pytest.mark.parametrize("sentences", [SENTENCES, SENTENCES[::-1], SENTENCES[:2]])
 def test_as_dataparallel_does_it(sentences):
     letters = [torch.tensor([len(word) for word in sentence], dtype=torch.float64) for sentence in sentences]
-    found = outcome(sentences, as_dataparallel(len(sentences), 2))
+    found = outcome(sentences, as_dataparallel(len(sentences), 2), gram_of(letters))
     with virtual_gpus(2) as gpus:
         padded = pad_sequence(letters, batch_first=True).to("vgpu:0")
         assert found.sentences == [len(part) for part in scatter(padded, list(gpus))]
         model = Letters().to("vgpu:0")
         one, two = gradient(model, padded), gradient(nn.DataParallel(model), padded)
-    assert ((two - one).norm() / one.norm()).item() == pytest.approx(found.off, abs=1e-12)
+    assert ((two - one).norm() / one.norm()).item() == pytest.approx(found.off, abs=1e-7)
 
 
 @pytest.mark.parametrize("sizes", [[1, 3], [3, 1], [2, 1, 1], [1, 1, 1, 1], [4, 0]])
 def test_any_cut_as_torch_calculates_it(sizes):
     letters = [torch.tensor([len(word) for word in sentence], dtype=torch.float64) for sentence in SENTENCES]
     padded, lengths = pad_sequence(letters, batch_first=True), torch.tensor([len(it) for it in SENTENCES])
-    found, parts = outcome(SENTENCES, sizes), [part for part in padded.split(sizes) if len(part)]
+    found = outcome(SENTENCES, sizes, gram_of(letters))
+    parts = [part for part in padded.split(sizes) if len(part)]
     unpacked = [
         pad_packed_sequence(pack_padded_sequence(part, length, batch_first=True), batch_first=True)[0]
         for part, length in zip(parts, [it for it in lengths.split(sizes) if len(it)], strict=True)
@@ -57,9 +63,9 @@ def test_any_cut_as_torch_calculates_it(sizes):
     assert found.padding == [int((part == 0).sum()) for part in parts]
     assert found.words == [int((part > 0).sum()) for part in parts]
     one, several = gradient(Letters(), padded), gradient(Letters(), *parts)
-    assert ((several - one).norm() / one.norm()).item() == pytest.approx(found.off, abs=1e-12)
+    assert ((several - one).norm() / one.norm()).item() == pytest.approx(found.off, abs=1e-7)
     assert sum(found.shares) == pytest.approx(1) and sum(found.fair) == pytest.approx(1)
-    assert (found.off < 1e-12) == (found.shares == pytest.approx(found.fair))
+    assert (found.off < 1e-7) == (found.shares == pytest.approx(found.fair))
 
 
 @pytest.mark.parametrize(("count", "gpus"), [(8, 3), (7, 3), (4, 3), (1, 2), (9, 4)])
@@ -74,7 +80,9 @@ def test_in_words():
     assert told(found, "words") == "GPU 0: 2 sentences, 9 words, 3 padding; GPU 1: 2 sentences, 3 words, 9 padding"
     assert told(found, "unpacked") == "GPU 0: 6 wide, GPU 1: 2 wide: ✗ gather refuses them"
     assert told(outcome([["a"], ["b"]], [1, 1]), "unpacked").endswith("✓ gather joins them")
-    assert "0.67 on GPU 0, 2.00 on GPU 1; 1.00 is fair. A small model's gradient is" in told(found, "loss")
+    assert told(found, "loss") == "A word counts 0.67 on GPU 0, 2.00 on GPU 1; 1.00 is fair."
+    found = outcome(SENTENCES[:2], [1, 1], [[1, 0], [0, 1]])  # 6 words and 3, whose gradients have nothing in common
+    assert found.off == pytest.approx(0.1**0.5) and told(found, "loss").endswith("fair. The gradient is 31.6% off.")
 
 
 def test_what_lesson_2_2_says_to_find():
@@ -83,19 +91,9 @@ def test_what_lesson_2_2_says_to_find():
     all_ += ["the tea is ready", "birds sing early", "good morning", "sleep well"]
     longest_first = [sentence.split() for sentence in all_]
     mixed = [longest_first[n] for n in (0, 7, 1, 6, 2, 5, 3, 4)]
-    assert "0.87 on GPU 0, 1.18 on GPU 1; 1.00 is fair. A small model's gradient is 2.6%" in told(
-        outcome(longest_first, [3, 5]), "loss"
-    )
-    assert "1.25 on GPU 0, 0.83 on GPU 1; 1.00 is fair. A small model's gradient is 1.7%" in told(
-        outcome(longest_first, [2, 6]), "loss"
-    )
+    assert "0.87 on GPU 0, 1.18 on GPU 1; 1.00 is fair" in told(outcome(longest_first, [3, 5]), "loss")
     nearest = min((outcome(longest_first, [n, 8 - n]) for n in range(1, 8)), key=lambda it: abs(it.words[0] - 20))
-    assert nearest.words == [23, 17] and nearest.off > outcome(longest_first, [2, 6]).off  # fairer is not nearer
-    assert [f"{outcome(mixed, [n, 8 - n]).off:.1%}" for n in (5, 6)] == ["3.2%", "1.8%"]
-    assert outcome(mixed, [5, 3]).words == [27, 13] and outcome(mixed, [6, 2]).words == [30, 10]
-    cuts = {gpus: outcome(mixed, as_dataparallel(8, gpus)) for gpus in (2, 3, 4)}
-    assert [f"{it.off:.1%}" for it in cuts.values()] == ["0.0%", "0.9%", "0.0%"] and cuts[4].words == [10] * 4
-    assert f"{outcome(longest_first, [4, 4]).off:.1%}" == "12.4%"
+    assert nearest.words == [23, 17] and outcome(mixed, as_dataparallel(8, 4)).words == [10] * 4
     accepts, even = [], []
     for order in (longest_first, mixed, longest_first[::-1]):
         halves = {n: outcome(order, [n, 8 - n]) for n in range(1, 8)}
