@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddplab.course.controls import widget
 from ddplab.course.trials import HEADS, TOP, Trial, train_digits
 from ddplab.launcher import launch
-from ddplab.plots import COLOURS, DASHES, MARKERS, SVG_DASHES, tiles
+from ddplab.plots import COLOURS, SVG_DASHES, drawing
 from ddplab.pointer import pointing
 from ddplab.screen import live, png
 from ddplab.tables import text_table
@@ -94,16 +94,20 @@ class SideBySide:
             display(bundle, raw=True)
 
     def figure(self) -> Figure:
-        """Draw the loss against the epoch: a chart for each setting, a line for each seed."""
-        with tiles(len(self.trials), 3.2, 2.6) as axes:
-            for axis, trial in zip(axes, self.trials, strict=True):
+        """Draw the loss against the epoch: a row for each setting, a chart for each seed."""
+        seeds = sorted({seed for trial in self.trials for seed in trial.seeds})
+        with drawing(2.8 * len(seeds), 1.9 * len(self.trials)) as figure:
+            rows = figure.subplots(len(self.trials), len(seeds), sharex=True, sharey=True, squeeze=False)
+            for row, trial in zip(rows, self.trials, strict=True):
                 for seed, points in trial.curves().items():
-                    look = {"linestyle": DASHES[seed % 4], "marker": MARKERS[seed % 8], "markersize": 3}
-                    axis.plot(*zip(*points, strict=True), **look, label=f"seed {seed}")
-                axis.set(xlabel="epoch", ylabel="training loss", ylim=(0, TOP), title=trial.name)
-                axis.locator_params(axis="x", integer=True)
-            axes[0].legend()
-        return axes[0].figure
+                    axis = row[seeds.index(seed)]
+                    axis.plot(*zip(*points, strict=True), color=COLOURS[seed], marker=".")
+                    axis.set(ylim=(0, TOP), xticks=range(0, self.epochs + 1, 5))
+                    axis.set_title(f"{trial.name}, seed {seed}", fontsize=9)
+                row[0].set_ylabel("training loss")
+            for axis in rows[-1]:
+                axis.set_xlabel("epoch")
+        return figure
 
     # -------------------------------------------------------------- live
 

@@ -196,8 +196,7 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
 
     Args:
         runs: title → the metrics of a run.    column: what was logged, drawn against the step.
-        top: the upper edge; what is above it, or not a number, is drawn there.    what: what a rank stands for.
-        across: what a step is called.
+        top: the upper edge, where it is cut off.    what: what a rank stands for.    across: what a step is called.
     """
     with drawing(3.0 * len(runs), 2.8) as figure:
         axes = figure.subplots(1, len(runs), sharey=True, squeeze=False)[0]
@@ -214,20 +213,17 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
     return figure
 
 
-def root_line(sizes: Sequence[int], errors: Mapping[str, Sequence[float]]) -> Figure:
-    """Draw gradients' relative errors against the batch size, beside the line of 1/√B through the first point.
-
-    errors: how batches were drawn → the error for each size; one below 0.08 is left out, below the picture.
-    """
-    with drawing(6, 3.4) as figure:
+def distances(far: Mapping[str, Mapping[str, float]], rounding: float) -> Figure:
+    """Draw how far apart two ways end: a row for each key, a mark for each name, a broken line at `rounding`."""
+    with drawing(8, 0.4 * len(far) + 1.3) as figure:
         axis = figure.subplots()
-        for marker, (name, measured) in zip(MARKERS, errors.items(), strict=False):
-            axis.loglog(sizes, measured, marker, label=name, markersize=6, alpha=0.8)
-        first = next(iter(errors.values()))[0]
-        axis.loglog(sizes, [first * (sizes[0] / size) ** 0.5 for size in sizes], "--", color=INK, label="1 / √B")
-        axis.axhline(1, color=INK, linestyle=":", label="as long as the gradient")
-        axis.set(xlabel="batch size B", ylabel="rms error, relative", ylim=(0.08, None))
-        axis.legend()
+        for number, name in enumerate(next(iter(far.values()))):
+            look = {"marker": MARKERS[number], "markersize": 9, "linestyle": "", "alpha": 0.8}
+            axis.semilogx([of[name] for of in far.values()], [row + 0.2 * number for row in range(len(far))], **look)
+        axis.axvline(rounding, color=INK, linestyle="--")
+        axis.set(xlim=(1e-18, 1), ylim=(len(far) - 0.3, -0.4), xlabel="apart, as a share of the weights' length")
+        axis.set_yticks([row + 0.2 for row in range(len(far))], list(far))
+        axis.legend(list(next(iter(far.values()))), loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=3)
     return figure
 
 
@@ -242,7 +238,7 @@ def clouds(swarms: Mapping[str, tuple[Tensor, Tensor]], reach: float) -> Figure:
     """
     from matplotlib.patches import Circle
 
-    with drawing(4.5 * len(swarms), 3.3) as figure:
+    with drawing(min(4.5 * len(swarms), 11), 3.3 if len(swarms) < 3 else 2.8) as figure:
         axes = figure.subplots(1, len(swarms), squeeze=False)[0]
         for axis, (title, (gradients, whole)) in zip(axes, swarms.items(), strict=True):
             along = gradients @ whole / whole.norm() ** 2

@@ -9,6 +9,7 @@ from ddplab.course.training_drawings import (
     beside,
     beside_the_usual,
     clouds,
+    distances,
     epochs_and_updates,
     gradients_of_rows,
     how_full,
@@ -17,7 +18,6 @@ from ddplab.course.training_drawings import (
     layer_bars,
     memory_bars,
     paths_apart,
-    root_line,
     sorted_losses,
     step_times,
 )
@@ -161,12 +161,12 @@ def test_runs_side_by_side_keep_to_the_chart():
     assert (first.get_title(), second.get_title()) == ("one", "two") and labels(second) == ["seed 0"]
 
 
-def test_the_line_of_the_root_starts_at_the_first_point():
-    (axis,) = root_line([16, 64], {"any": [2.0, 1.1], "once": [2.0, 0.0]}).axes
-    measured, once, line, _ = axis.get_lines()
-    assert list(measured.get_ydata()) == [2.0, 1.1] and list(line.get_ydata()) == [2.0, 1.0]
-    assert measured.get_marker() != once.get_marker() and axis.get_ylim()[0] == 0.08
-    assert labels(axis) == ["any", "once", "1 / √B", "as long as the gradient"]
+def test_ways_that_end_apart_have_a_row_each_and_the_rounding_is_left_of_a_line():
+    (axis,) = distances({"cut": {"one": 1e-17, "two": 0.01}, "whole": {"one": 1e-16, "two": 1e-16}}, 1e-12).axes
+    one, two, line = axis.get_lines()
+    assert list(one.get_xdata()) == [1e-17, 1e-16] and one.get_marker() != two.get_marker()
+    assert set(line.get_xdata()) == {1e-12} and line.get_linestyle() == "--" and axis.get_xscale() == "log"
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["cut", "whole"] and labels(axis) == ["one", "two"]
 
 
 def test_one_run_against_epochs_and_updates():
