@@ -273,7 +273,8 @@ def _tried(answer: Any, x: Any) -> list[Any]:
     out = answer(others.clone())  # on both ranks, whatever the first numbers have become
     if found != [it - 4 for it in own]:
         return found
-    return [*found, f"and {others[0]:g}, {others[1]:g}: divided by {(others[0] - 4.5) / out[0]:.3g}"]
+    by = f"{(others[0] - 4.5) / out[0]:.3g}"
+    return [*found, f"a second try, with {others[0]:g} and {others[1]:g}: divided by {by}"]
 
 
 SPREAD = "How far the ranks' means are apart is part of the spread: add up the squares over all ranks, and count."

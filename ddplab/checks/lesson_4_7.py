@@ -271,7 +271,7 @@ turn(
     lambda rank, size: (4 * size, rank, size),
     ranks=(2, 3),
     look=_served,
-    heads=("served", "of them twice or more", "served to nobody"),
+    heads=("served", "repeated", "missing"),
     mistakes=[
         (_shared(lambda rank, ranks, worker, workers: (0, 1)), "every worker serves everything", COUNT),
         (_shared(lambda rank, ranks, worker, workers: (worker, workers)), "each rank serves everything",
@@ -377,7 +377,7 @@ turn(
     lambda rank, size: (_Noise(),),
     ranks=(2, 3),
     look=_noise_seen,
-    heads=("workers", "on other ranks", "in both epochs", "seed"),
+    heads=("workers", "also on other ranks", "also in the other epoch", "seed of the rank"),
     mistakes=[
         (_plain, "the ranks draw the same numbers", OWN),
         (lambda dataset: DataLoader(dataset, num_workers=2, sampler=DistributedSampler(dataset)),

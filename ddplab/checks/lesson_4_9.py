@@ -608,7 +608,8 @@ def _two_portions(switch: Any, net: nn.Module) -> list[Any]:
     switch["send"] = True
     _backward(net, 2 * factor)
     sends_always = 0 < first == len(sums) - first
-    return [first, len(sums) - first, *_gradients(net), *[_known_of(switch, net)] * sends_always]
+    off = f"{first}, {_known_of(switch, net)}" if sends_always else first
+    return [off, len(sums) - first, *_gradients(net)]
 
 
 def _within(it: Any) -> list[Any]:
@@ -630,9 +631,9 @@ def _known_of(switch: Any, net: nn.Module) -> str:
     for it in held[:]:
         held += _within(it) + [further for inner in _within(it) for further in _within(inner)]
     if any(it is switch for it in held):
-        return "asked?"
+        return "asked all the same"
     others = any(isinstance(it, Mapping) and "send" in it for it in held)
-    return "asks another one" if others else "asks none"
+    return "another one asked" if others else "none asked"
 
 
 turn(
@@ -642,7 +643,7 @@ turn(
     lambda rank, size: (_net(rank),),
     ranks=(2, 3),
     look=_two_portions,
-    heads=("messages, off", "messages, on", "gradient of a", "gradient of b"),
+    heads=("messages while off", "while on", "gradient of a", "gradient of b"),
     otherwise="While the switch is off the hook does nothing at all; while it is on it does what it did in puzzle b.",
     hints={"object does not support item assignment": "Return the switch, a dictionary: `switch`.", **HINTS},
     mistakes=[
