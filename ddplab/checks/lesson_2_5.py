@@ -134,6 +134,12 @@ ROWS = [
         "4 bytes a number, whichever way it goes.",
     ),
     (lambda n: (2, 1), "all rows leave GPU 0", "GPU 0 keeps a share of the rows for itself."),
+    (
+        lambda n: (1, 1),
+        "all rows leave GPU 0, and the gradients of the outputs do not",
+        "GPU 0 keeps a share of the rows for itself. What else goes from it to the others, on the way back?",
+    ),
+    (lambda n: (2 * n, n), "every GPU gets the whole batch", "The batch is cut, and GPU 0 keeps its share."),
     (lambda n: (2 - 2 / n, 1), "GPU 0's own outputs come to it, too", "They are there already."),
     *[
         (share, "only one GPU's share of the rows is counted", "One leaves GPU 0 for each of the other GPUs.")

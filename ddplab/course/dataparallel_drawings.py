@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import nn
 
+CAUSES = ("replicate", "reduce", "scatter", "gather")  # of a step; what else crosses is drawn behind them
 HATCHES = ("", "///", "...", "\\\\", "xx", "++")
 STAGES = ("", "scatter", "replicate", "parallel_apply", "gather")
 
@@ -67,6 +68,8 @@ def one_forward(crossed: Mapping[str, int], parts: Sequence[int] = (4, 4)) -> Fi
             arrow = {"arrowstyle": "-|>", "mutation_scale": 18 if crosses else 12, "shrinkA": 2, "shrinkB": 2, **look}
             axis.annotate("", end, start, arrowprops={"patchA": from_, "patchB": to, **arrow}, zorder=3)
         for stage, ((left, right), _) in crossings.items():
+            if not crossed[stage]:  # nothing to say of an arrow that is not there
+                continue
             beside = (left + right) / 2 + 0.2 if stage != "gather" else right + 0.1
             axis.text(beside, others - 0.5, f"{crossed[stage]:,} bytes", va="center")
         axis.set_xticks(range(5), STAGES)
@@ -124,19 +127,22 @@ def traffic(meter: Any, most: Sequence[float | None] = (None, None)) -> Figure:
     with drawing(9, 1.4 + height, layout="constrained") as figure:
         left, right = figure.subplots(1, 2)
         start = [0] * len(links)
-        for cause, colour, hatch in zip(sorted({row[0] for row in meter.rows}), COLOURS, HATCHES, strict=False):
+        causes = sorted({row[0] for row in meter.rows}, key=lambda it: (*(it != cause for cause in CAUSES), it))
+        for cause, colour, hatch in zip(causes, COLOURS, HATCHES, strict=False):
             sizes = [meter.bytes(cause, *link) for link in links]
             look = {"color": colour, "hatch": hatch, "edgecolor": ON_COLOUR, "linewidth": 0.5, "label": cause}
             left.barh([" → ".join(link) for link in links], sizes, left=start, **look)
             start = [a + b for a, b in zip(start, sizes, strict=True)]
-        right.barh(names, [meter.peak[name] for name in names], facecolor="none", edgecolor=INK, label="peak")
-        if any(meter.memory[name] for name in names):
+        right.barh(names, [meter.peak[name] for name in names], color=INK, alpha=0.35, label="peak")
+        now = any(meter.memory[name] for name in names)
+        if now:
             right.barh(names, [meter.memory[name] for name in names], height=0.4, label="now")
-        titles = (("bytes copied", "between devices"), ("bytes held", "on each device"))
+        held = "bytes held" if now else "the most bytes held"
+        titles = (("bytes copied", "between devices"), (held, "on each device"))
         for axis, (x, title), end in zip((left, right), titles, most, strict=True):
             axis.set(xlabel=x, title=title, xlim=(0, end))
             axis.xaxis.set_major_locator(MaxNLocator(5))
             axis.xaxis.set_major_formatter(EngFormatter("B"))
-            if axis.patches:  # below the bars, where it hides none
+            if len(axis.containers) > 1:  # below the bars, where it hides none
                 axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / height), ncols=3)
     return figure

@@ -60,7 +60,7 @@ def test_a_gpu_without_a_part_is_idle():
     axis = one_forward(crossing(MLP(), 1, 2)[1], crossing(MLP(), 1, 2)[0]).axes[0]
     texts = [text.get_text() for text in axis.texts]
     assert texts.count("idle") == texts.count("replica") == 1 and texts.count("1 image") == 2
-    assert texts.count("0 bytes") == 3 and texts.count("") == 4  # as many arrows, and none crosses
+    assert "0 bytes" not in texts and texts.count("") == 4  # as many arrows, and none crosses
 
 
 def test_no_arrowhead_is_behind_a_box():
