@@ -26,7 +26,7 @@ JOBS = {
     "two evaluate": [OWN_SUM, GATHER, GATHER, SAVES],
     "its own sum": [ALL_REDUCE, OWN_SUM],
     "all wait": [ALL_REDUCE, BARRIER],
-    "with @record": [ALL_REDUCE + RECORD, SAVES + RECORD],
+    "with @record (5.2)": [ALL_REDUCE + RECORD, SAVES + RECORD],
 }
 STACKS = {
     name: lambda tops=tops: (

@@ -27,6 +27,11 @@ WRECKS = {  # rank, at, exit, said
         (0, 5.2, 1, "OSError"),
         (4, 9.1, 1, "OSError"),
     ],
+    "its own, and a signal": [
+        (0, 7.2, 1, PEER),
+        (2, 7.0, -15, "ValueError: bad row"),
+        (1, 7.1, 1, "ValueError: bad row"),
+    ],
 }
 
 
@@ -34,11 +39,13 @@ def _first_cause(
     deaths: Any,
     peers: bool = False,
     ended: bool = False,
+    spoke: bool = True,
     own: Callable[[Any], Any] = bool,
     by: Any = lambda it: it["at"],
     says: str = "by peer",
 ) -> int:
-    left = [it for it in deaths if (peers or says not in it["said"]) and (ended or it["exit"] != -15)]
+    left = [it for it in deaths if peers or says not in it["said"]]
+    left = [it for it in left if ended or it["exit"] != -15 or (spoke and it["said"])]
     return min(filter(own, left), key=by)["rank"]
 
 
@@ -59,18 +66,21 @@ turn(
     look=lambda rank, _: int(rank),
     heads=("rank",),
     mistakes=[
-        (partial(_first_cause, peers=True), "a victim's clock was behind, and it seems to have died first",
-         "What do victims say? Is every one of them left out?"),
-        (partial(_first_cause, says="closed by peer"), "rank 3 said `reset by peer`, and is a victim too",
-         "Which words do both kinds of victims say?"),
-        (partial(_first_cause, ended=True), "torchrun has ended that one: it died of nothing of its own",
+        *((partial(_first_cause, peers=True, spoke=spoke), "a victim's clock was behind, and it seems to have died "
+           "first", "What do victims say? Is every one of them left out?") for spoke in (True, False)),
+        *((partial(_first_cause, says="closed by peer", spoke=spoke), "rank 3 said `reset by peer`, and is a victim "
+           "too", "Which words do both kinds of victims say?") for spoke in (True, False)),
+        (partial(_first_cause, spoke=False), "rank 2 had failed and said so before torchrun's signal met it",
+         "Of those with exit code -15, who is silent was ended; who tells of an error of its own is not innocent."),
+        (partial(_first_cause, ended=True), "torchrun has ended that one: it tells of nothing of its own",
          "Which exit code do the ranks have that torchrun has ended?"),
         (partial(_first_cause, peers=True, ended=True), "the earliest death may be a victim's", "What do victims say?"),
         *((partial(way, own=lambda it: it["said"]), "a rank that died without a word is left out",
            "A rank that was killed says nothing, and is to blame all the same.") for way in (_first_cause, _in_a_loop)),
         *((partial(way, own=lambda it: it["exit"] > 0), "every rank that a signal has ended is left out",
-           "Of the negative exit codes only -15 is torchrun's doing.") for way in (_first_cause, _in_a_loop)),
-        (partial(_first_cause, by=lambda it: 0), "the log is not in the order of the deaths", "`at` says when."),
+           "Of the negative exit codes only -15 may be torchrun's doing.") for way in (_first_cause, _in_a_loop)),
+        *((partial(_first_cause, by=lambda it: 0, spoke=spoke), "the log is not in the order of the deaths",
+           "`at` says when.") for spoke in (True, False)),
         (partial(_first_cause, by=lambda it: -it["at"]), "that is the last one to die of its own", "The first."),
         (partial(_first_cause, by=lambda it: it["rank"]), "that is the lowest number of those who died of their own",
          "`at` says when."),
@@ -83,7 +93,7 @@ turn(
     hints={"must be a string, a bytes-like object or a real number": "Return the rank's number.",
            "between instances of 'dict'": "Of two entries neither is less: `min(…, key=lambda it: it[\"at\"])`.",
            "empty sequence": "Nobody is left there, yet some rank died of its own fault: a killed one says nothing."},
-    otherwise="Leave out who was taken along: `by peer`, and exit code -15. Of the rest, the earliest.",
+    otherwise="Leave out who was taken along: `by peer`, or exit code -15 and not a word. Of the rest, the earliest.",
 )  # fmt: skip
 
 

@@ -95,10 +95,15 @@ def _of_one_rank(steps: int, evaluates: bool, no_grad: bool, epochs: int) -> lis
 
 
 def debug_stacks(job: BareTorchrun) -> str:
-    """Return, as text, the page of all ranks' stacks that torch's debug server serves; the job has started it."""
+    """Return, as text, the page of all ranks' stacks that torch's debug server serves; the job has started it.
+
+    Of frames of torch's that follow each other the innermost stands for all.
+    """
     port = re.search(r"Frontend server started on port (\d+)", job.output)[1]
     page = urlopen(f"http://localhost:{port}/stacks").read().decode()
     tags = r"<(?!module>)[^>]*>"  # the page does not escape Python's name for a script's own level
     text = html.unescape(re.sub(tags, "", page[page.index("<h2") :]))
     text = re.sub(r'"[^"]*/(?=torch/)', '"', text).replace(f"{Path.cwd()}/", "")
+    text = re.sub(r" *(Current t|T)hread 0x.*\n", "", text)  # a heading; of the server's own nothing follows
+    text = re.sub(r'(?m)(^ *File "torch/.*\n)( *)File "torch/.*\n( *File "torch/.*\n)*', r"\1\2…\n", text)
     return re.sub(r"\n\s*\n", "\n", text)

@@ -23,7 +23,7 @@ from ddplab.course.bare import BareTorchrun
 from ddplab.course.controls import widget
 from ddplab.course.drawings import lanes
 from ddplab.launcher import launch
-from ddplab.plots import COLOURS, INK, SHAPES
+from ddplab.plots import COLOURS, INK, ON_COLOUR, SHAPES
 from ddplab.pointer import pointing
 from ddplab.run import RankError
 from ddplab.screen import show
@@ -183,10 +183,16 @@ def draw(film: Film, title: str, calls: list[str]) -> Figure:
     """Draw the film's end: a lane for each rank, hatched where it waits. Returns the matplotlib figure."""
     begin = min(row["time"] for row in film.rows)
     figure = lanes({title: film.rows}, sorted(set(calls)), film.seconds - begin)
-    for row in film.rows:
-        if row["doing"] == "skips":
-            look = {"va": "center", "ha": "center", "fontsize": 8, "color": INK}
-            figure.axes[0].text(row["time"] - begin, row["rank"] - 0.5, f"✗ skips {row['name']}", **look)
+    patch = {"facecolor": COLOURS[1], "edgecolor": "none", "pad": 1}
+    look, skipped = {"va": "center", "fontsize": 8, "color": ON_COLOUR, "bbox": patch}, False
+    for row in sorted(film.rows, key=lambda row: row["time"]):
+        at, words = row["time"] - begin, f"{row.get('call') or '✗ skips'}"
+        if row["doing"] == "skips" or "call" in row:
+            meets = skipped and row["rank"] == film.act.rank  # a call that was not meant for it
+            figure.axes[0].text(at, row["rank"], words, ha="right" if meets else "left", **look)
+            skipped = not meets and (skipped or row["doing"] == "skips")
+            if meets:
+                figure.axes[0].axvline(at, color=INK, linewidth=1, linestyle="--")
     return figure
 
 

@@ -70,7 +70,8 @@ function render({ model, el }) {
       bar.setAttribute("fill", it.call ? "url(#ddplab-waits)" : colour);
       if (!it.call) bar.setAttribute("fill-opacity", it.doing === "is late" ? 0.3 : 0.75);
       svg.append(bar);
-      if (it.doing !== "computes" && width > 80) marks.push(...patched(x + width / 2, y, it.doing));
+      if (it.doing !== "computes" && width > 110) marks.push(...patched(x + width / 2, y, it.doing));
+      if (it.call) marks.push(...patched(x + 8, y, `${it.call}`));
     }
     svg.append(...marks, text(NAME + WIDE + 10, y + 16, says));
   }

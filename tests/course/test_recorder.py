@@ -68,3 +68,17 @@ def test_a_page_of_stacks_is_text_in_which_a_scripts_own_level_keeps_its_name(mo
     monkeypatch.setattr(recorder, "urlopen", lambda address: io.BytesIO(page))
     told = debug_stacks(SimpleNamespace(output="Frontend server started on port 1234"))
     assert told == 'Rank 0File "alone.py", line 19 in <module>'
+
+
+def test_of_torchs_frames_the_innermost_stands_for_all_and_a_heading_without_frames_is_left_out(monkeypatch):
+    page = b"""<html><h2>Rank 0</h2><pre>
+        Current thread 0x00007fc8b9ebf6c0 (most recent call first):
+Thread 0x00007fc8e28abb80 (most recent call first):
+  File "/lib/torch/nn/parallel/distributed.py", line 2363 in _coalesced
+  File "/lib/torch/nn/parallel/distributed.py", line 2451 in _default
+  File "/lib/torch/nn/modules/module.py", line 1789 in _call_impl
+  File "alone.py", line 19 in <module></pre></html>"""
+    monkeypatch.setattr(recorder, "urlopen", lambda address: io.BytesIO(page))
+    told = debug_stacks(SimpleNamespace(output="Frontend server started on port 1234"))
+    innermost = '  File "torch/nn/parallel/distributed.py", line 2363 in _coalesced'
+    assert told.splitlines() == ["Rank 0", innermost, "  …", '  File "alone.py", line 19 in <module>']

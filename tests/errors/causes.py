@@ -31,7 +31,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ddplab import lease, vgpu
+from ddplab import launch, lease, vgpu
 
 
 def not_initialized():
@@ -57,6 +57,13 @@ def gloo_interface():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     finally:
         del os.environ["GLOO_SOCKET_IFNAME"]
+
+
+def all_in_init():
+    def meet():
+        dist.init_process_group("gloo", world_size=3)
+
+    launch(meet, init=False, device="cpu", timeout=3, quiet=True)
 
 
 def init_twice():

@@ -7,7 +7,7 @@ import torch.distributed as dist
 def in_a_loop(deaths):
     cause = None
     for death in deaths:
-        victim = "Connection" in death["said"] or death["exit"] == -15
+        victim = "Connection" in death["said"] or (death["exit"] == -15 and death["said"] == "")
         if not victim and (cause is None or death["at"] < cause["at"]):
             cause = death
     return cause["rank"]
@@ -18,7 +18,12 @@ def sorted_by_time(deaths):
 
 
 def told_own(death):
-    return "peer" not in death["said"] and death["exit"] not in (0, -15)
+    return "peer" not in death["said"] and (death["said"] != "" or death["exit"] not in (0, -15))
+
+
+def who_was_signalled(deaths):
+    own = [it for it in deaths if "by peer" not in it["said"] and it["exit"] != -15]
+    return min(own, key=lambda it: it["at"])["rank"]
 
 
 def by_gathering(work):
@@ -222,6 +227,7 @@ ANSWERS = {
             (lambda deaths: deaths[0], ["the check met TypeError"]),
             (taken_out_meanwhile, ["a victim's clock was behind"]),
             (those_who_were_not_closed, ["rank 3 said `reset by peer`"]),
+            (who_was_signalled, ["rank 2 had failed and said so"]),
             (no_signals, ["every rank that a signal has ended is left out"]),
             (no_signals_in_a_loop, ["every rank that a signal has ended is left out"]),
             (lambda deaths: min(deaths)["rank"], ["'<' not supported"]),
