@@ -89,6 +89,7 @@ def scene():
         dist.all_reduce(torch.ones(1))
 theatre(scene, rank=1, deed="dies before", call=2)"""
 GUESS = 'from ddplab.course.folklore import guess\n\nguess("9.4", "lessons")'
+QUIZ = 'from ddplab.course.folklore import board, boxes, quiz\n\nsaid = quiz(boxes("lessons"))'
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -418,6 +419,34 @@ def test_a_guess_from_the_keyboard_comes_back_in_its_box(notebook, lab, picture)
     until(lambda: asked.get_by_role("radio").nth(1).is_checked(), 5)
 
 
+def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab, picture):
+    it = notebook(QUIZ, "print(len(said), said.keys() <= {*range(1, 80)})", "board(boxes('lessons'))")
+    it.run(0)
+    panel, press = it.output(0), lab.page.keyboard.press
+    assert "Claim 1 of 5" in it.text(0) and "Measured" not in it.text(0)
+    tab_to(lab.page, panel.get_by_role("button").first)
+    for _ in range(4):
+        press("Enter")  # it holds
+        until(lambda: "Measured" in it.text(0), 5)
+        press("Enter")  # the focus is on Next
+        until(lambda: "Measured" not in it.text(0), 5)
+    press("Enter")
+    until(lambda: "of 5 right so far" in it.text(0), 5)
+    assert panel.get_by_role("button", name="Five others").count() == 1
+    counts = panel.get_by_role("table", name="your answers, by kind").locator("td:nth-child(2)").all_inner_texts()
+    assert sum(map(int, counts)) == 5 and counts[3] == "0"  # who says that it holds mistrusts nothing
+    picture(panel)
+    it.run(1)
+    until(lambda: "5 True" in it.text(1), 5)
+    it.run(2)
+    found = it.output(2).get_by_role("row").nth(1)
+    assert not found.get_by_text("Measured:").is_visible()
+    tab_to(lab.page, found.locator("summary"))
+    press("Enter")
+    until(lambda: found.get_by_text("Measured:").is_visible(), 5)
+    picture(it.output(2))
+
+
 def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
     """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
     from axe_playwright_python.sync_playwright import Axe
@@ -435,6 +464,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
         THEATRE,
         MOVING,
         GUESS,
+        QUIZ,
     ]
     shown = ["guess = predict('Which?', 'one', 'another')", *widgets, PAGER, "launch(lambda: 1)"]
     it = notebook(*shown)

@@ -7,6 +7,7 @@ was last run and saved. Run a lesson on your machine, save it, and the table has
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ddplab.course.claims import VERDICTS, guesses
+from ddplab.course.claims import VERDICTS, Claim, guesses
 from ddplab.course.controls import widget
 from ddplab.plots import ON_COLOUR, drawing
 from ddplab.pointer import pointing
@@ -24,6 +25,13 @@ from ddplab.tables import markdown_table, marked
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+TEXTS = {  # what to call a text, and the rows of its claims
+    "one GPU fails, two learn": range(1, 19),
+    "only one GPU is used": range(19, 34),
+    "training does not start": range(34, 47),
+    "parameters do not move": range(47, 59),
+    "a guide": range(59, 79),
+}
 HATCHES = dict(zip(VERDICTS, ["", "..", "//", "xx", "oo"], strict=True))  # colour is not the only sign
 SYMBOL = "|".join(re.escape(symbol) for symbol, _ in VERDICTS.values())
 BOX = re.compile(
@@ -62,35 +70,74 @@ def boxes(folder: str | Path = "..") -> list[Box]:
 
 
 def table(boxes: Iterable[Box]) -> str:
-    """The boxes as a table in Markdown: row, claim, verdict, what was measured, and a link to the place."""
-    rows = []
-    for box in boxes:
-        verdict = f"{VERDICTS[box.verdict][0]} **{box.verdict}**: {box.because}"
-        row = "" if box.row is None else str(box.row)
-        rows.append([row, box.text, verdict, box.measured, f"[{box.lesson}]({box.link})"])
-    return markdown_table(["", "claim", "verdict", "measured", "settled in"], rows)
+    """The boxes in Markdown, a folded table for each text: claim, verdict, and below it what was measured; a link."""
+    boxes, folded = list(boxes), []
+    for text, rows in {"yours": range(79, 99), **TEXTS, "from elsewhere": [None]}.items():
+        if own := [box for box in boxes if box.row in rows]:
+            lines = [[str(box.row or ""), box.text, _unfolds(box), f"[{box.lesson}]({box.link})"] for box in own]
+            head = f"<summary>{text}: {len(own)} claim{'s' * (len(own) > 1)}</summary>"
+            made = markdown_table(["", "claim", "verdict", "settled in"], lines)
+            folded.append(f"<details>{head}\n\n{made}\n\n</details>")
+    return "\n\n".join(folded)
 
 
-def board(boxes: Iterable[Box]) -> None:
-    """Show the boxes: in a live notebook with search, a filter and a quiz, in a saved file as the table."""
-    boxes = list(boxes)
-    rows = [[it.row, *map(marked, (it.text, it.verdict, it.because, it.measured)), it.lesson, it.link] for it in boxes]
-    _show(boxes, table(boxes), lambda: widget("board", claims=rows))
+def _unfolds(box: Box, hint: str = "") -> str:
+    found = f"{VERDICTS[box.verdict][0]} **{box.verdict}**"
+    first, then = (hint, f"{found}: ") if hint else (found, "")
+    return f"<details><summary>{first}</summary>{then}{box.because}. *Measured:* {box.measured}</details>"
+
+
+def _told(boxes: Iterable[Box]) -> list[list[Any]]:
+    return [[it.row, *map(marked, (it.text, it.verdict, it.because, it.measured)), it.lesson, it.link] for it in boxes]
+
+
+def board(boxes: Iterable[Box], *yours: Claim) -> None:
+    """Show the boxes: in a live notebook with search and a filter, in a saved file as tables. yours: come first."""
+    own = [Box(it.row, it.text, it.verdict, it.because, it.measured, "yours", "#") for it in yours]
+    boxes = [*own, *boxes]
+    _show(boxes, table(boxes), lambda: widget("board", claims=_told(boxes)))
+
+
+def quiz(boxes: Iterable[Box]) -> dict[int, bool]:
+    """Ask of five claims at a time, drawn by chance, whether they hold, and count mistakes by their kind.
+
+    In a saved file the same five stand, with what was found folded. Returns row → whether it was said right, as yet.
+    """
+    asked = [box for box in boxes if box.row is not None and box.verdict != "not settled"]
+    few = [[box.text, _unfolds(box, "what was found"), f"[{box.lesson}]({box.link})"] for box in asked]
+    five = markdown_table(["claim", "does it hold?", ""], random.Random(5).sample(few, 5))
+    said: dict[int, bool] = {}
+
+    def asking() -> Any:
+        page = widget("quiz", claims=_told(asked), said={})
+        page.observe(lambda change: said.update({int(row): it for row, it in change["new"].items()}), "said")
+        return page
+
+    _show(asked, five, asking)
+    return said
 
 
 @pointing
-def guess(room: str, folder: str | Path = "..", rows: Container[int] | None = None) -> None:
+def guess(room: str | Mapping[int, str], folder: str | Path = "..", rows: Container[int] | None = None) -> None:
     """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; nothing tells a verdict here.
 
     The claims stand as the room settles them, and each one's box then says what was guessed (see `claim`). folder: that
     of the lessons. rows: the numbers of those asked for, all if None. Raises FileNotFoundError where there are none.
+    In place of a room the claims themselves may stand: number → claim.
     """
+    if not isinstance(room, str):
+        _ask([Box(row, text, *[""] * 5) for row, text in room.items()])
+        return
     own = [box for path in sorted(Path(folder).glob(f"*/{room}_*.ipynb")) for box in _boxes_of(path)]
     own = [box for box in own if box.row is not None and (rows is None or box.row in rows)]
     if not own:
         raise FileNotFoundError(
             f"no claim boxes of {room} in {folder}: run the lesson to its end, save it, and come back"
         )
+    _ask(own)
+
+
+def _ask(own: list[Box]) -> None:
     claims = [[str(box.row), box.text] for box in own]
     saved = markdown_table(["", "claim: true, true if …, misleading, false, or not settled?"], claims)
     _show(own, saved, lambda: _guesses([[number, marked(text)] for number, text in claims]))
@@ -115,17 +162,14 @@ def _show(boxes: list[Box], in_a_saved_file: str, make: Callable[[], Any]) -> No
     display(data, raw=True)
 
 
-def verdicts_by_text(boxes: Iterable[Box], texts: Mapping[str, range]) -> Figure:
-    """Draw a bar for each text, with a piece for each verdict. texts: what to call a text → the rows of its claims.
-
-    Returns the matplotlib figure.
-    """
-    boxes, left = list(boxes), [0] * len(texts)
+def verdicts_by_text(boxes: Iterable[Box]) -> Figure:
+    """Draw a bar for each text, with a piece for each verdict."""
+    boxes, left = list(boxes), [0] * len(TEXTS)
     with drawing(8, 3) as figure:
         axis = figure.add_subplot(xlabel="claims")
         for verdict, hatch in HATCHES.items():
-            counts = [sum(it.verdict == verdict and it.row in rows for it in boxes) for rows in texts.values()]
-            bars = axis.barh([*texts], counts, left=left, hatch=hatch, edgecolor=ON_COLOUR, label=verdict)
+            counts = [sum(it.verdict == verdict and it.row in rows for it in boxes) for rows in TEXTS.values()]
+            bars = axis.barh([*TEXTS], counts, left=left, hatch=hatch, edgecolor=ON_COLOUR, label=verdict)
             patch = {"facecolor": bars[0].get_facecolor(), "edgecolor": "none", "pad": 1}
             numbers = [count or "" for count in counts]
             axis.bar_label(bars, numbers, label_type="center", color=ON_COLOUR, bbox=patch)

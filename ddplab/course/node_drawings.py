@@ -26,7 +26,7 @@ def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
     with drawing(max(6, 0.7 * len(ranks)), max(3, 0.25 * len(ranks))) as figure:
         axis = figure.subplots()
         axis.axhspan(-0.4, max(local) + 0.4, color=INK, alpha=0.2, label="GPUs that a node has")
-        axis.plot(ranks, ranks, "X:", markersize=10, label="cuda:{RANK}")
+        axis.plot(ranks, ranks, "X", markersize=10, label="cuda:{RANK}")
         axis.plot(ranks, local, "o", markersize=16, fillstyle="none", label="cuda:{LOCAL_RANK}")
         axis.set_xticks(ranks, [f"RANK {rank}\nnode {node[rank]}" for rank in ranks])
         axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])

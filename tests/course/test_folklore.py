@@ -8,7 +8,7 @@ import pytest
 
 import ddplab.course.folklore
 from ddplab.course.claims import VERDICTS, claim
-from ddplab.course.folklore import board, boxes, guess, table, verdicts_by_text
+from ddplab.course.folklore import TEXTS, board, boxes, guess, quiz, table, verdicts_by_text
 
 LESSONS = Path(__file__).parents[2] / "lessons"
 
@@ -48,8 +48,15 @@ def test_a_box_is_read_whole_and_linked_to_its_heading(tmp_path):
     assert (numbered.verdict, numbered.because) == ("true if", "it is")
     assert numbered.link == "../2_b/2.5_costs.ipynb#One-step%2C-aloud"
     assert (other.row, other.text) == (None, "other folklore")
-    line = table([numbered]).splitlines()[-1]
-    assert line.startswith("| 12 | it \\| costs “nothing” | ◐ **true if**: it is | 3 of 4: so | [2.5](../2_b/2.5_costs")
+    line = next(it for it in table([numbered]).splitlines() if it.startswith("| 12"))
+    assert line.startswith(
+        "| 12 | it \\| costs “nothing” | <details><summary>◐ **true if**</summary>it is. *Measured:* 3 of 4"
+    )
+    assert "[2.5](../2_b/2.5_costs" in line and "<summary>one GPU fails, two learn: 1 claim</summary>" in table(
+        [numbered]
+    )
+    assert table([numbered, first, other]).count("<summary>one GPU fails, two learn: 2 claims</summary>") == 1
+    assert "<summary>from elsewhere: 1 claim</summary>" in table([other])
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
@@ -102,6 +109,15 @@ def test_a_room_lets_one_guess_and_its_saved_file_tells_nothing(tmp_path, monkey
         guess("9.4", tmp_path)
 
 
+def test_a_claim_that_no_room_has_settled_yet_may_be_guessed_too(monkeypatch):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data["text/markdown"]))
+    guess({79: "it | costs"})
+    assert shown[0].splitlines()[-1] == "| 79 | it \\| costs |"
+
+
 def test_what_is_guessed_is_kept_and_the_page_is_told_no_verdict(monkeypatch):
     kept = {8: "false"}
     monkeypatch.setattr(ddplab.course.folklore, "guesses", kept)
@@ -139,7 +155,42 @@ def test_a_room_may_ask_in_parts_and_no_part_takes_a_guess_of_another_back(tmp_p
 
 
 def test_the_picture_has_a_piece_for_each_verdict_of_each_text(tmp_path):
-    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("a", 1), settled("b", 2), settled("c", 3, verdict="false"))
-    (axis,) = verdicts_by_text(boxes(tmp_path), {"one": range(1, 3), "other": range(3, 4)}).axes
-    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axis.containers}
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("a", 1), settled("b", 2), settled("c", 19, verdict="false"))
+    (axis,) = verdicts_by_text(boxes(tmp_path)).axes
+    widths = {bars.get_label(): [bar.get_width() for bar in bars][:2] for bars in axis.containers}
     assert widths["true if"] == [2, 0] and widths["false"] == [0, 1] and widths["true"] == [0, 0]
+
+
+def test_the_texts_have_every_claim_once_and_yours_come_first(tmp_path, monkeypatch):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data["text/markdown"]))
+    assert [row for rows in TEXTS.values() for row in rows] == [*range(1, 79)]
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("theirs", 7))
+    board(boxes(tmp_path), claim("mine", row=79, verdict="true", because="so", measured="4711", holds=True))
+    assert "<summary>yours: 1 claim</summary>" in shown[0] and "4711" in shown[0] and "theirs" in shown[0]
+
+
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_the_quiz_asks_what_is_settled_and_folds_what_was_found(tmp_path, monkeypatch, looked_at):
+    import IPython.display
+
+    shown, made = [], []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data))
+    monkeypatch.setattr(ddplab.course.folklore, "live", lambda: looked_at)
+    widget = ddplab.course.folklore.widget
+    monkeypatch.setattr(
+        ddplab.course.folklore, "widget", lambda *it, **traits: made.append(widget(*it, **traits)) or made[-1]
+    )
+    few = [settled(f"claim number {row}", row, verdict="false") for row in range(1, 8)]
+    open_ = settled("open", 8, verdict="not settled", measured=None, holds=None, read="a page")
+    lesson(tmp_path, "9_part/9.2_room.ipynb", *few, open_, settled("no number"))
+    said = quiz(boxes(tmp_path))
+    saved = shown[0]["text/markdown"]
+    assert saved.count("claim number") == saved.count("</summary>✗ **false**: it is") == 5 and "open" not in saved
+    assert said == {} and ("application/vnd.jupyter.widget-view+json" in shown[0]) == looked_at
+    if looked_at:
+        assert [it[0] for it in made[0].claims] == [*range(1, 8)]
+        made[0].said = {"3": True, "5": False}
+        assert said == {3: True, 5: False}
