@@ -263,7 +263,8 @@ turn(
     ranks=(2,),
     call=_with_and_without,
     look=lambda left, _: left,
-    heads=("weights held", "Adam's numbers", "gathers in a step", "learns", "net itself", "gathers, not resharded"),
+    heads=("weights held", "Adam's numbers", "gathers in a step", "learns",
+           "net sharded too", "gathers, if kept whole"),
     mistakes=[
         (partial(_sharded, early=True), "Adam has parameters that are no longer the network's",
          "What does `fully_shard` do to the parameters? And who has to come last?"),

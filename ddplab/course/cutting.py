@@ -22,6 +22,7 @@ TOOLS = {  # tool → what it cuts; what travels in a step
     "tensor parallel": ("every layer", "activations and their gradients, amid every pass"),
     "pipeline or FSDP2 between nodes": ("the network", "activations at the cut; or 3 x the weights"),
     "more GPUs, or smaller layers": ("nothing yet", "nothing yet"),
+    "more GPUs": ("nothing yet", "nothing yet"),
 }
 
 
@@ -135,7 +136,9 @@ def walk(
     elif room["FSDP2"]:
         why = {"FSDP2": f"with Adam's half shared it still takes {zeros:.0f} GB, {beside}"}
     elif cut >= CARD:
-        why = {"more GPUs, or smaller layers": f"with every layer cut, model and sample take {cut:.4g} GB of each card"}
+        least = model / GPUs + GB_a_sample / min(GPUs, NODE)  # with layers as small as one likes
+        more = "more GPUs" if least >= CARD else "more GPUs, or smaller layers"
+        why = {more: f"with every layer cut, model and sample take {cut:.4g} GB of each card"}
     else:
         why = {"tensor parallel": f"a shard and one whole layer take {held['FSDP2']:.0f} GB, {beside}"}
         if GPUs > NODE:
