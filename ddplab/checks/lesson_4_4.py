@@ -202,7 +202,7 @@ turn(
     ranks=(3,),
     call=_seeded_twice,
     look=_order_and_noise,
-    heads=("order", "noise", "noise with seed 0"),
+    heads=("order", "noise", "noise if seed is 0"),
     mistakes=[
         (partial(_seeds, noise=lambda rank: 0), ALIKE, BY_RANK),
         (partial(_seeds, noise=lambda rank: rank > 0), ALIKE, "A number of its own for every rank."),

@@ -268,7 +268,7 @@ turn(
     _steps,
     ranks=(2,),
     look=_what_was_seen,
-    heads=("steps", "each sample", "2nd order"),
+    heads=("steps", "each sample", "order in epoch 1"),
     mistakes=[
         (partial(_epochs, before=False), "both epochs have the same order", TOLD),
         (partial(_epochs, by=lambda epoch: 0), "both epochs have the same order", TOLD),
@@ -365,7 +365,7 @@ turn(
     _ten_samples,
     ranks=(4, 3),
     look=_counted,
-    heads=("right", "read", "here"),
+    heads=("right", "read", "asked for here"),
     mistakes=[
         (partial(_count, samples=_sampler), TWELVE, EVERY),
         (partial(_count, samples=partial(_sampler, drop_last=True)), "the last two samples are read by nobody",

@@ -20,22 +20,26 @@ def beside(
     what: str = "loss of each step",
     names: tuple[str, str] = ("one device", "{} ranks, the mean"),
 ) -> Figure:
-    """Draw one device's curve, broad, under the mean of the ranks' curves, thin; and each rank's own.
+    """Draw one device's curve, broad, under the mean of the ranks' curves, thin; below, how far each strays.
 
     one: a number a step. ranks: for each rank as many; of a single one only the thin curve is drawn. names: of the
     broad curve and the thin one. Returns the matplotlib figure.
     """
     mean = [sum(step) / len(ranks) for step in zip(*ranks, strict=True)]
     with drawing(8, 4.2) as figure:
-        axis = figure.subplots()
+        axis, *below = figure.subplots(1 + (len(ranks) > 1), sharex=True, squeeze=False)[:, 0]
         axis.plot(one, linewidth=8, color=INK, label=names[0])  # the colours are the ranks' (LEGEND.md)
         axis.plot(mean, **rimmed(1), label=names[1].format(len(ranks)))
-        for rank, values in enumerate(ranks if len(ranks) > 1 else []):
-            look = {"linestyle": DASHES[rank % 4], "linewidth": 1.4, "color": COLOURS[rank % 8]}
-            axis.plot(values, label=f"rank {rank} alone", **look)
-        axis.set(xlabel="step", title=what)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.legend()
+        for rank, values in enumerate(ranks if below else []):
+            strays = [value - its for value, its in zip(values, one, strict=True)]
+            look = {"linestyle": DASHES[rank % 4], "color": COLOURS[rank % 8]}
+            below[0].plot(strays, label=f"rank {rank} minus one device", **look)
+        axis.set_title(what)
+        for it in (axis, *below):
+            it.margins(y=0.2)
+            it.legend(loc="upper right", ncols=2, fontsize=8)
+        it.set(xlabel="step")
+        it.xaxis.get_major_locator().set_params(integer=True)
     return figure
 
 

@@ -23,17 +23,18 @@ from ddplab.plots import COLOURS, DASHES
 matplotlib.use("Agg")
 
 
-def test_beside_draws_the_mean_of_the_ranks_over_one_device_and_each_rank_in_its_own_stroke():
-    (axis,) = beside([2.0, 1.0], [[1.0, 0.0], [3.0, 2.0]]).axes
-    one, mean, *ranks = axis.lines
+def test_beside_draws_the_mean_of_the_ranks_over_one_device_and_below_how_far_each_rank_strays():
+    axis, below = beside([2.0, 1.0], [[1.0, 0.0], [3.0, 2.0]]).axes
+    one, mean = axis.lines
     assert one.get_ydata().tolist() == mean.get_ydata().tolist() == [2, 1]
     assert one.get_linewidth() > 3 * mean.get_linewidth()
-    assert [line.get_ydata().tolist() for line in ranks] == [[1, 0], [3, 2]]
-    assert [(line.get_color(), line.get_linestyle()) for line in ranks] == list(zip(COLOURS, DASHES, strict=False))[:2]
+    assert [line.get_ydata().tolist() for line in below.lines] == [[-1, -1], [1, 1]]
+    looks = [(line.get_color(), line.get_linestyle()) for line in below.lines]
+    assert looks == list(zip(COLOURS, DASHES, strict=False))[:2]
     assert one.get_color() not in COLOURS and mean.get_color() not in COLOURS
-    labels = [text.get_text() for text in axis.get_legend().get_texts()]
-    assert labels == ["one device", "2 ranks, the mean", "rank 0 alone", "rank 1 alone"]
-    assert all(tick == int(tick) for tick in axis.get_xticks()), "a step is whole"
+    labels = [text.get_text() for it in (axis, below) for text in it.get_legend().get_texts()]
+    assert labels == ["one device", "2 ranks, the mean", "rank 0 minus one device", "rank 1 minus one device"]
+    assert all(tick == int(tick) for tick in below.get_xticks()), "a step is whole"
 
 
 def test_differences_are_drawn_on_a_logarithmic_axis_with_named_lines():
