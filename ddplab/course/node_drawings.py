@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from ddplab.plots import COLOURS, INK, MARKERS, drawing
 
@@ -14,20 +16,23 @@ if TYPE_CHECKING:
     from ddplab.run import Run
 
 BREAK = (float("nan"), float("nan"))  # where a line is interrupted
+HOW = ("by RANK", "by my_device")
 
 
-def gpus_asked_for(local: Sequence[int], node: Sequence[int]) -> Figure:
+def gpus_asked_for(
+    local: Sequence[int], node: Sequence[int], gpus: int | None = None, ring: str = "cuda:{LOCAL_RANK}"
+) -> Figure:
     """Draw the GPU that each rank of a job asks for: by its RANK (a cross), and by its LOCAL_RANK (a ring).
 
-    local, node: LOCAL_RANK and GROUP_RANK of rank 0, 1, 2, … A grey band marks the GPUs that a node has. Returns the
-    matplotlib figure.
+    local, node: LOCAL_RANK, or what else the ring stands for, and GROUP_RANK of rank 0, 1, 2, … A grey band marks the
+    GPUs that a node has, as many as LOCAL_RANKs if not told. Returns the matplotlib figure.
     """
     ranks = list(range(len(local)))
     with drawing(max(6, 0.7 * len(ranks)), max(3, 0.25 * len(ranks))) as figure:
         axis = figure.subplots()
-        axis.axhspan(-0.4, max(local) + 0.4, color=INK, alpha=0.2, label="GPUs that a node has")
+        axis.axhspan(-0.4, (gpus or max(local) + 1) - 0.6, color=INK, alpha=0.2, label="GPUs that a node has")
         axis.plot(ranks, ranks, "X", markersize=10, label="cuda:{RANK}")
-        axis.plot(ranks, local, "o", markersize=16, fillstyle="none", label="cuda:{LOCAL_RANK}")
+        axis.plot(ranks, local, "o", markersize=16, fillstyle="none", label=ring)
         axis.set_xticks(ranks, [f"RANK {rank}\nnode {node[rank]}" for rank in ranks])
         axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])
         axis.legend()
@@ -45,6 +50,26 @@ def asking(nodes: int, gpus: int) -> tuple[str, Figure]:
     words = f"{nodes} node{'s' * (nodes > 1)} of {gpus} GPU{'s' * (gpus > 1)}"
     in_vain = f"by RANK, {(nodes - 1) * gpus} of {nodes * gpus} ranks ask in vain"
     return f"{words}: {in_vain}", gpus_asked_for(*dealt(nodes, gpus))
+
+
+def breaking(my_device: Callable[[dict[str, str], int], Any]) -> Callable[[int, int, int], tuple[str, Figure]]:
+    """Return a function that counts who asks for a GPU that its node lacks, by RANK and by `my_device`, and draws all.
+
+    my_device: from a process's variables and the number of GPUs that it sees to its device, as turn 5.1.c wants it.
+    """
+
+    def ask(nodes: int, ranks_on_each: int, gpus_on_each: int) -> tuple[str, Figure]:
+        asked, node, size = [], [], nodes * ranks_on_each
+        for rank in range(size):
+            told = {"RANK": rank, "LOCAL_RANK": rank % ranks_on_each, "GROUP_RANK": rank // ranks_on_each}
+            told |= {"LOCAL_WORLD_SIZE": ranks_on_each, "WORLD_SIZE": size}
+            device = torch.device(my_device({name: str(number) for name, number in told.items()}, gpus_on_each))
+            asked, node = [*asked, device.index or 0], [*node, told["GROUP_RANK"]]
+        vain = [sum(gpu >= gpus_on_each for gpu in gpus) for gpus in (range(size), asked)]
+        by = [f"{'none' if it == 0 else it} of {size} ask in vain {how}" for it, how in zip(vain, HOW, strict=True)]
+        return "; ".join(by), gpus_asked_for(asked, node, gpus_on_each, "my_device")
+
+    return ask
 
 
 def crowd(started: int, spawned: int) -> tuple[str, Figure]:
