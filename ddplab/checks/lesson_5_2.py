@@ -124,7 +124,7 @@ turn(
     lambda rank, nproc_per_node: divmod(rank, nproc_per_node),
     RANKS,
     look=_found,
-    heads=("GROUP_RANK", "folder"),
+    heads=("node rank", "folder"),
     mistakes=[
         (lambda rank, each: (rank // each, rank), "the folder is called after RANK", "What is it called after?"),
         (lambda rank, each: (rank % each, rank // each), "node and folder are exchanged", "First the node."),

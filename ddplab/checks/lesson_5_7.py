@@ -260,7 +260,7 @@ turn(
         (_clears_up, "half of the new file is removed, and the old one, over which it was written, is gone",
          "Write beside it first, under another name."),
         (partial(_save, catch=()), "the old file is safe, and the rank dies of the full disk",
-         "`try`, and pass the error that the table names: `torch.save` raises a `RuntimeError` here, no `OSError`."),
+         "`try`, and pass the error that the table names. Is it of the kind that you pass?"),
         (partial(_save, how="remove"), "the old file is gone before the new one is there",
          "`os.replace` takes its place in one move."),
         (partial(_save, how="swap"), "nothing lies at the path, also where there is room",

@@ -7,12 +7,14 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import torch
 from torch import Tensor
 
@@ -81,6 +83,26 @@ def left_blank(script: str, turns: Mapping[str, Sequence[str]] = BLANKS) -> Blan
             after_blank = whole and lines[found[0] - 1].strip() == mark
             lines[found[0] : found[0] + 1] = [] if after_blank else [new]
     return Blank(path.name, "\n".join(lines) + "\n")
+
+
+@pointing
+def filled(script: str, folder: str, **functions: Callable[..., Any]) -> str:
+    """Write a script such as lesson 5.6's with `asked`, `seed` and `agreed` in its blanks; return where it lies."""
+    pickled, path = Path(folder, "functions"), Path(folder, "filled.py")
+    pickled.write_bytes(cloudpickle.dumps(functions))
+    words = '["--epochs", str(asked.epochs), "--batch", str(asked.batch)]'
+    text = Path(script).read_text()
+    for change in (
+        ("import argparse", f"import argparse\nimport pickle\n\nyours = pickle.load(open({str(pickled)!r}, 'rb'))"),
+        BLANKS["a"][1],
+        (BLANKS["a"][2], f'yours["asked"]({words}, size)[1]'),
+        (BLANKS["b"][0], 'yours["seed"](asked.seed, epoch, rank)'),
+        BLANKS["c"][3],
+        ("return next_epoch", 'return yours["agreed"](next_epoch)'),
+    ):
+        text = _changed(text, change)
+    path.write_text(text)
+    return str(path)
 
 
 @dataclass(repr=False)

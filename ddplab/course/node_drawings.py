@@ -130,34 +130,32 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
     return f"{end} after {again}: {sum(map(len, attempts))} trained, {saved[1]} of {whole} saved", figure
 
 
-def calls(run: Run, switch: int) -> Figure:
-    """Draw jobs of two ranks that were restarted once, a panel for each: whom the early rank calls in attempt 1.
+def calls(run: Run, agent: int) -> Figure:
+    """Draw a job of two ranks that was restarted once: whom a rank calls in attempt 1.
 
-    run: of agents. Each returns which rank is late, the switch, and how its job has ended; the early rank has printed
-    that it finds nothing, or a port and the attempt in which it was written. switch: of which agents the jobs are
+    run: of agents. Each returns which rank is late, None for nobody, the switch, and how its job has ended; who is not
+    late has printed that it finds nothing, or a port and the attempt in which it was written. agent: whose job is
     drawn. Returns the matplotlib figure.
     """
-    agents = [agent for agent, (_, it, _) in enumerate(run.results) if it == switch]
-    with drawing(9, 2.5) as figure:
-        panels = figure.subplots(1, len(agents), sharex=True, sharey=True, squeeze=False).flat
-        for agent, axis in zip(agents, panels, strict=True):
-            late, _, end = run.results[agent]
-            early, sign = 1 - late, "X" if end == "failed" else "o"
-            for rank in (0, 1):
-                look = {"color": COLOURS[rank], "height": 0.22}
-                axis.barh(rank, 2, left=0, **look)
-                axis.barh(rank, 3, left=4, alpha=0.4 if rank == late else 1, **look)
-                axis.plot(2.2, rank, "X", color=INK, markersize=9)
-                axis.plot(7.2, rank, sign, color=INK, markersize=9, fillstyle="full" if sign == "X" else "none")
-            dead = re.search(rf"^rank {early} finds .*\b0$", run.output[agent], re.MULTILINE)
-            arrow = {"arrowstyle": "->", "color": INK, "linewidth": 2}
-            axis.annotate("", (1.9 if dead else 6.5, late), (4.7, early), arrowprops=arrow)
-            refused = "Connection refused"
-            said = refused if refused in run.output[agent] else "it answers"
-            axis.text(2.7 if dead else 5.3, 0.5, said, ha="right", va="center", fontsize=9)
-            axis.set_title(f"rank {late} late: {end}", fontsize=10)
-            axis.set(yticks=(0, 1), yticklabels=("rank 0", "rank 1"), ylim=(1.6, -0.6))
-            axis.set_xticks((1, 5.5), ("attempt 0", "attempt 1"))
+    late, _, end = run.results[agent]
+    said, sign = run.output[agent], "X" if end == "failed" else "o"
+    with drawing(6, 2.5) as figure:
+        axis = figure.subplots()
+        for rank in (0, 1):
+            look = {"color": COLOURS[rank], "height": 0.22}
+            axis.barh(rank, 2, left=0, **look)
+            axis.barh(rank, 3, left=4, alpha=0.4 if rank == late else 1, **look)
+            axis.plot(2.2, rank, "X", color=INK, markersize=9)
+            axis.plot(7.2, rank, sign, color=INK, markersize=9, fillstyle="full" if sign == "X" else "none")
+            if rank != late:
+                dead = re.search(rf"^rank {rank} finds .*\b0$", said, re.MULTILINE)
+                arrow = {"arrowstyle": "->", "color": INK, "linewidth": 2}
+                axis.annotate("", (1.9 if dead else 6.5, 1 - rank), (4.7, rank), arrowprops=arrow)
+                refused = "Connection refused"
+                reply = refused if refused in said else "it answers"
+                axis.text(2.7 if dead else 4.6, 0.5, reply, ha="right", va="center", fontsize=9)
+        axis.set(yticks=(0, 1), yticklabels=("rank 0", "rank 1"), ylim=(1.6, -0.6))
+        axis.set_xticks((1, 5.5), ("attempt 0", "attempt 1"))
     return figure
 
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 
-from ddplab.course.leaving_out import BLANKS, OneByOne, left_blank, taken_out
+from ddplab.course.leaving_out import BLANKS, OneByOne, _run, filled, left_blank, taken_out
 
 SCRIPT = str(Path(__file__).parents[2] / "lessons" / "5_torchrun" / "train.py")
 
@@ -59,3 +60,28 @@ def test_what_the_learner_writes_is_left_blank():
     assert 'aria-label="train.py" tabindex="0"' in blank._repr_html_()
     with pytest.raises(ValueError, match="stands in 2 lines"):
         left_blank(SCRIPT, {"a": ["dist.all_reduce("]})
+
+
+def test_what_the_learner_has_written_trains_as_the_script_does(tmp_path):
+    """Our ways end with the same bits; another seed of an epoch does not, and a batch or a place refused is told."""
+
+    def refuse(*given):
+        raise ValueError(f"refused {given}")
+
+    ours = {
+        "asked": lambda words, size: (words, int(words[3]) // size),
+        "seed": lambda run, epoch, rank: (run * 1000 + epoch) * 10000 + rank,
+        "agreed": lambda found: found,
+    }
+    weights = {}
+    for name, changed in {"ours": {}, "another": {"seed": lambda run, epoch, rank: 7}}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        source = Path(filled(SCRIPT, str(folder), **{**ours, **changed})).read_text()
+        error, _, weights[name] = _run(source, f"{folder}/run.pt", 2)
+        assert not error
+    error, _, whole = _run(Path(SCRIPT).read_text(), f"{tmp_path}/run.pt", 2)
+    assert not error and torch.equal(weights["ours"], whole) and not torch.equal(weights["another"], whole)
+    for name in ("asked", "agreed"):
+        source = Path(filled(SCRIPT, str(tmp_path), **{**ours, name: refuse})).read_text()
+        assert _run(source, f"{tmp_path}/{name}.pt", 2)[0].startswith("ValueError: refused")

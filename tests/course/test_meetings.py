@@ -3,7 +3,7 @@
 import matplotlib
 import pytest
 
-from ddplab.course.meetings import Met, met_at, play_meeting, what_is_left
+from ddplab.course.meetings import LEAVERS, Met, first_meeting, knock, met_at, one_leaves, play_meeting, what_is_left
 from ddplab.course.played_servers import free_port, servers
 
 matplotlib.use("Agg")
@@ -14,9 +14,9 @@ REMARK = "\ntorchrun remarks: node_rank is only used for static rdzv_backend. It
 @pytest.mark.parametrize(
     ("kind", "store", "first", "zero", "numbers"),
     [
-        ("c10d", 0, 1, 1, "number 0 is server1, number 1 is server2"),
-        ("c10d", 1, 0, 1, "number 0 is server1, number 1 is server2"),
-        ("static", 1, 0, 1, "number 0 is server2, number 1 is server1"),
+        ("c10d", 0, 1, 1, "node rank 0 is server1's, node rank 1 is server2's"),
+        ("c10d", 1, 0, 1, "node rank 0 is server1's, node rank 1 is server2's"),
+        ("static", 1, 0, 1, "node rank 0 is server2's, node rank 1 is server1's"),
     ],
 )
 def test_the_names_decide_in_a_c10d_meeting_and_what_is_told_in_a_static_one(kind, store, first, zero, numbers):
@@ -30,10 +30,30 @@ def test_the_names_decide_in_a_c10d_meeting_and_what_is_told_in_a_static_one(kin
     words, figure = play_meeting(lines, both[first], both[store])
     assert words == numbers + REMARK * (kind == "c10d")
     said = [text.get_text() for text in figure.axes[0].texts]
-    given = int(words.startswith("number 0 is server1"))
+    given = int(words.startswith("node rank 0 is server1"))
     assert f"agent: told {int(zero != 1)}, given node rank {given} of 2" in said
     assert f"rank {given}: learning rate 0.5" in said
     assert both[0].diary[-1]["said"] == both[1].diary[-1]["said"] == "ended"
+
+
+def test_who_knocks_where_nobody_is_awake_is_told_so_and_then_they_meet(capsys):
+    server1, server2 = servers()
+    knock(server1, asleep=server2)
+    assert "The client socket has timed out after 3000ms" in capsys.readouterr().out
+    for server in (server1, server2):
+        (server.disk / "job.py").write_text(PRINTS.format(0.1))
+    words, _ = first_meeting(server1, server2)
+    assert words.startswith("node rank 0 is server1's") and server2.holds_store
+
+
+@pytest.mark.parametrize(("kind", "who", "ends"), [("static", 1, False), ("c10d", 0, False), ("c10d", 1, True)])
+def test_the_agent_that_is_left_ends_only_without_the_store_of_a_c10d_meeting(kind, who, ends):
+    """The fourth, lesson 5.2 plays itself."""
+    words, left = one_leaves(kind, LEAVERS[who]), ("server2", "server1")[who]
+    assert (
+        f"{left}'s agent has ended as well" in words and "The connection to the C10d store has failed" in words
+    ) == ends
+    assert (f"later {left}'s agent is still there" in words) != ends
 
 
 def test_a_box_says_who_came_first_and_who_holds_the_store():

@@ -69,15 +69,17 @@ def test_a_job_that_never_lives_to_a_checkpoint_has_saved_nothing():
     assert list(deaths.get_ydata()) == [8, 8, 8] and list(deaths.get_xdata()) == [8, 16, 24]
 
 
-def test_an_arrow_goes_to_whom_the_early_rank_calls():
+def test_an_arrow_goes_to_whom_a_rank_calls():
     refused, answered = "rank 1 finds 40123 0\nConnectionRefusedError: Connection refused\n", "rank 1 finds nothing\n"
-    results = [(0, 0, "failed"), (0, 1, "finished")] * 2
-    run = SimpleNamespace(results=results, output=[refused, answered] * 2)
-    for switch, end, said in [(0, (1.9, 0), "Connection refused"), (1, (6.5, 0), "it answers")]:
-        axes = calls(run, switch).axes
-        ends = [[it.xy for it in axis.texts if hasattr(it, "xy") and not it.get_text()] for axis in axes]
-        assert ends == [[end]] * 2 and [axis.texts[-1].get_text() for axis in axes] == [said] * 2
-    assert calls(run, 0).axes[0].get_title() == "rank 0 late: failed"
+    written = "rank 0 finds 40123 1\nrank 1 finds 40124 1\n"
+    run = SimpleNamespace(
+        results=[(0, 0, "failed"), (0, 1, "finished"), (None, 0, "finished")], output=[refused, answered, written]
+    )
+    called = [([(1.9, 0)], "Connection refused"), ([(6.5, 0)], "it answers"), ([(6.5, 1), (6.5, 0)], "it answers")]
+    for agent, (ends, said) in enumerate(called):
+        [axis] = calls(run, agent).axes
+        assert [it.xy for it in axis.texts if hasattr(it, "xy") and not it.get_text()] == ends
+        assert axis.texts[-1].get_text() == said
 
 
 def test_the_first_bar_is_on_top_and_each_has_its_number():
