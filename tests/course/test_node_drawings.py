@@ -7,7 +7,17 @@ from types import SimpleNamespace
 import matplotlib
 import nbformat
 
-from ddplab.course.node_drawings import asking, calls, crowd, distances, fall_back, gpus_asked_for, takes
+from ddplab.course.node_drawings import (
+    asking,
+    breaking,
+    calls,
+    crowd,
+    dealt,
+    distances,
+    fall_back,
+    gpus_asked_for,
+    takes,
+)
 
 matplotlib.use("Agg")
 
@@ -25,20 +35,32 @@ def test_each_rank_stands_over_the_gpu_that_it_asks_for():
 def test_ranks_are_told_what_four_real_ones_on_two_nodes_were_told():
     """Lesson 5.1 has stored that."""
     seen = []
-    asking(lambda env, gpus: seen.append(env) or f"cuda:{env['LOCAL_RANK']}")(2, 2, 2)
+    breaking(lambda env, gpus: seen.append(env) or f"cuda:{env['LOCAL_RANK']}")(2, 2, 2)
     lesson = nbformat.read(Path(__file__).parents[2] / "lessons/5_torchrun/5.1_torchrun.ipynb", as_version=4)
     said = next(cell.outputs[0].text for cell in lesson.cells if cell.source.startswith('torchrun("who.py", nnodes=2'))
     for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         assert re.findall(rf" {name}=(\d)", said) == [env[name] for env in seen]
 
 
-def test_those_who_ask_in_vain_are_counted():
-    draw = asking(lambda env, gpus: f"cuda:{env['LOCAL_RANK']}")
+def test_those_whom_a_device_of_their_own_leaves_without_are_counted():
+    draw = breaking(lambda env, gpus: f"cuda:{env['LOCAL_RANK']}")
     for nodes, ranks, gpus, by_rank, by_mine in [(1, 4, 4, "none", "none"), (3, 2, 2, 4, "none"), (2, 3, 2, 4, 2)]:
         words, figure = draw(nodes, ranks, gpus)
         size = nodes * ranks
         assert words == f"{by_rank} of {size} ask in vain by RANK; {by_mine} of {size} ask in vain by my_device"
         assert list(figure.axes[0].lines[1].get_ydata()) == [*range(ranks)] * nodes
+
+
+def test_those_who_ask_in_vain_are_counted():
+    for nodes, gpus in [(1, 4), (2, 2), (3, 2), (4, 1)]:
+        words, figure = asking(nodes, gpus)
+        by_rank, _ = figure.axes[0].lines
+        in_vain = sum(asked >= gpus for asked in by_rank.get_ydata())
+        assert words.endswith(f"by RANK, {in_vain} of {nodes * gpus} ranks ask in vain")
+
+
+def test_it_is_dealt_in_order():
+    assert dealt(2, 2) == ([0, 1, 0, 1], [0, 0, 1, 1])
 
 
 def test_a_tower_of_processes_stands_on_each_gpu():
