@@ -49,8 +49,9 @@ def launch(
     """Run `fn(*args, **kwargs)` on `nproc_per_node` ranks of this machine and return the `Run`.
 
     In each rank the environment variables that torchrun sets are there (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …),
-    the process group is initialised, and `ddplab.device()` is the rank's device. fn, its arguments and what it uses
-    from the notebook travel by value; GPU tensors arrive on the rank's own GPU, results on the CPU.
+    the process group is initialised, and `ddplab.device()` is the rank's device; unlike torchrun it makes a rank's GPU
+    the current one, which "cuda" means. fn, its arguments and what it uses from the notebook travel by value; GPU
+    tensors arrive on the rank's own GPU, results on the CPU.
 
     Args:
         fn: any callable: defined in a cell, a closure, a lambda, a partial.
