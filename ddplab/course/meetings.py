@@ -157,7 +157,7 @@ def what_is_left(*servers: Server) -> None:
     """Print the first screen's report of a death, whether the others have one, and what the `logs` of all disks say."""
     screen = servers[0].screen
     report = screen[screen.index("Root Cause") :]
-    print(report[: report.index("traceback")], *servers[0].says("Error: ")[-1:])
+    print(f"{servers[0].name}'s screen:", report[: report.index("traceback")], *servers[0].says("Error: ")[-1:])
     for server in servers[1:]:
         print(f"{server.name}'s screen: {'a report, too' if 'Root Cause' in server.screen else 'no report'}")
     for server in servers:

@@ -76,7 +76,7 @@ def test_what_is_left_of_a_night_is_the_report_and_the_files_of_all_disks(capsys
     (server1.disk / "logs/night_x/attempt_0/1/error.json").write_text("{}")
     what_is_left(server1, server2)
     shown = capsys.readouterr().out
-    assert "rank: 3" in shown and "traceback" not in shown
+    assert shown.startswith("server1's screen: Root Cause") and "rank: 3" in shown and "traceback" not in shown
     assert (
         "server1 …/attempt_0/1 says: I am RANK 3; beside it: error.json\nserver2 …/attempt_0/0 says: I am RANK 0\n"
         in shown
