@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CAUSES = ("replicate", "reduce", "scatter", "gather")  # of a step; what else crosses is drawn behind them
 HATCHES = ("", "///", "...", "\\\\", "xx", "++")
-STAGES = ("", "scatter", "replicate", "parallel_apply", "gather")
+STAGES = ("scatter", "replicate", "parallel_apply", "gather")
 
 
 def crossing(net: nn.Module, images: int, gpus: int) -> tuple[list[int], dict[str, int]]:
@@ -72,7 +72,7 @@ def one_forward(crossed: Mapping[str, int], parts: Sequence[int] = (4, 4)) -> Fi
                 continue
             beside = (left + right) / 2 + 0.2 if stage != "gather" else right + 0.1
             axis.text(beside, others - 0.5, f"{crossed[stage]:,} bytes", va="center")
-        axis.set_xticks(range(5), STAGES)
+        axis.set_xticks(range(1, 5), STAGES)
         names = [f"gpus[{gpu}]" for gpu in reversed(range(n))]
         axis.set(xlim=(-0.5, 4.75), ylim=(-0.4, n - 0.6), yticks=range(n), yticklabels=names)
     return figure
