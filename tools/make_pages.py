@@ -87,7 +87,7 @@ def ways(found: list[Page], folder: Path) -> str:
     guide = os.path.relpath(ROOT / "workshop" / "GUIDE.md", folder)
     lines.append(
         f"- **In two days:** the parts in their order. They are {hours} hours, and [the instructor's "
-        f"timetable]({guide}) picks eight of them, and leaves as much time for the turns. "
+        f"timetable]({guide}) picks eight of them, and leaves half as much for turns. "
         "Part 9 and the exercises come on top."
     )
     return "\n".join(lines)
