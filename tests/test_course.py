@@ -109,13 +109,17 @@ def test_nothing_is_used_before_it_is_taught(path):
 
 @pytest.mark.parametrize(("way", "minutes"), [("an hour and a quarter", 75), ("half a day", 240)])
 def test_a_way_through_is_whole_short_and_leads_from_page_to_page(way, minutes):
-    """Its links lead from the first lesson to a script under torchrun; all that is needed on it comes before, on it."""
+    """Its links, or those of `Next`, lead from the first lesson to a script under torchrun; all that is needed on it
+    comes before, on it."""
     at, passed = LESSONS[0], []
     while at is not None:
         assert set(about(at)["needs"]) <= set(passed), f"{number(at)} needs {about(at)['needs']}; passed: {passed}"
         passed.append(number(at))
-        further = re.search(rf"On the way of {way}: \[[^\]]*\]\((.+?)\)", notebook(at).cells[-1].source)
-        at = (at.parent / further[1]).resolve() if further else None
+        last = notebook(at).cells[-1].source.partition("**Next:**")[2]
+        further = re.search(rf"With {way} for the course, go on with \[[^\]]*\]\((.+?)\)", last)
+        links = [further[1]] if further else re.findall(r"\]\(([^)]+\.ipynb)\)", last.partition("<!--")[0])
+        ahead = [path for path in LESSONS if path in {(at.parent / link).resolve() for link in links}]
+        at = next((path for path in ahead if number(path) in WAYS[way][len(passed) :]), None)
     assert passed == WAYS[way] and sum(about(path)["minutes"] for path in LESSONS if number(path) in passed) <= minutes
     assert any(
         "%%torchrun" in cell.source for path in LESSONS if number(path) == "5.1" for cell in notebook(path).cells

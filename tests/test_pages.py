@@ -55,9 +55,19 @@ def test_a_lesson_says_once_where_each_way_goes_on(course):
         for path, text in made(root).items():
             path.write_bytes(text)
     last = read(lessons[first]).cells[-1].source
-    assert last.count(f"On the way of {SHORTEST}: [{second} · Its `title`](") == 1 and last.startswith("The end.")
+    assert last.count(f"With {SHORTEST} for the course, go on with [{second} · Its `title`](") == 1
+    assert last.startswith("The end.")
     assert BEGIN not in read(lessons[WAYS["half a day"][-1]]).cells[-1].source
     assert made(root) == {path: path.read_bytes() for path in made(root)}
+
+
+def test_a_lesson_whose_next_page_is_that_of_a_way_does_not_say_it_again(course):
+    root, _, lessons = course
+    first, second = WAYS[SHORTEST][:2]
+    notebook = read(lessons[first])
+    notebook.cells[-1].source = f"**Next:** [{second}](../x/{lessons[second].name})."
+    write(notebook, lessons[first])
+    assert f"With {SHORTEST}" not in made(root)[lessons[first]].decode()
 
 
 def test_the_readme_shows_the_picture_that_a_lesson_has_stored(course):

@@ -93,13 +93,14 @@ def ways(found: list[Page], folder: Path) -> str:
     return "\n".join(lines)
 
 
-def onward(page: Page, found: list[Page]) -> str:
-    """For the last cell of a lesson: where each way that passes here goes on, if that is not the next page."""
+def onward(page: Page, found: list[Page], written: str) -> str:
+    """For the last cell of a lesson: where each way that passes here goes on, if its `Next` does not say so."""
     by_number, lines = {it.number: it for it in found}, []
     for name, numbers in WAYS.items():
         if page.number in numbers[:-1]:
             after = by_number[numbers[numbers.index(page.number) + 1]]
-            lines.append(f"On the way of {name}: {link(after, page.path.parent)}.")
+            if after.path.name not in written.partition("**Next:**")[2]:
+                lines.append(f"In a hurry? With {name} for the course, go on with {link(after, page.path.parent)}.")
     return "\\\n".join(lines)
 
 
@@ -125,10 +126,9 @@ def made(root: Path) -> dict[Path, bytes]:
         else:
             for cell in notebook.cells[:-1]:
                 cell.source = between(cell.source, ways(found, folder))
-            further = onward(page, found)
-            last.source = last.source.partition(BEGIN)[0].rstrip() + (
-                f"\n\n{BEGIN}\n{further}\n{END}" if further else ""
-            )
+            written = last.source.partition(BEGIN)[0].rstrip()
+            further = onward(page, found, written)
+            last.source = written + (f"\n\n{BEGIN}\n{further}\n{END}" if further else "")
         texts[page.path] = nbformat.writes(notebook).rstrip() + "\n"
     texts[root / "ERRORS.md"] = error_pages.page(root)
     return {path: text.encode() for path, text in texts.items()} | pictures
