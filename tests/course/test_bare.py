@@ -1,8 +1,13 @@
 """A script under torchrun alone: what it prints, which processes are its ranks, and that nothing is left of it."""
 
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
 import psutil
 import pytest
 
+from ddplab.course import bare
 from ddplab.course.bare import BareTorchrun, deaths, error_lines, root_cause
 
 SCRIPT = """
@@ -37,13 +42,21 @@ def test_the_last_line_of_each_traceback_is_found():
     assert error_lines(log) == log.splitlines()[:2]
 
 
+# Rank 1 dies when the others are heard and all have been seen; these die a second after torchrun wants it.
 DYING = """
 import os, signal, sys, time
 rank = int(os.environ["RANK"])
+
+def late(*_):
+    time.sleep(1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+signal.signal(signal.SIGTERM, late)
 if rank == 0:
     print("[rank0]: ValueError: a bad row", file=sys.stderr, flush=True)
-    open("said", "w").close()
-while rank == 1 and not os.path.exists("said"):
+open(f"{rank} is here", "w").close()
+while rank == 1 and not all(os.path.exists(it) for it in ("0 is here", "2 is here", "seen")):
     time.sleep(0.01)
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
@@ -53,7 +66,13 @@ time.sleep(60)
 
 @pytest.mark.fresh
 def test_each_death_is_told_with_its_exit_code_and_its_words(tmp_path, monkeypatch):
+    def sleep(seconds):
+        if seconds == 0.01:  # all have been seen
+            Path("seen").touch()
+        time.sleep(seconds)
+
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bare, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     (tmp_path / "script.py").write_text(DYING)
     job = BareTorchrun(tmp_path / "script.py", nproc_per_node=3)
     told = deaths(job)
