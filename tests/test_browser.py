@@ -424,7 +424,7 @@ def test_a_guess_from_the_keyboard_comes_back_in_its_box(notebook, lab, picture)
 
 
 def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab, picture):
-    it = notebook(QUIZ, "print(len(said), said.keys() <= {*range(1, 80)})", "board(boxes('lessons'))")
+    it = notebook(QUIZ, "print(len(said), said.keys() <= {*range(1, 80)})", "board(boxes('lessons'), said=said)")
     it.run(0)
     panel, press = it.output(0), lab.page.keyboard.press
     assert "Claim 1 of 5" in it.text(0) and "Measured" not in it.text(0)
@@ -443,6 +443,9 @@ def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab,
     it.run(1)
     until(lambda: "5 True" in it.text(1), 5)
     it.run(2)
+    assert f"You have judged 5, {counts[0]} as it was found." in it.text(2)
+    it.output(2).get_by_role("combobox", name="Verdict").select_option("↻ not as you said")
+    until(lambda: it.output(2).get_by_role("row").count() == 1 + 5 - int(counts[0]), 5)
     found = it.output(2).get_by_role("row").nth(1)
     assert not found.get_by_text("Measured:").is_visible()
     tab_to(lab.page, found.locator("summary"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ddplab.course.claims import VERDICTS, Claim, guesses
+from ddplab.course.claims import VERDICTS, Claim, guesses, right
 from ddplab.course.controls import widget
 from ddplab.plots import ON_COLOUR, drawing
 from ddplab.pointer import pointing
@@ -91,11 +91,15 @@ def _told(boxes: Iterable[Box]) -> list[list[Any]]:
     return [[it.row, *map(marked, (it.text, it.verdict, it.because, it.measured)), it.lesson, it.link] for it in boxes]
 
 
-def board(boxes: Iterable[Box], *yours: Claim) -> None:
-    """Show the boxes: in a live notebook with search and a filter, in a saved file as tables. yours: come first."""
+def board(boxes: Iterable[Box], *yours: Claim, said: Mapping[int, bool] | None = None) -> None:
+    """Show the boxes: in a live notebook with search and a filter, in a saved file as tables. yours: come first.
+
+    said: row → whether the learner judged it right, as `quiz` returns it; what was guessed in this session counts too.
+    """
+    judged = {str(row): so for row, so in (right | dict(said or {})).items()}
     own = [Box(it.row, it.text, it.verdict, it.because, it.measured, "yours", "#") for it in yours]
     boxes = [*own, *boxes]
-    _show(boxes, table(boxes), lambda: widget("board", claims=_told(boxes)))
+    _show(boxes, table(boxes), lambda: widget("board", claims=_told(boxes), said=judged))
 
 
 def quiz(boxes: Iterable[Box]) -> dict[int, bool]:

@@ -91,6 +91,22 @@ def test_the_board_is_a_widget_where_somebody_looks_and_always_a_table(tmp_path,
     assert ("application/vnd.jupyter.widget-view+json" in shown[0]) == looked_at
 
 
+def test_the_board_knows_what_you_have_said_and_guessed(tmp_path, monkeypatch):
+    import IPython.display
+
+    made = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: None)
+    monkeypatch.setattr(ddplab.course.folklore, "live", lambda: True)
+    monkeypatch.setattr(ddplab.course.folklore, "right", {79: False})
+    widget = ddplab.course.folklore.widget
+    monkeypatch.setattr(
+        ddplab.course.folklore, "widget", lambda *it, **traits: made.append(traits) or widget(*it, **traits)
+    )
+    lesson(tmp_path, "9_part/9.2_room.ipynb", settled("theirs", 7))
+    board(boxes(tmp_path), said={7: True})
+    assert made[0]["said"] == {"79": False, "7": True}
+
+
 def test_a_room_lets_one_guess_and_its_saved_file_tells_nothing(tmp_path, monkeypatch):
     import IPython.display
 
