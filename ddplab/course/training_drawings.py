@@ -119,7 +119,8 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
 
     Args:
         held: a bar's name → what it is made of, from the bottom up: name → bytes. Every bar has the same names.
-        room: the bytes that a device has, a dashed line; the axis then counts GB, and goes to three times that.
+        room: the bytes that a device has, a dashed line; the axis then counts GB, and goes to three times that, and
+            above each bar stands what it comes to.
     """
     unit, bytes_in_it = ("GB", 1e9) if room else ("kilobytes", 1000)
     with drawing(1.5 * len(held) + 3, 3.4) as figure:
@@ -129,12 +130,13 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
             heights = [parts[name] / bytes_in_it for parts in held.values()]
             axis.bar(list(held), heights, 0.6, bottoms, hatch=hatch, edgecolor=ON_COLOUR, linewidth=0.6, label=name)
             bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-        axis.set(ylabel=unit, xlim=(-0.5, len(held) - 0.5 + bool(room)))  # a place more, for the legend
-        handles, names = axis.get_legend_handles_labels()
-        axis.legend(handles[::-1], names[::-1], loc="upper right" if room else "upper left")  # in the order of the bars
+        axis.set(ylabel=unit, xlim=(-0.5, len(held) - 0.5))
+        handles, names = axis.get_legend_handles_labels()  # beside the bars, and in their order
+        axis.legend(handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1))
         if room:
             axis.axhline(room / bytes_in_it, color=INK, linestyle="--")
-            axis.text(len(held) + 0.45, room / bytes_in_it, f"{room / bytes_in_it:g} GB", va="bottom", ha="right")
+            axis.text(len(held) - 0.45, room / bytes_in_it, f"{room / bytes_in_it:g} GB", va="center")
+            axis.bar_label(axis.containers[-1], [f"{height:.0f} GB" for height in bottoms])
             axis.set_ylim(0, 3 * room / bytes_in_it)
     return figure
 
@@ -145,15 +147,13 @@ def how_full(billions: int, devices: int = 1) -> tuple[str, Figure]:
     Each device has the whole model and its share of the batch. The activations of the whole batch are 60 GB, made up.
     Returns the GB in words, and the figure.
     """
-    gb, where = 4 * billions, "one device" if devices == 1 else f"each of {devices:,}"
-    parts = ("parameters", "gradients", "state", "activations")
-    told, held = [f"{billions} billion parameters; GB on {where}:"], {}
-    told.append(f"{'':18}{''.join(f'{part:>12}' for part in (*parts, 'all'))}")
-    for name, numbers in NUMBERS_KEPT.items():
-        sizes = (gb, gb, numbers * gb, 60 / devices)
-        held[name] = {part: 1e9 * size for part, size in zip(parts, sizes, strict=True)}
-        told.append(f"{name:18}{''.join(f'{size:12.1f}' for size in (*sizes, sum(sizes)))}")
-    return "\n".join(told), memory_bars(held, room=80e9)
+    gb, where = 4e9 * billions, "one device" if devices == 1 else f"each of {devices:,}"
+    held = {
+        name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / devices}
+        for name, numbers in NUMBERS_KEPT.items()
+    }
+    told = ", ".join(f"{name} {sum(parts.values()) / 1e9:.1f}" for name, parts in held.items())
+    return f"{billions} billion parameters, GB on {where}: {told}", memory_bars(held, room=80e9)
 
 
 def largest_models(share: Callable[..., float], card: float = 80, activations: float = 60) -> tuple[str, Figure]:
@@ -227,14 +227,17 @@ def distances(far: Mapping[str, Mapping[str, float]], rounding: float) -> Figure
     return figure
 
 
-def clouds(swarms: Mapping[str, tuple[Tensor, Tensor]], reach: float) -> Figure:
+def clouds(
+    swarms: Mapping[str, tuple[Tensor, Tensor]], reach: float, error: Callable[..., float] | None = None
+) -> Figure:
     """Draw gradients as dots beside the one that they estimate, the arrow: how far each goes along it, and to the side.
 
     Args:
         swarms: title → gradients, (how many, numbers in each), and the gradient that they estimate.
         reach: how far up the chart goes, in lengths of the arrow; what lies beyond is left out.
+        error: (gradients, gradient) → the radius of a dashed arc around the tip. There is none without.
 
-    A dot is as far from the tip as its gradient is off. The dashed arc has their rms error for a radius.
+    A dot is as far from the tip as its gradient is off.
     """
     from matplotlib.patches import Circle
 
@@ -243,9 +246,10 @@ def clouds(swarms: Mapping[str, tuple[Tensor, Tensor]], reach: float) -> Figure:
         for axis, (title, (gradients, whole)) in zip(axes, swarms.items(), strict=True):
             along = gradients @ whole / whole.norm() ** 2
             off = (gradients - along[:, None] * whole).norm(dim=1) / whole.norm()
-            rms = ((along - 1) ** 2 + off**2).mean().sqrt().item()
             axis.plot(along, off, "o", markersize=3)
-            axis.add_patch(Circle((1, 0), rms, fill=False, edgecolor=INK, linestyle="--"))
+            if error:
+                radius = float(error(gradients, whole))
+                axis.add_patch(Circle((1, 0), radius, fill=False, edgecolor=INK, linestyle="--"))
             axis.axvline(0, color=INK, linewidth=0.5)
             axis.annotate("", (1, 0), (0, 0), arrowprops={"arrowstyle": "-|>", "lw": 2, "color": INK}, zorder=3)
             axis.set(xlim=(-reach * 0.6, reach), ylim=(-0.04 * reach, reach), aspect="equal", title=title)
