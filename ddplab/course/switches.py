@@ -31,8 +31,8 @@ LEARNED, FAILED = 0.8, 0.5  # test accuracy above which a run has learned, and b
 class SideBySide:
     """Runs of one small model on the digits, a chart for each setting. In a live notebook you choose the next."""
 
-    def __init__(self, settings: Sequence[tuple], seeds: Sequence[int], epochs: int, quest: bool = False):
-        self.settings, self.seeds, self.epochs, self.quest = settings, seeds, epochs, quest
+    def __init__(self, settings: Sequence[tuple], epochs: int):
+        self.settings, self.epochs = settings, epochs
         self.trials: list[Trial] = []
         self.accuracies: dict[tuple, dict[int, float]] = {}  # batch, rate, ranks → seed → test accuracy
         self._redraw: Callable[[bool], None] = lambda busy: None  # until there is a page to draw on
@@ -83,9 +83,8 @@ class SideBySide:
         page, handle = (self._widget(), None) if live() else (None, None)
         if page is not None:
             handle = display({**page._repr_mimebundle_()[0], "text/plain": str(self)}, raw=True, display_id=True)
-        begin = not self.trials and not (page and self.quest)  # on a quest, the first to train is who is asked to
-        for setting in self.settings if begin else ():
-            self.train(*setting, seeds=self.seeds)
+        for setting in () if self.trials or page else self.settings:  # on a page the first to train is who looks at it
+            self.train(*setting, seeds=SEEDS["all three"])
         # Where the widget is gone (a saved file, a forge) the picture and the text stand in for it.
         bundle = {"image/png": png(self.figure()), "text/plain": str(self)} if self.trials else {}
         if handle is not None and bundle:
@@ -114,11 +113,10 @@ class SideBySide:
     def _widget(self) -> Any:
         """Four switches (Tab reaches them, the arrow keys turn them), two buttons, and the charts: switches.js."""
         first = (*(self.settings or [(32, 0.1)])[0], 1)[:3]
-        seeds = next(name for name, them in SEEDS.items() if them == self.seeds)
         page = widget(
             "switches",
             options=SWITCHES,
-            chosen=[_nearest(first[0], BATCHES), _nearest(first[1], RATES), first[2], seeds],
+            chosen=[_nearest(first[0], BATCHES), _nearest(first[1], RATES), first[2], "all three"],
             looks=list(zip(COLOURS, SVG_DASHES * 2, strict=True)),
             compared=COMPARED,
             axes=[self.epochs, TOP],
@@ -131,8 +129,7 @@ class SideBySide:
         def redraw(busy: bool, error: str = "") -> None:
             status = "Training …" if busy else "Trained." if self.trials else "Nothing trained yet: press Train."
             shown = [{"name": it.name, "curves": list(it.curves().items()), "facts": it.facts()} for it in self.trials]
-            found = self.found() if self.quest else []
-            page.drawn = {"status": error or status, "trials": shown, "found": found}
+            page.drawn = {"status": error or status, "trials": shown, "found": self.found()}
 
         def work(batch: int, rate: float, ranks: int, seeds: str) -> None:
             with at_work:
@@ -158,33 +155,20 @@ class SideBySide:
 
 
 @pointing
-def side_by_side(*settings: tuple, seeds: int = 2, epochs: int = 10) -> SideBySide:
-    """Train one small model on the digits with several settings, and show the losses side by side.
+def four_switches(*settings: tuple, epochs: int = 10) -> SideBySide:
+    """Show four switches and a quest: make batch 8 at rate 1 fail with three seeds, then find three cures.
 
     settings: each a batch size, a learning rate and, if not 1, a number of ranks that share in each update with a
-        batch of that size each; at most 4, to begin with. seeds: runs of each, 1 to 3.
+        batch of that size each; at most 4. They are trained where nobody can press a button, with three seeds.
 
-    In a live notebook you then choose batch, rate, ranks and seed yourself and watch each run beside the others;
+    In a live notebook you choose batch, rate, ranks and seed yourself and watch each run beside the others;
     elsewhere the result is a picture and a table. Raises ValueError for what cannot be trained.
     """
-    return SideBySide(*_checked(settings, seeds, epochs))
-
-
-@pointing
-def four_switches(*settings: tuple, epochs: int = 10) -> SideBySide:
-    """Show the same four switches as a quest: make batch 8 at rate 1 fail with three seeds, then find three cures.
-
-    settings: what is trained where nobody can press a button; see `side_by_side`.
-    """
-    return SideBySide(*_checked(settings, 3, epochs), quest=True)
-
-
-def _checked(settings: Sequence[tuple], seeds: int, epochs: int) -> tuple:
-    if len(settings) > COMPARED or seeds not in (1, 2, 3) or epochs < 1:
-        raise ValueError(f"at most {COMPARED} settings, 1 to 3 seeds and at least one epoch")
+    if len(settings) > COMPARED or epochs < 1:
+        raise ValueError(f"at most {COMPARED} settings, and at least one epoch")
     if any(batch < 1 or rate <= 0 or ranks not in ([], [1], [2], [4]) for batch, rate, *ranks in settings):
         raise ValueError(f"a batch is at least 1, a rate above 0, and ranks are 1, 2 or 4, in each of {settings}")
-    return settings, tuple(range(seeds)), epochs
+    return SideBySide(settings, epochs)
 
 
 def _nearest(value: float, options: Sequence[float]) -> float:
