@@ -23,23 +23,25 @@ class BareTorchrun:
     """A job started as `torchrun --standalone --nproc-per-node N script` starts one; it runs until it ends or `stop`.
 
     Args:
-        script: path of a Python script. nproc_per_node: how many ranks. environment: variables for the job.
+        script: path of a Python script. nproc_per_node: how many ranks. environment: variables for the job; None
+            takes one out.
 
     What it prints goes where a terminal's would, into one stream: `output`. When the notebook's kernel ends, so do all
     of its processes.
     """
 
-    def __init__(self, script: str | Path, nproc_per_node: int = 2, **environment: str):
+    def __init__(self, script: str | Path, nproc_per_node: int = 2, **environment: str | None):
         self._log = tempfile.NamedTemporaryFile("rb", prefix="torchrun-", suffix=".log")
         program = "from ddplab.course.bare import _torchrun; _torchrun()"
         options = ["--standalone", f"--nproc-per-node={nproc_per_node}"]
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **environment}
         with open(self._log.name, "wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", program, *options, str(script)],
                 stdin=subprocess.PIPE,  # never written to: its end tells the job that the notebook is gone
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **environment},
+                env={name: value for name, value in variables.items() if value is not None},
             )
         self.size, self.script = nproc_per_node, str(script)
         self._stop = weakref.finalize(self, _end, self.process)

@@ -260,7 +260,7 @@ FAULTS = (
         ALL,
         "detail",
         "All ranks die of the same. A run with DETAIL names what got no gradient.",
-        "DDP waited for gradients that no loss reaches. Lessons 4.2 and 6.3.",
+        "DDP waited for gradients that no loss reaches. Lesson 4.2.",
         (2, 10, 20),
     ),
     Fault(

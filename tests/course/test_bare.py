@@ -31,10 +31,11 @@ def test_a_job_prints_shows_its_ranks_and_ends(tmp_path):
 
 
 @pytest.mark.parametrize(("last", "status"), [("", 0), ("raise ValueError('mine')", 1)])
-def test_a_job_that_ends_by_itself_says_no_more_than_under_torchrun(tmp_path, last, status):
-    (tmp_path / "script.py").write_text(f"print('done')\n{last}")
-    job = BareTorchrun(tmp_path / "script.py", nproc_per_node=1)
-    assert job.wait() == status and "done" in job.output and "Fatal Python error" not in job.output
+def test_a_job_that_ends_by_itself_says_no_more_than_under_torchrun(tmp_path, monkeypatch, last, status):
+    monkeypatch.setenv("TAKEN_OUT", "still there")
+    (tmp_path / "script.py").write_text(f"import os\nprint('done', os.environ.get('TAKEN_OUT'))\n{last}")
+    job = BareTorchrun(tmp_path / "script.py", nproc_per_node=1, TAKEN_OUT=None)
+    assert job.wait() == status and "done None" in job.output and "Fatal Python error" not in job.output
 
 
 def test_the_last_line_of_each_traceback_is_found():

@@ -97,43 +97,6 @@ def moved_afterwards(model, file):
     model.load_state_dict({name: it.to(mine) for name, it in torch.load(file).items()})
 
 
-def in_loops(model, x):
-    model.zero_grad()
-    names = []
-    torch.mean(model(x)).backward()
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            if parameter.grad is None:
-                names.append(name)
-    return names
-
-
-def by_autograd(model, x):
-    named = {name: it for name, it in model.named_parameters() if it.requires_grad}
-    found = torch.autograd.grad(model(x).sum(), list(named.values()), allow_unused=True)
-    return tuple(name for name, it in zip(named, found, strict=True) if it is None)
-
-
-def every_gradient(model, x):
-    wanted = dict(model.named_parameters())
-    gradients = torch.autograd.grad(model(x).sum(), [p for p in wanted.values() if p.requires_grad])
-    return [name for name, gradient in zip(wanted, gradients, strict=False) if gradient is None]
-
-
-def of_the_frozen_too(model, x):
-    gradients = torch.autograd.grad(model(x).sum(), list(model.parameters()), allow_unused=True)
-    return [name for (name, _), it in zip(model.named_parameters(), gradients, strict=True) if it is None]
-
-
-def as_a_set(model, x):
-    return {name for name in in_loops(model, x)}
-
-
-def with_the_parameters(model, x):
-    model(x).sum().backward()
-    return [it for it in model.named_parameters() if it[1].requires_grad and it[1].grad is None]
-
-
 def taken_out_meanwhile(deaths):
     for it in deaths:
         if "by peer" in it["said"] or it["exit"] == -15:
@@ -210,16 +173,6 @@ def by_its_number(model, file):
     model.load_state_dict(torch.load(file, map_location=dist.get_rank()))
 
 
-def cleared_too_soon(model, x):
-    model(x).sum().backward()
-    model.zero_grad()
-    return [name for name, it in model.named_parameters() if it.requires_grad and it.grad is None]
-
-
-def weights_alone(model, x):
-    return [name for name in in_loops(model, x) if name.endswith(".weight")]
-
-
 ANSWERS = {
     "6.3.a": {
         "accepted": [in_a_loop, sorted_by_time],
@@ -259,17 +212,6 @@ ANSWERS = {
             ),
             (lambda model, file: model.load_state_dict(torch.load(file).to("cpu")), ["has no attribute 'to'"]),
             (lambda model, file: model.load_state_dict(torch.load(file)).to("cpu"), ["has no attribute 'to'"]),
-        ],
-    },
-    "6.3.d": {
-        "accepted": [in_loops, by_autograd, as_a_set],
-        "wrong": [
-            (with_the_parameters, ["each is a pair"]),
-            (cleared_too_soon, ["nobody has a gradient there"]),
-            (of_the_frozen_too, ["does not require grad"]),
-            (every_gradient, ["Set allow_unused=True"]),
-            (weights_alone, ["the weight's name comes back alone"]),
-            (lambda model, x: ", ".join(in_loops(model, x)), ["one text, where a list of names is wanted"]),
         ],
     },
 }
