@@ -80,8 +80,8 @@ def test_what_does_not_fit_passes_the_stroke():
     assert {line.index("|") for line in lines} == {head.index("80 GB")}
 
 
-BILLIONS, LAYERS = (1, 3, 7, 13, 40, 100), (1, 4, 32, 100)
-SAMPLE, GPUS = (0.5, 2, 10, 30, 70, 150), (2, 4, 8, 16, 64, 512)
+BILLIONS, LAYERS = (0.1, 1, 3, 7, 13, 40, 100), (1, 4, 8, 16, 32, 64, 100)  # of the lesson, and a single layer
+SAMPLE, GPUS = (0.1, 0.5, 2, 10, 30, 70, 150), (2, 4, 8, 16, 64, 512)
 
 
 def check_the_arrow(billions, layers, sample, gpus):
@@ -110,6 +110,17 @@ def test_what_does_not_fit_even_where_every_layer_is_cut_is_not_called_enough():
     assert [*walk(7, 32, 70, 8, 2)[2]] == ["more GPUs"]  # (112 + 70) / 2 GB, however small the layers
     assert [*walk(7, 32, 150, 8, 8)[2]] == ["activation checkpointing", "ZeRO's optimiser"]
     assert [*walk(100, 1, 2, 8, 512)[2]] == ["more GPUs, or smaller layers"]  # one layer on a node: 100 GB each
+
+
+def test_the_four_walks_of_lesson_8_2_lead_where_it_says():
+    def ends(samples=(2,), gpus=(8,), billions=7, layers=32):
+        return [next(iter(walk(billions, layers, size, 8, n)[2])) for size, n in product(samples, gpus)]
+
+    zero = "ZeRO's optimiser"
+    assert ends(gpus=GPUS) == ["FSDP2"] + [zero] * 5
+    assert ends(gpus=GPUS, billions=40) == ["more GPUs"] * 3 + ["FSDP2"] * 3
+    assert ends(gpus=GPUS, billions=40, layers=4) == ["more GPUs"] * 3 + ["tensor parallel"] * 3
+    assert ends(SAMPLE) == [zero] * 4 + ["FSDP2", "tensor parallel", "activation checkpointing"]
 
 
 def test_an_arrow_says_why_and_what_travels():
