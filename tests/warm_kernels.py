@@ -53,7 +53,7 @@ AGENTS = (
     "torch.distributed.run",
 )
 REHEARSE, REHEARSAL = ["-m", "ddplab", "rehearse"], "DDPLAB_REHEARSAL"  # how it starts; what its processes have set
-BARE = ("\nimport torch.multiprocessing as mp\n", "\nimport sys\nimport torch\n")  # how programs of 3.4 and 4.7 begin
+BARE = ("\nimport torch.multiprocessing as mp\n",)  # how a program of 3.4 begins
 # how what follows -c or -m begins
 WARM = ("from multiprocessing.forkserver import main", *AGENTS, "ddplab.script", *BARE)
 ROOM = " " * 8000  # in a spare's command line, for that of its forks

@@ -112,7 +112,7 @@ def _three_and_two(rank: int, size: int) -> tuple[Any, Any, list[Any]]:
 def _weights(_: Any, model: Any, *rest: Any) -> list[str]:
     last = model.module.weight.item()
     said = f"{last:g}" + f", {model.joins} times `Join`" * (model.joins > 1)
-    return [" ".join(model.seen) or "none", "-2.5 or -3" if last in (-2.5, -3) else said]
+    return [" ".join(model.seen) or "none", "below -2" if last in (-2.5, -3) else said]  # a mean over two, or one
 
 
 def _train_all(model: Any, optimizer: Any, batches: Any, join: bool = True, zero: bool = True, step: bool = True,
