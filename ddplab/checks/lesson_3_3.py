@@ -1,5 +1,6 @@
 """Checks of lesson 3.3, All-reduce and DDP by hand."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -130,119 +131,25 @@ turn(
 )  # fmt: skip
 
 
-class _Net(torch.nn.Module):
-    """A weight, a bias and a frozen parameter, with gradients that tell whose they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        each = torch.ones(4, device=device()) * 10 ** dist.get_rank()
-        self.weight, self.bias, self.frozen = map(torch.nn.Parameter, each.split([2, 1, 1]))
-        self.frozen.requires_grad_(False)
-        self.weight.grad = torch.tensor([1.0, 2.0], device=device()) * 10 ** dist.get_rank()
-        self.bias.grad = torch.tensor([4.0], device=device()) * 10 ** dist.get_rank()
-
-
-WEIGHTS_CHANGED = "the weights have changed"
-
-
-def _gradients(_: Any, net: Any) -> list[Any]:
-    held = ["none" if p.grad is None else p.grad for p in (net.weight, net.bias, net.frozen)]
-    changed = any((p != 10 ** dist.get_rank()).any() for p in net.parameters())
-    return [*held, *[WEIGHTS_CHANGED] * changed]
+def _mean(p: Any, all_reduce: Any, before: float = 1, after: float = 0) -> None:
+    p.grad /= before
+    all_reduce(p.grad)
+    p.grad /= after or dist.get_world_size()
 
 
 def _average(
-    net: Any, before: int = 1, after: int = 0, which: slice = slice(None), frozen: bool = False, reduce: Any = None
+    net: Any, before: int = 1, after: int = 0, which: slice = slice(None), reduce: Any = dist.all_reduce
 ) -> None:
     for p in list(net.parameters())[which]:
-        if frozen and p.grad is None:
-            p.grad = torch.zeros_like(p)
-        if p.grad is not None:
-            p.grad /= before
-            (reduce or dist.all_reduce)(p.grad)
-            p.grad /= after or dist.get_world_size()
-
-
-def _into_the_weights(net: Any) -> None:
-    _average(net, after=1)
-    for p in net.parameters():
-        p.data = p.data if p.grad is None else p.grad / dist.get_world_size()
-
-
-def _all_reduces_weights(net: Any) -> None:
-    _average(net, reduce=id)
-    for p in net.parameters():
-        dist.all_reduce(p.data)
-
-
-def _by_length(net: Any) -> None:
-    for p in net.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.grad /= len(p)
+        _mean(p, reduce, before, after)
 
 
 def _divide_the_last(net: Any) -> None:
     _average(net, after=1)
-    [p for p in net.parameters() if p.grad is not None][-1].grad /= dist.get_world_size()
+    [*net.parameters()][-1].grad /= dist.get_world_size()
 
 
 INSIDE = "Is the line inside of the loop? What stands below it is done once, to the last one."
-
-turn(
-    "3.3.b",
-    "Everybody's mean gradient",
-    _average,
-    lambda rank, size: (_Net(),),
-    ranks=(3, 2),
-    look=_gradients,
-    heads=("weight.grad", "", "bias.grad", "frozen"),
-    mistakes=[
-        (lambda net: net, "the gradients are as they were",
-         "Change `p.grad` itself, in place: not `p`, and not a copy."),
-        (partial(_average, after=1), "the gradients are added up, and are no mean",
-         "What makes a mean of a sum? In place: after `g = g / …` it is another tensor that has the mean."),
-        (partial(_average, reduce=id), "each rank divides its own gradients, and nobody adds up",
-         "They have to meet: `dist.all_reduce(p.grad)`, of the gradient itself and no copy."),
-        (_all_reduces_weights, "the weights have changed, and each rank's gradients are only divided",
-         "`p.grad` is to be added up, and not `p`."),
-        (lambda net: [dist.all_reduce(p.data) for p in net.parameters()],
-         "the weights have changed, and the gradients are as they were", "`p.grad`, and not `p`."),
-        (lambda net: [dist.broadcast(p.data, 0) for p in net.parameters()],
-         "all have rank 0's weights now, and the gradients are as they were", "`p.grad`; `all_reduce` adds up."),
-        (_into_the_weights, "the gradients are added up, and their mean is put into the weights",
-         "`p.grad` is to hold it, and not `p`."),
-        (lambda net: _average(net, after=dist.get_rank() or 1e-40), "each rank divides by its own number",
-         "How many ranks are there? `dist.get_world_size()`."),
-        (_by_length, "each gradient is divided by how many numbers it has",
-         "A mean over the ranks: `dist.get_world_size()`."),
-        (lambda net: _average(net, before=dist.get_world_size()), "it divides twice", "Once, before or after the sum."),
-        (lambda net: _average(net, after=dist.get_world_size() ** dist.get_world_size()),
-         "it divides once for each rank", "Once in all, before or after the sum."),
-        (partial(_average, which=slice(1)), "only the first parameter is averaged", "A loop over all parameters."),
-        (partial(_average, before=3, after=1, reduce=partial(dist.broadcast, src=0)),
-         "all hold a third of rank 0's gradients", "All ranks' gradients count. Which collective adds up?"),
-        (_divide_the_last, "only the last gradient is divided", INSIDE),
-        (partial(_average, after=3), "it divides by 3", "How many ranks are there? `dist.get_world_size()`."),
-        (partial(_average, after=2), "it divides by 2", "How many ranks are there? `dist.get_world_size()`."),
-        (lambda net: _average(net, after=1 / dist.get_world_size()), "the sum is multiplied by the number of ranks",
-         "A mean is smaller than the sum: divide."),
-        (partial(_average, after=1, reduce=partial(dist.all_reduce, op=dist.ReduceOp.MAX)),
-         "the gradients are the largest of all ranks", "A mean is made of a sum, which is what comes without `op`."),
-        (partial(_average, frozen=True), "the frozen parameter has a gradient now", "Pass over those that have none."),
-        (partial(_average, after=1, reduce=partial(dist.broadcast, src=0)), "all hold rank 0's gradients",
-         "Each rank has seen images of its own, and all count. Which collective adds up?"),
-        (partial(_average, reduce=partial(dist.reduce, dst=0)), "only rank 0 has the mean", "`all_reduce`, for all."),
-        (waiting(lambda net: dist.get_rank() or _average(net)), "only rank 0 adds up, and waits for the others",
-         "A collective is a call that all ranks make."),
-    ],
-    hints={"for /: 'NoneType'": "Is it what `all_reduce` returns? That is nothing. Or a frozen parameter's `.grad`?",
-           "'NoneType'": "The frozen parameter's `.grad` is None. Pass over it: `if p.grad is not None:`.",
-           "Boolean value of Tensor": "Ask `p.grad is not None`.",
-           "assign a gradient of size": "Over the ranks goes the mean: each number keeps its place.",
-           "Expected parameter `tensor`": "The frozen parameter's `.grad` is None. Pass over it."},
-    otherwise="On all ranks, for each `p.grad` that there is: add it up over the ranks, and divide it by their number.",
-)  # fmt: skip
 
 
 def _net_batch_and_rate(*_: int) -> tuple[Any, Any, Any, float]:
@@ -318,7 +225,7 @@ def _by_adam(net: Any) -> None:
 TWO_ONLY = "right on two ranks only", "`size` is the number of ranks: a share is one `size`-th of the images."
 NOT_THEIRS = "the labels are not those of the images", "Cut both in the same way."
 turn(
-    "3.3.c",
+    "3.3.b",
     "A training step by hand",
     _one_step,
     _net_batch_and_rate,
@@ -327,12 +234,12 @@ turn(
     heads=("rows", "change of weights", "", "", ""),
     mistakes=[
         (partial(_one_step, average=id), "each rank goes by its own gradient, and the ranks drift apart",
-         "Between `backward()` and the step they have to meet: `average_gradients`."),
+         "Between `backward()` and the step they have to meet: `dist.all_reduce(p.grad)`."),
         (partial(_one_step, average=partial(_average, reduce=id)),
          "each rank goes by its own gradient, divided by the ranks",
-         "Gradients have to meet: `average_gradients`. `backward()` does not go through an `all_reduce` of the loss."),
+         "Gradients have to meet: `dist.all_reduce(p.grad)`. `backward()` does not go through one of the loss."),
         (_adds_up_weights, "each rank takes its own step, and the weights are added up",
-         "Gradients are averaged between `backward()` and the step: `average_gradients`."),
+         "Gradients are averaged between `backward()` and the step: `dist.all_reduce(p.grad)`."),
         (partial(_one_step, average=_by_adam), "each weight moves by `lr`, as with Adam",
          "Gradient descent: `p -= lr * p.grad`, or `torch.optim.SGD`."),
         (partial(_one_step, share="of two"), *TWO_ONLY),
@@ -368,7 +275,7 @@ turn(
         (partial(_one_step, average=partial(_average, after=1)), "the gradients are added up, and not averaged",
          "A mean loss has a mean gradient: divide by the number of ranks."),
         (lambda *it: _one_step(*it, average=lambda net: _average(net, before=dist.get_world_size())),
-         "it divides twice by the number of ranks", "`average_gradients` has divided already."),
+         "it divides twice by the number of ranks", "Once, before or after the sum."),
         (partial(_one_step, rate=lambda lr: 1), "the step forgets `lr`", "`p -= lr * p.grad`"),
         (partial(_one_step, rate=lambda lr: 0.5), "it steps by 0.5, and `lr` is another here", "`p -= lr * p.grad`"),
         (partial(_one_step, rate=lambda lr: 0.1), "it steps by 0.1, and `lr` is another here", "`p -= lr * p.grad`"),
@@ -380,4 +287,130 @@ turn(
            "'NoneType'": "There is no gradient: `backward()` makes it, and `zero_grad()` belongs before it.",
            "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
     otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
+)  # fmt: skip
+
+
+class _Net(torch.nn.Module):
+    """A weight and a bias, with gradients that tell whose they are; `sums` counts calls of its `all_reduce`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = (
+            torch.nn.Parameter(torch.ones(n, device=device()) * 10 ** dist.get_rank()) for n in (2, 1)
+        )
+        self.weight.grad = torch.tensor([1.0, 2.0], device=device()) * 10 ** dist.get_rank()
+        self.bias.grad = torch.tensor([4.0], device=device()) * 10 ** dist.get_rank()
+        self.sums = 0
+
+    def all_reduce(self, x: Any, **options: Any) -> None:
+        self.sums += 1
+        dist.all_reduce(x, **options)
+
+
+def _hooked(average: Any, net: Any) -> Any:
+    """The network inside of a wrapper whose hooks call `average`."""
+    for tensor in net.state_dict().values():
+        dist.broadcast(tensor, src=0)
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: average(p, dist.all_reduce))
+    return net
+
+
+def _trained(wrap: Any) -> Any:
+    """The weights after three steps, each rank with a share and a beginning of its own, in float64."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    net = MLP(hidden=8).to(device(), torch.float64)
+    model, optimizer = wrap(net), torch.optim.SGD(net.parameters(), lr=0.5)
+    images, labels = (tensor.to(device()) for tensor in digits().tensors)
+    for step in range(3):
+        mine = slice(64 * step + rank, 64 * (step + 1), size)
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[mine].double()), labels[mine]).backward()
+        optimizer.step()
+    return torch.nn.utils.parameters_to_vector(net.parameters()).detach()
+
+
+def _both_ways(average: Any, net: Any) -> int:
+    """Average the net's gradients; return to how many digits, 12 at most, it trains as torch's DDP does."""
+    for p in net.parameters():
+        average(p, net.all_reduce)
+    mine, torchs = (_trained(wrap) for wrap in (partial(_hooked, average), torch.nn.parallel.DistributedDataParallel))
+    apart = ((mine - torchs).norm() / torchs.norm()).item()
+    return min(12, int(-math.log10(max(apart, 1e-16)))) if apart < 1 else 0
+
+
+WEIGHTS_CHANGED = "the weights have changed"
+
+
+def _gradients(same: int, net: Any) -> list[Any]:
+    changed = any((p != 10 ** dist.get_rank()).any() for p in net.parameters())
+    return [net.weight.grad, net.bias.grad, net.sums, same, *[WEIGHTS_CHANGED] * changed]
+
+
+def _of_weights(p: Any, all_reduce: Any, after: int = 1) -> None:
+    all_reduce(p.data)
+    p.data /= after
+
+
+def _into_the_weights(p: Any, all_reduce: Any) -> None:
+    all_reduce(p.grad)
+    p.data = p.grad / dist.get_world_size()
+
+
+def _all_reduces_weights(p: Any, all_reduce: Any) -> None:
+    p.grad /= dist.get_world_size()
+    all_reduce(p.data)
+
+
+HOW_MANY = "How many ranks are there? `dist.get_world_size()`."
+
+turn(
+    "3.3.c",
+    "The hook of your own DDP",
+    _mean,
+    lambda rank, size: (_Net(),),
+    ranks=(3, 2),
+    call=_both_ways,
+    look=_gradients,
+    heads=("weight.grad", "", "bias.grad", "calls of all_reduce", "digits as torch's own DDP"),
+    mistakes=[
+        (lambda p, all_reduce: None, "the gradients are as they were",
+         "Change `p.grad` itself, in place: not `p`, and not a copy."),
+        (partial(_mean, after=1), "the gradients are added up, and are no mean",
+         "What makes a mean of a sum? In place: after `g = g / …` it is another tensor that has the mean."),
+        (lambda p, all_reduce: _mean(p, id), "each rank divides its own gradients, and nobody adds up",
+         "They have to meet: `all_reduce(p.grad)`, of the gradient itself and no copy."),
+        (_all_reduces_weights, "the weights have changed, and each rank's gradients are only divided",
+         "`p.grad` is to be added up, and not `p`."),
+        (_of_weights, "the weights have changed, and the gradients are as they were", "`p.grad`, and not `p`."),
+        (lambda p, all_reduce: _of_weights(p, all_reduce, dist.get_world_size()),
+         "the weights have changed, and the gradients are as they were", "`p.grad`, and not `p`."),
+        (_into_the_weights, "the gradients are added up, and their mean is put into the weights",
+         "`p.grad` is to hold it, and not `p`."),
+        (lambda p, all_reduce: _mean(p, all_reduce, after=dist.get_rank() or 1e-40),
+         "each rank divides by its own number", HOW_MANY),
+        (lambda p, all_reduce: _mean(p, all_reduce, after=len(p)), "it divides by how many numbers there are",
+         "A mean over the ranks: `dist.get_world_size()`."),
+        (lambda p, all_reduce: _mean(p, all_reduce, after=p.numel()), "it divides by how many numbers there are",
+         "A mean over the ranks: `dist.get_world_size()`."),
+        (lambda p, all_reduce: _mean(p, all_reduce, dist.get_world_size()), "it divides twice",
+         "Once, before or after the sum."),
+        (partial(_mean, after=3), "it divides by 3", HOW_MANY),
+        (partial(_mean, after=2), "it divides by 2", HOW_MANY),
+        (lambda p, all_reduce: _mean(p, all_reduce, after=1 / dist.get_world_size()),
+         "the sum is multiplied by the number of ranks", "A mean is smaller than the sum: divide."),
+        (lambda p, all_reduce: _mean(p, partial(all_reduce, op=dist.ReduceOp.MAX), after=1),
+         "the gradients are the largest of all ranks", "A mean is made of a sum, which is what comes without `op`."),
+        (lambda p, all_reduce: _mean(p, partial(dist.broadcast, src=0), after=1), "all hold rank 0's gradients",
+         "Each rank has seen images of its own, and all count. Which collective adds up?"),
+        (lambda p, all_reduce: _mean(p, partial(dist.reduce, dst=0)), "only rank 0 has the mean",
+         "`all_reduce`, for all."),
+        (lambda p, all_reduce: _mean(p, dist.all_reduce), "right, but not by the `all_reduce` that is given",
+         "Call the one that is given: below it will be your ring."),
+        (waiting(lambda p, all_reduce: dist.get_rank() or _mean(p, all_reduce)),
+         "only rank 0 adds up, and waits for the others", "A collective is a call that all ranks make."),
+    ],
+    hints={"for /: 'NoneType'": "Is it what `all_reduce` returns? That is nothing: it changes what it is given."},
+    otherwise="Add `p.grad` up over the ranks, by `all_reduce`, and divide it by their number.",
 )  # fmt: skip

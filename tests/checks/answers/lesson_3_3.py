@@ -60,18 +60,19 @@ def average_divided_first(net):
             all_reduce(p.grad)
 
 
-def average_as_one(net):
-    with_one = [p for p in net.parameters() if p.grad is not None]
-    vector = torch.cat([p.grad.flatten() for p in with_one])
-    dist.all_reduce(vector)
-    for p, piece in zip(with_one, vector.split([p.numel() for p in with_one]), strict=True):
-        p.grad.copy_(piece.view_as(p) / dist.get_world_size())
+def mean_by_hand(p, all_reduce):
+    p.grad = p.grad / dist.get_world_size()
+    all_reduce(p.grad)
 
 
-def forgets_the_frozen(net):
-    for p in net.parameters():
-        dist.all_reduce(p.grad)
-        p.grad /= dist.get_world_size()
+def mean_of_a_copy(p, all_reduce):
+    total = p.grad.clone()
+    all_reduce(total)
+    p.grad.copy_(total / dist.get_world_size())
+
+
+def divides_what_comes_back(p, all_reduce):
+    p.grad = all_reduce(p.grad) / dist.get_world_size()
 
 
 def step_by_sgd(net, images, labels, lr=0.5):
@@ -177,37 +178,33 @@ def step_averaging(average, net, images, labels, lr=0.5):
     step_with(net, images, labels, lr, mine, mine, average)
 
 
-def average_of_weights(net):
-    for p in net.parameters():
-        if p.grad is not None:
-            p.grad /= dist.get_world_size()
-            dist.all_reduce(p.data)
+def sums_weights(p, all_reduce):
+    p.grad /= dist.get_world_size()
+    all_reduce(p.data)
 
 
-def weights_of_rank_0(net):
-    for weight in net.state_dict().values():
-        dist.broadcast(weight, src=0)
+def weights_of_rank_0(p, all_reduce):
+    dist.broadcast(p.grad, src=0)
 
 
-def mean_of_weights(net):
-    for p in net.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.data)
-            p.data /= dist.get_world_size()
+def mean_of_weights(p, all_reduce):
+    all_reduce(p.data)
+    p.data /= dist.get_world_size()
 
 
-def mean_into_the_weights(net):
-    for p in net.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.data = p.grad / dist.get_world_size()
+def mean_into_the_weights(p, all_reduce):
+    all_reduce(p.grad)
+    p.data = p.grad / dist.get_world_size()
 
 
-def average_over(net, over):
-    for p in net.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.grad /= over(p)
+def mean_over(p, all_reduce, over):
+    all_reduce(p.grad)
+    p.grad /= over(p)
+
+
+def by_torchs_own(p, all_reduce):
+    dist.all_reduce(p.grad)
+    p.grad /= dist.get_world_size()
 
 
 def step_with_the_loss_of_all(net, images, labels, lr):
@@ -251,18 +248,6 @@ ANSWERS = {
         ],
     },
     "3.3.b": {
-        "accepted": [average_divided_first, average_as_one],
-        "wrong": [
-            (forgets_the_frozen, ["on 3 ranks", "raised"]),
-            (average_of_weights, ["the weights have changed", "gradients are only divided"]),
-            (weights_of_rank_0, ["all have rank 0's weights now"]),
-            (mean_of_weights, ["the weights have changed, and the gradients are as they were"]),
-            (mean_into_the_weights, ["their mean is put into the weights"]),
-            (partial(average_over, over=lambda p: dist.get_rank()), ["each rank divides by its own number"]),
-            (partial(average_over, over=lambda p: p.numel()), ["by how many numbers it has"]),
-        ],
-    },
-    "3.3.c": {
         "accepted": [step_by_sgd, step_by_autograd],
         "wrong": [
             (step_with_gradients_on, ["on 2 ranks", "raised RuntimeError"]),
@@ -282,6 +267,19 @@ ANSWERS = {
             (step_of_the_biases, ["on 2 ranks", "as number 1 of change of weights"]),
             (partial(step_averaging, divides_below_the_loop), ["only the last parameter's gradient is divided"]),
             (partial(step_averaging, averages_below_the_loop), ["only the last parameter's gradient is averaged"]),
+        ],
+    },
+    "3.3.c": {
+        "accepted": [mean_by_hand, mean_of_a_copy],
+        "wrong": [
+            (divides_what_comes_back, ["on 3 ranks", "raised"]),
+            (sums_weights, ["the weights have changed", "gradients are only divided"]),
+            (weights_of_rank_0, ["all hold rank 0's gradients"]),
+            (mean_of_weights, ["the weights have changed, and the gradients are as they were"]),
+            (mean_into_the_weights, ["their mean is put into the weights"]),
+            (partial(mean_over, over=lambda p: dist.get_rank()), ["each rank divides by its own number"]),
+            (partial(mean_over, over=lambda p: p.numel()), ["by how many numbers there are"]),
+            (by_torchs_own, ["right, but not by the `all_reduce` that is given"]),
         ],
     },
 }
