@@ -297,32 +297,6 @@ def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]], ends: tuple[float, 
     return figure
 
 
-def kept_in_float16(scaled: Sequence[float], came: Sequence[float]) -> Figure:
-    """Draw sizes of gradients as they should be, an outline, and as float16 has left them, filled; and what it lost.
-
-    scaled: each gradient times the scale. came: the same as it came back: some 0, some not finite.
-    """
-    from math import isfinite, log2
-
-    places, top = range(-60, 31, 2), 0.0
-    should = [log2(abs(it)) for it in scaled if it]
-    kept = [log2(abs(it)) for it in came if it and isfinite(it)]
-    lost = sum(1 for a, b in zip(scaled, came, strict=True) if a and not b)
-    broken = sum(not isfinite(it) for it in came)
-    with drawing(8, 3) as figure:
-        axis = figure.subplots()
-        heights, _, _ = axis.hist(should, places, histtype="step", color=INK, label="in float32")
-        axis.hist(kept, places, color=COLOURS[0], edgecolor=ON_COLOUR, linewidth=0.4, label="in float16")
-        top = 1.25 * max(heights)
-        for edge, side, said in ((-24, "right", f"{lost} vanish"), (16, "left", f"{broken} not finite")):
-            axis.axvline(edge, linestyle="--", color=INK, linewidth=1)
-            axis.text(edge + (-1 if side == "right" else 1), 0.93 * top, said, ha=side, va="top", fontsize=10)
-        axis.set(xlim=(-60, 30), ylim=(0, top), ylabel="gradients", xlabel="size of gradient times scale")
-        axis.set_xticks([-48, -24, 0, 16], ["$2^{-48}$", "$2^{-24}$", "1", "$2^{16}$"])
-        axis.legend(loc="center left", fontsize=8)
-    return figure
-
-
 def scaled_steps(ranks: Sequence[Sequence[tuple[bool, float]]]) -> Figure:
     """Draw what gradient scalers did: a lane for each rank, a box for each step, filled where its weights moved.
 

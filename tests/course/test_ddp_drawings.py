@@ -11,7 +11,6 @@ from ddplab.course.ddp_drawings import (
     buckets_in_time,
     differences,
     held_beside,
-    kept_in_float16,
     masks,
     on_a_line,
     scaled_steps,
@@ -140,12 +139,6 @@ def test_what_each_rank_holds_stands_beside_the_others_with_a_sign_between():
     said = [text.get_text() for text in axis.texts]
     assert said == ["body", "9.9", "19.8", "≠", "dogs", "None", "None", "=", "rank 0", "rank 1"]
     assert [box.get_linewidth() for box in axis.patches] == [2.5, 2.5, 0.8, 0.8]
-
-
-def test_what_vanishes_in_float16_and_what_is_not_finite_is_counted_at_its_end():
-    (axis,) = kept_in_float16([2.0**-30, 1.0, 2.0**20, 0.0], [0.0, 1.0, float("inf"), 0.0]).axes
-    assert [text.get_text() for text in axis.texts] == ["1 vanish", "1 not finite"]
-    assert [line.get_xdata()[0] for line in axis.lines] == [-24, 16]
 
 
 def test_numbers_of_a_rank_that_are_near_each_other_are_written_side_by_side():
