@@ -114,7 +114,7 @@ def sentence_grid(
 
 
 def traffic(meter: Any, most: Sequence[float | None] = (None, None)) -> Figure:
-    """Draw what a meter of virtual GPUs has counted: bytes on each link, stacked by cause, and memory on each device.
+    """Draw what a meter of virtual GPUs has counted: bytes on each link, by cause, and the most that each device held.
 
     most: where the axes of the links and of the memory end, in bytes, so that pictures can be compared; by itself, each
         ends a little beyond its longest bar.
@@ -133,12 +133,8 @@ def traffic(meter: Any, most: Sequence[float | None] = (None, None)) -> Figure:
             look = {"color": colour, "hatch": hatch, "edgecolor": ON_COLOUR, "linewidth": 0.5, "label": cause}
             left.barh([" → ".join(link) for link in links], sizes, left=start, **look)
             start = [a + b for a, b in zip(start, sizes, strict=True)]
-        right.barh(names, [meter.peak[name] for name in names], color=INK, alpha=0.35, label="peak")
-        now = any(meter.memory[name] for name in names)
-        if now:
-            right.barh(names, [meter.memory[name] for name in names], height=0.4, label="now")
-        held = "bytes held" if now else "the most bytes held"
-        titles = (("bytes copied", "between devices"), (held, "on each device"))
+        right.barh(names, [meter.peak[name] for name in names], color=INK, alpha=0.35)
+        titles = (("bytes copied", "between devices"), ("the most bytes held", "on each device"))
         for axis, (x, title), end in zip((left, right), titles, most, strict=True):
             axis.set(xlabel=x, title=title, xlim=(0, end))
             axis.xaxis.set_major_locator(MaxNLocator(5))
