@@ -17,15 +17,13 @@ def strong_and_weak(
     strong: Sequence[float],
     weak: Sequence[float],
     places: int,
-    sketch: Sequence[float] = (),
     said: Sequence[Sequence[float]] = ((), ()),
     name: str = "measured",
 ) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
 
     ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
-    sketch: the speed-ups that somebody has guessed; `...` is no guess.  said: what a model says of both, if any does.
-    name: what the legend calls the circles.
+    said: what a model says of both, if any does.  name: what the legend calls the circles.
 
     Returns the matplotlib figure.
     """
@@ -43,10 +41,7 @@ def strong_and_weak(
             if model:
                 axis.plot(ranks, model, "D-.", color=COLOURS[3], label="your two numbers")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
-        guessed = [(n, speed) for n, speed in zip(ranks, sketch, strict=False) if speed is not ...]
-        if len(guessed) > 1:  # one rank is as fast as itself
-            axes[0].plot(*zip(*guessed, strict=True), "X:", color=COLOURS[2], markersize=8, label="your sketch")
-        axes[0].legend()
+        axes[0].legend(fontsize=8, loc="upper left")
     return figure
 
 

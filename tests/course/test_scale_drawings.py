@@ -24,14 +24,6 @@ def test_what_was_measured_stands_beside_the_ideal_and_the_limit_of_two_cores():
     assert len({(line.get_linestyle(), line.get_marker()) for line in strong.lines}) == 3
 
 
-def test_a_sketch_stands_beside_what_was_measured_as_far_as_it_goes():
-    drawn = [strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], 2, sketch=it).axes[0]
-             for it in ([1, 2, 3], [1, ..., 3], [1, ..., ...])]  # fmt: skip
-    assert list(drawn[0].lines[3].get_ydata()) == [1, 2, 3] and list(drawn[1].lines[3].get_xdata()) == [1, 4]
-    assert len({(line.get_linestyle(), line.get_marker()) for line in drawn[0].lines}) == 4
-    assert len(drawn[2].lines) == 3 and "your sketch" in [it.get_text() for it in drawn[1].get_legend().get_texts()]
-
-
 def test_what_a_model_says_of_both_is_a_line_of_its_own_on_each_side():
     said = [[1, 1.5, 1.6], [1, 0.8, 0.3]]
     strong, weak = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], places=2, said=said).axes
