@@ -226,12 +226,12 @@ def _drawn(draws: list[list[float]], n: int, batch: int) -> list[Any]:
     counts = {*map(len, draws)}
     many = "fewer, by chance" if len(counts) > 1 and max(counts) < batch else len(chosen)
     steps = {after - before for before, after in pairwise(chosen)}
-    lot = batch == n or len(steps) > 1
     top = max(chosen)
     where = "beyond the end" if top >= n else "the first only" if batch < n and top < batch else "all"
     where = where if all(isinstance(it, int) for it in chosen) else "fractions"
-    return [many, "yes" if len(set(chosen)) == len(chosen) else "no", where, "yes" if lot else "no",
-            "yes" if batch == n or set(chosen) != set(again) else "no"]  # fmt: skip
+    lots = ["yes" if it else "no" for it in (len(steps) > 1, set(chosen) != set(again))]
+    lots = ["-", "-"] if batch == n else lots  # all of them: no lot
+    return [many, "yes" if len(set(chosen)) == len(chosen) else "no", where, *lots]
 
 
 turn(

@@ -593,18 +593,21 @@ class _Calls:
 
     def __call__(self, cached: Callable[..., Any], gpu: int, columns: int, rows: int, more: str = "") -> list[Any]:
         if more == "first":
-            self.cache, self.made = {}, []
+            self.cache, self.made, self.kept = {}, [], []
         with gpus_for(2) as gpus:
             found = cached(self.cache, torch.zeros(rows, columns).to(gpus[gpu]))
             if not isinstance(found, torch.Tensor):
                 return [kind(found), "-", "-"]
             again = any(found is it for it in self.made)
             self.made.append(found)
-            kept = any(found is it for it in _values(self.cache))
+            held = _values(self.cache)
+            kept = any(found is it for it in held)
+            self.kept += [found] * kept
             whence = "from the cache" if again else "made" if kept else "made, not kept"
             if more == "last":
                 before = cached(self.cache, torch.zeros(rows, columns - 1).to(gpus[gpu]))
-                if not again and not any(before is it for it in self.made):
+                gone = any(all(it is not old for it in held) for old in self.kept)
+                if gone and not again and not any(before is it for it in self.made):
                     whence += ", and 3 columns thrown out"
             numbers = [f"{it:g}" for it in found.flatten().tolist()]
             return [f"{' '.join(numbers)}{', in rows' * (found.dim() > 1)}", place(found), whence]

@@ -633,9 +633,13 @@ def _reported(report: Callable[..., Any], rows: int, n: int) -> list[Any]:
 
     with gpus_for(2) as gpus, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a scalar from each replica is fine
-        got = nn.DataParallel(Reporter().to(gpus[0]), device_ids=gpus[:n])(
-            torch.arange(1.0, 2 * rows + 1).view(rows, 2).to(gpus[0])
-        )
+        x = torch.arange(1.0, 2 * rows + 1).view(rows, 2).to(gpus[0])
+        try:
+            got = nn.DataParallel(Reporter().to(gpus[0]), device_ids=gpus[:n])(x)
+        except TypeError as error:
+            if len(gpus[:n]) == 1 or str(error).startswith("Caught "):  # theirs, from a replica
+                raise
+            raise TypeError(f"in DataParallel's gather, {error}") from error
     if isinstance(got, torch.Tensor):
         return ["one tensor, " + (" x ".join(map(str, got.shape)) or "a number"), "-", "-"]
     if not isinstance(got, tuple | list) or len(got) != 2:

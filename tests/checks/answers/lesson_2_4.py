@@ -406,7 +406,10 @@ ANSWERS = {
             (lambda layer, x: x.new_tensor([len(x)]), ["one number comes back from each replica, and no scores"]),
             (lambda layer, x: [layer(x)], ["the scores alone come back"]),
             (lambda layer, x: (layer(x), x.clone()), ["the rows themselves come back"]),
-            (lambda layer, x: (layer(x), tuple(x.shape)), ["returned a tuple of 2: the check met TypeError"]),
+            (
+                lambda layer, x: (layer(x), tuple(x.shape)),
+                ["returned a tuple of 2: the check met TypeError", "in DataParallel's gather"],
+            ),
         ],
     },
 }
