@@ -196,6 +196,8 @@ turn(
          "Take them out of the file before they come again: it has to be written anew."),
         (lambda path, start: os.path.exists(path) and os.remove(path), "what is behind you is lost too",
          "Keep the lines of the steps before `start`. To open a file for writing empties it: read it first."),
+        (lambda path, start: start and _go_on(path, start), "where nothing was saved, the old lines stay",
+         "Where `start` is 0, no line of the file is to be kept."),
         (partial(_go_on, upto=None), "the lines from `start` on are kept, and those before it are lost",
          "The other way round: what was saved stays."),
         (_by_the_first_letter, "of 30 only the 3 is looked at",

@@ -248,7 +248,7 @@ turn(
     heads=("at the path", "the rank", "after the next save", "the rank"),
     mistakes=[
         (partial(_save, beside="", catch=()), "a full disk leaves half a file where a whole one was, and ends the rank",
-         "That is the script as it was. Write beside it first, under another name."),
+         "Write beside it first, under another name; and pass the error that the table names."),
         (partial(_save, beside=""), "the rank goes on, and half a file lies where a whole one was",
          "Write beside it first, under another name; and give it the old one's only if no error came: in the `try`."),
         (partial(_save, how="after"), "the rank goes on, and half of the new file is given the old one's name",
