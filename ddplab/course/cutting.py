@@ -140,7 +140,8 @@ def walk(
         more = "more GPUs" if least >= CARD else "more GPUs, or smaller layers"
         why = {more: f"with every layer cut, model and sample take {cut:.4g} GB of each card"}
     else:
-        why = {"tensor parallel": f"a shard and one whole layer take {held['FSDP2']:.0f} GB, {beside}"}
+        or_else = "; FSDP2 with checkpointing may do" if held["FSDP2"] < CARD else ""
+        why = {"tensor parallel": f"a shard and one whole layer take {held['FSDP2']:.0f} GB, {beside}{or_else}"}
         if GPUs > NODE:
             why["pipeline or FSDP2 between nodes"] = f"a node has {NODE} GPUs"
     first = next(iter(why))

@@ -112,6 +112,11 @@ def test_what_does_not_fit_even_where_every_layer_is_cut_is_not_called_enough():
     assert [*walk(100, 1, 2, 8, 512)[2]] == ["more GPUs, or smaller layers"]  # one layer on a node: 100 GB each
 
 
+def test_where_only_the_sample_is_too_much_the_arrow_names_checkpointing_too():
+    sample, layer = (walk(*place)[2]["tensor parallel"] for place in ((7, 32, 70, 8, 8), (40, 4, 2, 8, 16)))
+    assert ["FSDP2 with checkpointing may do" in why for why in (sample, layer)] == [True, False]
+
+
 def test_the_four_walks_of_lesson_8_2_lead_where_it_says():
     def ends(samples=(2,), gpus=(8,), billions=7, layers=32):
         return [next(iter(walk(billions, layers, size, 8, n)[2])) for size, n in product(samples, gpus)]
