@@ -53,7 +53,7 @@ turn(
     mistakes=[
         (partial(_half_frozen, freeze=lambda net: setattr(net[0], "requires_grad", False)), "nothing is frozen",
          "`requires_grad_(False)`, with the underscore, reaches a layer's parameters. Without it, nothing happens."),
-        (_after, "the first layer was frozen after the wrap: DDP waits for its gradient, and sends nothing",
+        (_after, "the first layer was frozen only after the wrap",
          "Freeze first, then wrap. What this order does, you see below."),
         (lambda net: net[0].requires_grad_(False) and net, "it is frozen, and nobody wrapped it", "Return `DDP(net)`."),
         (partial(_half_frozen, freeze=lambda net: net[0].weight.requires_grad_(False)),
