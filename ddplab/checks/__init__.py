@@ -258,19 +258,19 @@ def _explain(error: Exception, found: Exercise) -> tuple[str, str, str]:
 
 
 def place_of(error: BaseException) -> str:
-    """Where in the learner's own code an exception passed last: " (line 3 of greet: `return 1 / 0`)"."""
+    """Where in the learner's own code an exception passed last: " (line 3, in greet: `return 1 / 0`)"."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_learners(frame.filename)]
     if not own:
         return ""
     line = linecache.getline(own[-1].filename, own[-1].lineno).strip()
-    return f" (line {own[-1].lineno} of {own[-1].name}{f': `{line}`' if line else ''})"
+    return f" (line {own[-1].lineno}, in {own[-1].name}{f': `{line}`' if line else ''})"
 
 
 def place_in(text: str) -> str:
     """The same from a rank's traceback, which comes as text."""
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
     own = [(line, name) for file, line, name in frames if _is_learners(file)]
-    return f" (line {own[-1][0]} of {own[-1][1]})" if own else ""
+    return f" (line {own[-1][0]}, in {own[-1][1]})" if own else ""
 
 
 def _is_learners(file: str) -> bool:

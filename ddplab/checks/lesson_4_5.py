@@ -363,7 +363,7 @@ turn(
 
 
 def _layers(rank: int, size: int) -> tuple[Any]:
-    net = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1), nn.Sequential(nn.BatchNorm1d(1))).to(device())
+    net = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 1), nn.Sequential(nn.BatchNorm2d(1))).to(device())
     net[0].running_mean.fill_(2 + 4 * rank + (0.5 if size == 4 else 0.0))  # for who drops the fraction
     net[0].running_var.fill_(2.5 - rank)
     net[2][0].running_mean.fill_(12 + 16 * rank)
@@ -434,8 +434,8 @@ turn(
         (partial(_average, share=lambda: 1, names="mean var num_batches_tracked 0.num_batches_tracked"),
          "the sum over the ranks, of batches too", "Divide by the number of ranks; and leave the batches alone."),
         (partial(_average, share=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
-        (partial(_average, layers=slice(1)), "the BatchNorm inside a block is not reached",
-         "`net[0]` is one layer, and `net.children()` are the outermost. All: `net.buffers()` or `net.modules()`."),
+        (partial(_average, layers=slice(1)), "the BatchNorm2d inside a block is not reached",
+         "All of them, of any kind and at any depth: `net.buffers()`, or `net.modules()` and both kinds."),
         (partial(_average, names="mean"), "the means only", "And the variances?"),
         (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)),
          "all have rank 0's",

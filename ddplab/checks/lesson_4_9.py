@@ -516,6 +516,7 @@ turn(
            **HINTS},
     mistakes=[
         (partial(_early, wait=True), IN_THE_HOOK, LATER),
+        (partial(_early, wait=True, divide=False), "each message is waited for in the hook, and nobody divides", LATER),
         (partial(_early, background=False), IN_THE_HOOK, LATER),  # leaves the same: tried by the tests as well
         (_all_at_the_end, "nothing leaves before `finish`", "A hook sends at the moment when the gradient is there."),
         (partial(_early, divide=False), "added up, and not divided",

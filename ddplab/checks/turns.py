@@ -439,7 +439,7 @@ def _left_by_ranks(
             through = {f"{rank}" for rank, said in error.run.output.items() if f"\n{WHOM}{DONE}\n" in said}
             waits = [(rank, what, "" if rank in through else line) for rank, what, line in waits]
             there = {rank: f"waits in {what}{_whom(error, rank, what)}" for rank, what, _ in waits}
-            fate = {f"rank {rank}": f"{there[rank]}, {line.replace(', in', ' of')}" for rank, _, line in waits if line}
+            fate = {f"rank {rank}": f"{there[rank]}, {line}" for rank, _, line in waits if line}
             ended = {it: it in through for it, _, line in waits if not line}  # what a busy rank said may lack its line
             fate |= {f"rank {it}": "waits for the others" if done else there[it] for it, done in ended.items()}
             if patience == PATIENCE and may_be_slow(error):
@@ -447,7 +447,7 @@ def _left_by_ranks(
             late = [name for name in names if name not in fate and not rows[name]]
             elsewhere = dict(re.findall(ELSEWHERE, str(error), re.MULTILINE))
             for name in late:
-                at = elsewhere.get(name.removeprefix("rank "), "").replace(", in", " of")
+                at = elsewhere.get(name.removeprefix("rank "), "")
                 fate[name] = "never came" + f": it is at {at}" * bool(at)
             return Left(rows, fate or dict.fromkeys(names, "waits for ever"), str(error))
         said = re.sub(r"^rank \d+ ", "", first_line(str(error)))  # the row says which

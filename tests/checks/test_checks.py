@@ -291,7 +291,7 @@ def test_an_exception_is_told_with_its_place(made):
     line = learner.__code__.co_firstlineno + 1
     assert (
         verdict.message
-        == f"your code raised ZeroDivisionError: division by zero (line {line} of learner: `return 1 / 0`)"
+        == f"your code raised ZeroDivisionError: division by zero (line {line}, in learner: `return 1 / 0`)"
     )
 
 
@@ -305,7 +305,7 @@ def test_an_exception_in_a_rank_is_told_with_its_rank_and_place(made):
 
     verdict = made(lambda answer: launch(answer, quiet=True))(learner)
     line = learner.__code__.co_firstlineno + 3
-    expected = f"your code, on rank 1, raised ZeroDivisionError: division by zero (line {line} of learner)"
+    expected = f"your code, on rank 1, raised ZeroDivisionError: division by zero (line {line}, in learner)"
     assert verdict.message == expected
 
 

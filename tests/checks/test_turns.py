@@ -239,7 +239,7 @@ def test_who_has_done_its_part_waits_for_the_others_and_not_in_a_call_of_ours():
         else:
             dist.recv(x, 0)
 
-    waits = f"waits in recv from rank 0, line {told_to_one_only.__code__.co_firstlineno + 4} of told_to_one_only"
+    waits = f"waits in recv from rank 0, line {told_to_one_only.__code__.co_firstlineno + 4}, in told_to_one_only"
     fate = judge("4.8.c", told_to_one_only).picture.yours.fate  # what is wanted there is looked at with a gather
     done = "waits for the others"
     assert fate == {"rank 2": waits, "rank 3": waits, "rank 0": done, "rank 1": done}
@@ -257,9 +257,9 @@ def test_where_nobody_expected_it_the_rank_that_is_waited_for_is_told_and_what_i
         dist.broadcast(x, src=dist.get_rank())
 
     asked, line = made(), both_send.__code__.co_firstlineno + 1
-    here = f"line {line} of both_send"
+    here = f"line {line}, in both_send"
     assert asked(both_send).message == f"rank 0 waits in send to rank 1, {here}; rank 1 waits in send to rank 0, {here}"
-    assert asked(one_sends).message == f"rank 0 waits in send to rank 1, line {line + 4} of one_sends; rank 1 has ended"
+    assert asked(one_sends).message == f"rank 0 waits in send to rank 1, line {line + 4}, in one_sends; rank 1 has ended"
     assert "broadcast from rank 0" in str(told := asked(each_names_itself).picture) and "from rank 1" in str(told)
 
 
@@ -270,7 +270,7 @@ def test_of_a_line_in_a_helper_it_is_said_whose_it_is(made):
     def asks_a_helper(x):
         helper(x) if dist.get_rank() == 0 else None
 
-    assert f"line {helper.__code__.co_firstlineno + 1} of helper" in made()(asks_a_helper).message
+    assert f"line {helper.__code__.co_firstlineno + 1}, in helper" in made()(asks_a_helper).message
 
 
 def test_who_sends_without_end_is_not_taken_for_making_progress(made, monkeypatch):
@@ -298,7 +298,7 @@ def test_a_hook_that_gets_a_gradient_and_misses_it_in_grad_has_a_hint_of_its_own
         [p.register_hook(lambda came: dist.all_reduce(came) / 2) for p in net.parameters()]
 
     told = [judge("4.9.b", it) for it in (on_gradients, called_at_once, of_what_comes_back)]
-    assert all("raised TypeError" in it.message for it in told) and "of average" in told[0].message
+    assert all("raised TypeError" in it.message for it in told) and "in average" in told[0].message
     starts = ["`register_hook` calls its function with the gradient", "Gradients come", "`dist.all_reduce` changes"]
     assert all(it.hint.startswith(start) for it, start in zip(told, starts, strict=True)), told
 
@@ -316,21 +316,21 @@ def test_an_error_that_was_caught_elsewhere_is_told_in_its_own_words(made):
                        "  File \"notebook\", line 7, in forward\nOSError: width\n")  # fmt: skip
 
     asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,)})
-    assert asked(in_a_thread).message.startswith("one raised OSError: width (line 7 of forward)")
+    assert asked(in_a_thread).message.startswith("one raised OSError: width (line 7, in forward)")
 
 
 def test_a_rank_that_waits_is_drawn_with_the_line_where_it_waits(made):
     verdict = made()(only_rank_0)
     line = total.__code__.co_firstlineno + 1
     assert verdict.message == "rank 0 waits for the others"
-    assert verdict.picture.yours.fate == {"rank 0": f"waits in all_reduce, line {line} of total"}
-    assert f"… waits in all_reduce, line {line} of total" in str(verdict.picture)
+    assert verdict.picture.yours.fate == {"rank 0": f"waits in all_reduce, line {line}, in total"}
+    assert f"… waits in all_reduce, line {line}, in total" in str(verdict.picture)
 
 
 def test_what_was_raised_is_drawn_and_its_hint_is_found(made):
     verdict = made(hints={"weight": "There is no such name."})(other_place)
     line = other_place.__code__.co_firstlineno + 1
-    assert verdict.message == f"rank 0 raised KeyError: 'weight' (line {line} of other_place)"
+    assert verdict.message == f"rank 0 raised KeyError: 'weight' (line {line}, in other_place)"
     assert verdict.hint == "There is no such name."
 
 
@@ -439,8 +439,8 @@ def test_a_mistake_that_takes_long_is_tried_for_none_that_leaves_other_words(mad
 @pytest.mark.parametrize(
     ("fate", "told"),
     [
-        ("waits in all_reduce, line 3 of total", "; rank 1 has returned without it"),
-        ("waits in send to rank 1, line 3 of total", "; rank 1 has ended"),
+        ("waits in all_reduce, line 3, in total", "; rank 1 has returned without it"),
+        ("waits in send to rank 1, line 3, in total", "; rank 1 has ended"),
     ],
 )
 def test_of_a_rank_that_is_missed_it_is_told_that_it_has_returned(fate, told):

@@ -136,9 +136,9 @@ def squares_of_sums(x):
     return (x - mean) / (of_all(x.sum() ** 2) / rows - mean**2).sqrt()
 
 
-def by_layer(net):
+def by_layer(net, kinds=(torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)):
     for layer in net.modules():
-        if isinstance(layer, torch.nn.BatchNorm1d):
+        if isinstance(layer, kinds):
             both = torch.stack([layer.running_mean, layer.running_var])
             dist.all_reduce(both)
             layer.running_mean, layer.running_var = both / dist.get_world_size()
@@ -341,6 +341,7 @@ ANSWERS = {
         "wrong": [
             (all_buffers, ["raised RuntimeError"]),
             (of_children, ["inside a block is not reached"]),
+            (partial(by_layer, kinds=torch.nn.BatchNorm1d), ["the BatchNorm2d inside a block is not reached"]),
             (of_the_net_itself, ["raised AttributeError"]),
             (whole_numbers, ["on 4 ranks", "a fraction is dropped"]),
             (weights_as_well, ["the weights are averaged as well"]),

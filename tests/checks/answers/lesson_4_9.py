@@ -618,7 +618,7 @@ ANSWERS = {
             (under_another_name, ["`.grad` is the sum over the ranks, and not the mean"]),
             (only_rank_0_divides, ["rank 0 has the mean, others the sum"]),
             (hooks_the_network, ["raised AttributeError"]),
-            (the_other_hook, ["raised TypeError", "of average"]),
+            (the_other_hook, ["raised TypeError", "in average"]),
             (the_other_hook_divides_first, ["raised AttributeError"]),
             (the_other_hook_uses_what_comes_back, ["raised TypeError"]),
             (the_loops_last, ["the last parameter's gradient is averaged twice, and the first one's never"]),
