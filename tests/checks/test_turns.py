@@ -259,7 +259,8 @@ def test_where_nobody_expected_it_the_rank_that_is_waited_for_is_told_and_what_i
     asked, line = made(), both_send.__code__.co_firstlineno + 1
     here = f"line {line}, in both_send"
     assert asked(both_send).message == f"rank 0 waits in send to rank 1, {here}; rank 1 waits in send to rank 0, {here}"
-    assert asked(one_sends).message == f"rank 0 waits in send to rank 1, line {line + 4}, in one_sends; rank 1 has ended"
+    alone = f"line {line + 4}, in one_sends"
+    assert asked(one_sends).message == f"rank 0 waits in send to rank 1, {alone}; rank 1 has ended"
     assert "broadcast from rank 0" in str(told := asked(each_names_itself).picture) and "from rank 1" in str(told)
 
 
