@@ -162,7 +162,7 @@ ANSWERS = {
             (lambda: dist.get_rank(), ["rank 0 returned 0", "not a text"]),  # only the number
             (capital, ["rank 0 said 'Rank 0 of 3'", "not 'rank 0 of 3'"]),
             (lambda: f"rank {dist.get_rank()} of 3", ["on two, rank 0 said 'rank 0 of 3'"]),  # always of three
-            (text_plus_number, ["TypeError", "rank", "of text_plus_number"]),
+            (text_plus_number, ["TypeError", "rank", "in text_plus_number"]),
             (lambda: f"rank {dist.get_rnak()} of {dist.get_world_size()}", ["AttributeError", "get_rnak"]),  # misspelt
             (lambda: f"rank {rank} of {world_size}", ["NameError", "'rank' is not defined"]),  # noqa: F821
             (dies, ["your code", "raised"]),

@@ -233,7 +233,7 @@ ANSWERS = {
             (mean_of_means, ["a last batch that is smaller"]),
             (lambda model, data: accuracy(model, data) * 357 / 384, ["divided by 384 images, and there are 357"]),
             (partial(at_once, measure=share_right, evaluate=False), ["measuring changed the model", "BatchNorm"]),
-            (partial(at_once, measure=wrong_dimension), ["your code raised RuntimeError", "of wrong_dimension"]),
+            (partial(at_once, measure=wrong_dimension), ["your code raised RuntimeError", "in wrong_dimension"]),
             # of all logits of all images
             (partial(at_once, measure=lambda out, y: (out.argmax() == y).double().mean()), ["it returned", "not"]),
             (lambda model, data: print(accuracy(model, data)), ["`accuracy` gives nothing"]),

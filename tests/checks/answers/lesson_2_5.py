@@ -111,7 +111,7 @@ ANSWERS = {
             (lambda net, x, labels: F.cross_entropy(net(x), labels) / 2, ["4 as bytes gathered"]),  # not the sum
             (lambda net, x, labels: F.cross_entropy(net(x), labels).item(), ["returned a float"]),
             (lambda net, x, labels: F.cross_entropy(net(x), labels, reduction="none").cpu(), ["for CPU tensors"]),
-            (loss_not_called, ["Boolean value of Tensor", "of loss_not_called"]),
+            (loss_not_called, ["Boolean value of Tensor", "in loss_not_called"]),
             (lambda net, x, labels: nn.CrossEntropyLoss(reduction="none"), ["returned a CrossEntropyLoss"]),
             (lambda net, x, labels: F.cross_entropy(labels, net(x)), ["not implemented for 'Long'"]),
             (
