@@ -474,7 +474,7 @@ ANSWERS = {
             (to_itself_too, ["should not be the same as the rank"]),
             (into_a_name, ["`x` is on every rank what it was"]),
             (from_the_left_neighbour, ["rank 2 waits for rank 1, and it is rank 0 that sends to it"]),
-            (each_to_rank_0, ["rank 1 waits in send to rank 0, line", "of each_to_rank_0; rank 0 has ended"]),
+            (each_to_rank_0, ["rank 1 waits in send to rank 0, line", "in each_to_rank_0; rank 0 has ended"]),
             (to_two_others, ["on 2 ranks", "there is no rank 2"]),
             (to_rank_1_alone, ["the last rank waits for ever, for rank 0 sends it nothing"]),
             (all_in_the_loop, ["rank 0 has sent and has ended"]),
