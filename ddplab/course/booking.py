@@ -113,11 +113,8 @@ def mean_bill(booking: Booking) -> float:
 
 @pointing
 def bills(**bookings: Booking) -> tuple[str, Figure]:
-    """Say what each booking comes to, on paper and on the played days, and draw it: hours and dollars.
-
-    Returns words and a matplotlib figure.
-    """
-    words = []
+    """Return what each booking comes to, on paper and on the played days, in words and drawn: hours and dollars."""
+    words, first = [], next(iter(bookings.items()))
     with drawing(8, 3.8) as figure:
         axis = figure.subplots()
         for n, (name, it) in enumerate(bookings.items()):
@@ -129,6 +126,9 @@ def bills(**bookings: Booking) -> tuple[str, Figure]:
             late = sum(of > HOURS for of, _ in days)
             words.append(f"{'':{len(name)}}  on paper {hours:.1f} hours, {dollars:,.0f} $")
             words.append(f"{'':{len(name)}}  late on {late} of {DAYS} played days; a bill is {mean_bill(it):,.0f} $")
+            if n:
+                less = sum(mine < other for (_, mine), (_, other) in zip(days, first[1].played(), strict=True))
+                words[-1] += f", on {less} days less than {first[0]}'s"
             axis.plot(*zip(*days, strict=True), MARKERS[n], color=COLOURS[n], markersize=4, alpha=0.4)
             axis.plot(hours, dollars, MARKERS[n], color=COLOURS[n], markersize=12, markeredgecolor=INK, label=name)
         axis.axvline(HOURS, color=INK, linestyle="--", linewidth=1)

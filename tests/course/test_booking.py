@@ -66,6 +66,9 @@ def test_what_cannot_be_played_is_refused_and_says_why(booking, why):
 
 def test_each_booking_has_a_mark_and_a_cloud_of_its_own():
     words, figure = bills(rival=cheapest(), you=Booking(NVLINK, 32, 16))
+    days = zip(cheapest().played(), Booking(NVLINK, 32, 16).played(), strict=True)
+    less = sum(yours < his for (_, his), (_, yours) in days)
+    assert words.endswith(f", on {less} days less than rival's") and words.count("less than") == 1
     cloud, mark, other, mine, deadline = figure.axes[0].lines
     assert len(cloud.get_xdata()) == len(other.get_xdata()) == DAYS and mark.get_marker() != mine.get_marker()
     assert list(mark.get_xdata()) == [cheapest().on_paper()[0]] and set(deadline.get_xdata()) == {HOURS}
