@@ -141,16 +141,16 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
     return figure
 
 
-def how_full(billions: int, devices: int = 1) -> tuple[str, Figure]:
-    """Draw what fills each device of 80 GB in training so many billion float32 parameters, with three optimisers.
+def how_full(billions: int, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT) -> tuple[str, Figure]:
+    """Draw what fills each device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
 
     Each device has the whole model and its share of the batch. The activations of the whole batch are 60 GB, made up.
-    Returns the GB in words, and the figure.
+    kept: optimiser → numbers kept for each parameter. Returns the GB in words, and the figure.
     """
     gb, where = 4e9 * billions, "one device" if devices == 1 else f"each of {devices:,}"
     held = {
         name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / devices}
-        for name, numbers in NUMBERS_KEPT.items()
+        for name, numbers in kept.items()
     }
     told = ", ".join(f"{name} {sum(parts.values()) / 1e9:.1f}" for name, parts in held.items())
     return f"{billions} billion parameters, GB on {where}: {told}", memory_bars(held, room=80e9)

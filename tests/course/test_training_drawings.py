@@ -100,6 +100,7 @@ def test_what_fills_each_of_so_many_devices():
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["SGD", "SGD with momentum", "Adam"]
     assert [label.get_text() for label in figure.axes[0].texts] == ["80 GB", "116 GB", "144 GB", "172 GB"]
     assert [label.get_text() for label in how_full(7, 1000)[1].axes[0].texts[1:]] == ["56 GB", "84 GB", "112 GB"]
+    assert how_full(7, 3, {"mine": 0.5})[0] == "7 billion parameters, GB on each of 3: mine 90.0"
 
 
 @pytest.mark.parametrize(
