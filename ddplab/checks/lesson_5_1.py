@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import random
+import re
 import shlex
 import socket
 from collections.abc import Callable, Mapping
@@ -379,14 +380,18 @@ turn(
 )  # fmt: skip
 
 
-def _read(command: Callable[..., str], processes: int, epochs: int) -> list[str]:
-    """What torchrun's own parser makes of a command line: how many processes, which script, and what that is told."""
+def _read(command: Callable[..., str], processes: int, threads: int) -> list[str]:
+    """What a terminal and torchrun's own parser make of a line: processes, threads, the script, what it is told."""
     from torch.distributed.run import get_args_parser
 
-    line = command(processes, epochs)
+    line = command(processes, threads)
     if isinstance(line, list | tuple):
         return [f"a {type(line).__name__} of words"]
-    words = shlex.split(line.strip().removeprefix("!")) if isinstance(line, str) else []
+    line = line.strip().removeprefix("!") if isinstance(line, str) else ""
+    *before, words = [shlex.split(it) for it in re.split(r"[;&\n]+", line) if it.strip()] or [[]]
+    exported = [word for it in before if it[:1] == ["export"] for word in it]
+    at = next((n for n, word in enumerate(words) if "=" not in word and word != "env"), len(words))
+    told, words = dict(word.split("=", 1) for word in [*exported, *words[:at]] if "=" in word), words[at:]
     if words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "torch.distributed.run"]:
         words = ["torchrun", *words[3:]]
     if words[1:3] == ["-m", "torch.distributed.launch"]:
@@ -405,60 +410,71 @@ def _read(command: Callable[..., str], processes: int, epochs: int) -> list[str]
         return ["waits for other nodes"]
     return [
         str(read.nproc_per_node),
+        told.get("OMP_NUM_THREADS", "1"),  # as torchrun sets it for more than one process
         os.path.normpath(read.training_script),
         " ".join(read.training_script_args).replace("=", " "),
     ]
 
 
+def _line(processes: Any, threads: Any, option: str = "--nproc-per-node", script: str = "train.py --epochs 5") -> str:
+    return f"OMP_NUM_THREADS={threads} torchrun {option} {processes} {script}"
+
+
+BEHIND = "What stands behind the script's name is the script's."
+IN_FRONT = "A terminal sets a variable for the command behind it: `NAME=value`, then `torchrun`."
+
 turn(
     "5.1.b",
     "A command line",
-    lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py --epochs {epochs}",
-    {"2 processes, 5 epochs": lambda: (2, 5), "8 processes, 90 epochs": lambda: (8, 90)},
+    _line,
+    {"2 processes of 4 threads": lambda: (2, 4), "8 processes of 12": lambda: (8, 12)},
     call=_read,
-    heads=("processes", "script", "which is told"),
+    heads=("processes", "threads each", "script", "which is told"),
     mistakes=[
-        (lambda processes, epochs: f"torchrun train.py --epochs {epochs} --nproc-per-node {processes}",
-         "torchrun starts one process, and the script is told how many you wanted",
-         "What stands behind the script's name is the script's."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} --epochs {epochs} train.py",
+        (lambda processes, threads: _line("", threads, "", f"train.py --epochs 5 --nproc-per-node {processes}"),
+         "torchrun starts one process, and the script is told how many you wanted", BEHIND),
+        (lambda processes, threads: _line("", threads, "", f"train.py --nproc-per-node {processes} --epochs 5"),
+         "torchrun starts one process, and the script is told how many you wanted", BEHIND),
+        (lambda processes, threads: _line(processes, threads, script="--epochs 5 train.py"),
          "torchrun takes `--epochs` for an option of its own, and knows none",
          "The script's own options come behind its name."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {epochs} train.py --epochs {processes}",
-         "the two numbers are swapped", "`--nproc-per-node` counts processes, `--epochs` epochs."),
-        (lambda processes, epochs: "torchrun --nproc-per-node processes train.py --epochs epochs",
+        (lambda processes, threads: _line(threads, processes),
+         "the two numbers are swapped", "`--nproc-per-node` counts processes, `OMP_NUM_THREADS` threads of each."),
+        (lambda processes, threads: _line(processes, processes * threads),
+         "those are the threads of all processes together", "Each process reads the variable: `threads`."),
+        (lambda processes, threads: f"torchrun --nproc-per-node {processes} train.py --epochs 5",
+         "no variable reaches torchrun, which then gives each process one thread",
+         "`OMP_NUM_THREADS=`, in front of the same command. (Before a `;` it needs `export`.)"),
+        (lambda processes, threads: f"torchrun --nproc-per-node {processes} train.py OMP_NUM_THREADS={threads}",
+         "the script is told the variable, and nobody sets it", IN_FRONT),
+        (lambda processes, threads: f"torchrun OMP_NUM_THREADS={threads} --nproc-per-node {processes} train.py",
+         "torchrun takes the variable for the script", IN_FRONT),
+        (lambda processes, threads: _line("processes", "threads"),
          "the names stand there, to the letter", "In a text that begins with `f`, what stands in `{…}` is filled in."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py --epochs",
-         "the script is told `--epochs`, and no number", "It is given: `epochs`."),
-        (lambda processes, epochs: f"python train.py --epochs {epochs}", "nobody starts more than one process",
-         "The program is called `torchrun`."),
-        (lambda processes, epochs: f"torchrun train.py --nproc-per-node {processes} --epochs {epochs}",
-         "torchrun starts one process, and the script is told how many you wanted",
-         "What stands behind the script's name is the script's."),
-        (lambda processes, epochs: f"torchrun --nnodes {processes} train.py --epochs {epochs}",
-         "`--nnodes` counts machines, and torchrun waits for as many", "`--nproc-per-node` counts processes."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {processes}", "no word of it is `train.py`",
-         "The script's name, with a space on either side."),
-        (lambda processes, epochs: f"torchrun -n {processes} train.py --epochs {epochs}",
-         "that is how others start processes: torchrun has no `-n`", "`--nproc-per-node`"),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py {epochs}",
+        (lambda processes, threads: _line(processes, threads, script="train.py"),
+         "the script is not told how long", "`--epochs 5`, behind its name."),
+        (lambda processes, threads: _line(processes, threads, script="train.py 5"),
          "the script is told a number, and not of what", "`--epochs`, and then the number."),
-        (lambda processes, epochs: f"python -m torch.distributed.launch --nproc-per-node {processes} train.py",
+        (lambda processes, threads: f"OMP_NUM_THREADS={threads} python train.py --epochs 5",
+         "nobody starts more than one process", "The program is called `torchrun`."),
+        (lambda processes, threads: _line(processes, threads, "--nnodes"),
+         "`--nnodes` counts machines, and torchrun waits for as many", "`--nproc-per-node` counts processes."),
+        (lambda processes, threads: _line(processes, threads, script=""), "no word of it is `train.py`",
+         "The script's name, with a space on either side."),
+        (lambda processes, threads: _line(processes, threads, "-n"),
+         "that is how others start processes: torchrun has no `-n`", "`--nproc-per-node`"),
+        (lambda processes, threads: f"python -m torch.distributed.launch --nproc-per-node {processes} train.py",
          "that is torchrun's forerunner", "The program is called `torchrun`."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} python train.py --epochs {epochs}",
+        (lambda processes, threads: _line(processes, threads, script="python train.py --epochs 5"),
          "torchrun takes `python` for the script", "It starts Python itself: name the script alone."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node 2 train.py --epochs {epochs}",
+        (lambda processes, threads: _line(2, threads),
          "the number of processes is right for the first case only", "It is given: `processes`."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py --epochs 5",
-         "the number of epochs is right for the first case only", "It is given: `epochs`."),
-        (lambda processes, epochs: "torchrun --nproc-per-node 2 train.py --epochs 5",
-         "both numbers are right for the first case only", "They are given: `processes` and `epochs`."),
-        (lambda processes, epochs: f"torchrun --nproc-per-node {processes} train.py", "the script is not told how long",
-         "`--epochs`, and the number."),
-        (lambda processes, epochs: f"torchrun train.py --epochs {epochs}", "without a word on it, torchrun starts one",
+        (lambda processes, threads: _line(processes, 4),
+         "the number of threads is right for the first case only", "It is given: `threads`."),
+        (lambda processes, threads: _line(2, 4), "both numbers are right for the first case only",
+         "They are given: `processes` and `threads`."),
+        (lambda processes, threads: _line("", threads, ""), "without a word on it, torchrun starts one",
          "`--nproc-per-node`"),
-        (lambda processes, epochs: "torchrun --nproc-per-node {processes} train.py --epochs {epochs}",
-         "the names stand there, to the letter", "A text in which Python fills values in begins with `f`."),
     ],
-    otherwise="One text, as you would type it: `torchrun`, its option, the script, the script's option.",
+    otherwise="One text, as you would type it: the variable, `torchrun`, its option, the script, the script's option.",
 )  # fmt: skip

@@ -136,6 +136,10 @@ def one_local_name(rank, size, port):
     os.environ["RANK"] = os.environ.pop("LOCAL_RANK")
 
 
+def line(processes, threads):
+    return f"OMP_NUM_THREADS={threads} torchrun --nproc-per-node {processes} train.py --epochs 5"
+
+
 ANSWERS = {
     "5.1.a": {
         "accepted": [by_update, all_seven],
@@ -172,28 +176,33 @@ ANSWERS = {
     },
     "5.1.b": {
         "accepted": [
-            lambda n, epochs: f"python -m torch.distributed.run --nproc_per_node={n} train.py --epochs={epochs}",
-            lambda n, epochs: f"python3 -m torch.distributed.run --nproc-per-node {n} train.py --epochs {epochs}",
-            lambda n, epochs: f"torchrun --nproc-per-node {n} ./train.py --epochs {epochs}",
-            lambda n, epochs: f"!torchrun --standalone --nproc-per-node {n} train.py --epochs {epochs}",
+            lambda n, t: (
+                f"OMP_NUM_THREADS={t} python -m torch.distributed.run --nproc_per_node={n} train.py --epochs=5"
+            ),
+            lambda n, t: f"env OMP_NUM_THREADS={t} torchrun --nproc-per-node {n} ./train.py --epochs 5",
+            lambda n, t: f"!OMP_NUM_THREADS={t} torchrun --standalone --nproc-per-node {n} train.py --epochs 5",
+            lambda n, t: f"export OMP_NUM_THREADS={t} && torchrun --nproc-per-node {n} train.py --epochs 5",
         ],
         "wrong": [
-            (lambda n, epochs: "torchrun --nproc-per-node 2 train.py --epochs 5", ["both numbers are right for the"]),
-            (lambda n, epochs: print(n), ["starts nothing"]),
-            (lambda n, epochs: f"torchrun --nproc_per_node={epochs} train.py --epochs={n}", ["numbers are swapped"]),
-            (lambda n, epochs: "torchrun --nproc_per_node=processes train.py --epochs=epochs", ["to the letter"]),
-            (lambda n, epochs: f"torchrun --nproc_per_node={n} train.py --epochs", ["`--epochs`, and no number"]),
-            (lambda n, epochs: f"torchrun --nnodes {n} --nproc-per-node {n} train.py --epochs 5", ["counts machines"]),
-            (lambda n, epochs: f"torchrun --nproc-per-node={n}train.py --epochs {epochs}", ["no word of it is `train"]),
-            (lambda n, epochs: f"torchrun -n {n} train.py --epochs {epochs}", ["torchrun has no `-n`"]),
-            (lambda n, epochs: f"torchrun --nproc-per-node {n} train.py {epochs}", ["a number, and not of what"]),
+            (lambda n, t: line(2, 4), ["both numbers are right for the"]),
+            (lambda n, t: print(n), ["starts nothing"]),
+            (lambda n, t: line(t, n), ["numbers are swapped"]),
+            (lambda n, t: line("processes", "threads"), ["to the letter"]),
             (
-                lambda n, epochs: (
-                    f"python3 -m torch.distributed.launch --nproc-per-node {n} train.py --epochs {epochs}"
-                ),
+                lambda n, t: f"OMP_NUM_THREADS={t}; torchrun --nproc-per-node {n} train.py --epochs 5",
+                ["no variable reaches torchrun"],
+            ),
+            (lambda n, t: f"torchrun OMP_NUM_THREADS={t} --nproc-per-node {n} train.py", ["variable for the script"]),
+            (lambda n, t: line(n, n * t), ["of all processes together"]),
+            (lambda n, t: line(n, t).replace("--nproc-per-node", "--nnodes"), ["counts machines"]),
+            (lambda n, t: line(n, t).replace(" train", "train"), ["no word of it is `train"]),
+            (lambda n, t: line(n, t).replace("--nproc-per-node", "-n"), ["torchrun has no `-n`"]),
+            (lambda n, t: line(n, t).replace("--epochs ", ""), ["a number, and not of what"]),
+            (
+                lambda n, t: f"python3 -m torch.distributed.launch --nproc-per-node {n} train.py --epochs 5",
                 ["torchrun's forerunner"],
             ),
-            (lambda n, epochs: ["torchrun", "--nproc-per-node", str(n), "train.py"], ["a list of words"]),
+            (lambda n, t: line(n, t).split(), ["a list of words"]),
         ],
     },
     "5.1.1": {
