@@ -87,7 +87,7 @@ def scene():
     for _ in range(2):
         time.sleep(0.1)
         dist.all_reduce(torch.ones(1))
-theatre(scene, rank=1, deed="dies before", call=2)"""
+film = theatre(scene, rank=1, deed="dies before", call=2)"""
 GUESS = 'from ddplab.course.folklore import guess\n\nguess("9.4", "lessons")'
 FORGET = "from ddplab.course import claims\n\nclaims.right.clear()\n"  # another notebook of this kernel has guessed
 QUIZ = 'from ddplab.course.folklore import board, boxes, quiz\n\nsaid = quiz(boxes("lessons"))'

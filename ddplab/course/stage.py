@@ -158,10 +158,10 @@ def _say_nothing(**row: Any) -> None:
 
 
 @pointing
-def theatre(scene: Callable[[], Any], rank: int = 2, deed: str = "skips", call: int = 2) -> None:
+def theatre(scene: Callable[[], Any], rank: int = 2, deed: str = "skips", call: int = 2) -> Film:
     """Show the scene played by four ranks, one of which goes astray; choose who and how, press Run, and play the film.
 
-    Where nobody can press a button, this one run is drawn, and told in launch's words.
+    Where nobody can press a button, this one run is drawn, and told in launch's words. Returns its film.
 
     Args:
         scene: a function without arguments that calls collectives, none of them in the background.
@@ -177,6 +177,7 @@ def theatre(scene: Callable[[], Any], rank: int = 2, deed: str = "skips", call: 
     film = record(scene, act)
     title = f"rank {rank} {deed} its call {call}, {calls[call - 1]}"
     show(f"{title}\n{film.words}", lambda: _stage(scene, film, calls), lambda: draw(film, title, calls))
+    return film
 
 
 def draw(film: Film, title: str, calls: list[str]) -> Figure:
