@@ -245,9 +245,13 @@ def ends(outcome: Outcome) -> str:
     return {"ended": "runs to its end", "failed": "fails", "stands still": "stands still"}[outcome.state]
 
 
+# frames of a traceback, one below the other, that are not the script's
+LIBRARIES = re.compile(r'(?m)(?:^(\[rank\d+\]: |)  File "[^"\n]*/(?:\w+-packages|ddplab)/.*\n(?:\1    .*\n)*)+')
+
+
 def screen(outcome: Outcome) -> str:
-    """What the ranks have printed, and torchrun's last words, as torch words them."""
-    text = outcome.terminal.rstrip() or "(nothing)"
+    """What the ranks have printed, less the frames of libraries, and torchrun's last words, as torch words them."""
+    text = LIBRARIES.sub(r"\1  …\n", outcome.terminal).rstrip() or "(nothing)"
     ends = {n: box for n, box in enumerate(outcome.boxes) if box.get("ended") in ("raised", "aborted")}
     if outcome.state != "failed" or not ends:
         return text

@@ -141,3 +141,15 @@ def test_another_order_excuses_nothing_else():
 def test_what_is_no_number_of_an_incident_is_refused(seed, error):
     with pytest.raises(error):
         incident(seed)
+
+
+def test_of_a_traceback_the_librarys_frames_are_left_out():
+    said = """[rank1]:   File "train.py", line 59, in <module>
+[rank1]:     loss.backward()
+[rank1]:   File "/home/me/lib/python3.11/site-packages/torch/_tensor.py", line 614, in backward
+[rank1]:     torch.autograd.backward(
+[rank1]:   File "/home/me/ddplab/vgpu/kernels.py", line 7, in call
+[rank1]: IndexError: Target 99 is out of bounds.
+"""
+    left = incident_runs.LIBRARIES.sub(r"\1  …\n", said).splitlines()
+    assert left == [*said.splitlines()[:2], "[rank1]:   …", said.splitlines()[-1]]
