@@ -22,6 +22,8 @@ VERDICTS = {
     "false": ("✗", "#c62828"),
     "not settled": ("?", "#757575"),  # neither a cell nor what was read could tell
 }
+# What one guesses of a claim: verdict → its kind. Whether a claim misleads or is false would be a coin toss.
+KINDS = dict(zip(VERDICTS, ["holds", "holds if …", "does not hold", "does not hold", "not settled"], strict=True))
 # What the learner has guessed in this notebook, by the claims' numbers, and which of those that are settled were right.
 guesses: dict[int, str] = {}
 right: dict[int, bool] = {}
@@ -194,7 +196,7 @@ def predict(question: str, *options: str) -> Prediction:
 def _compare_guess(row: int | None, verdict: str) -> str:
     if row not in guesses:
         return ""
-    right[row] = guesses[row] == verdict
+    right[row] = guesses[row] == KINDS[verdict]
     so_it_is = ", and so it is" if right[row] else ""
     return f"You guessed “{guesses[row]}”{so_it_is}. Right so far: {sum(right.values())} of {len(right)}."
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ddplab.course.claims import VERDICTS, Claim, guesses, right
+from ddplab.course.claims import KINDS, VERDICTS, Claim, guesses, right
 from ddplab.course.controls import widget
 from ddplab.plots import ON_COLOUR, drawing
 from ddplab.pointer import pointing
@@ -123,7 +123,7 @@ def quiz(boxes: Iterable[Box]) -> dict[int, bool]:
 
 @pointing
 def guess(room: str | Mapping[int, str], folder: str | Path = "..", rows: Container[int] | None = None) -> None:
-    """Let the learner guess the verdicts of a room ("9.2") before its cells settle them; nothing tells a verdict here.
+    """Let the learner guess which claims of a room ("9.2") hold before its cells settle them; nothing tells it here.
 
     The claims stand as the room settles them, and each one's box then says what was guessed (see `claim`). folder: that
     of the lessons. rows: the numbers of those asked for, all if None. Raises FileNotFoundError where there are none.
@@ -143,12 +143,12 @@ def guess(room: str | Mapping[int, str], folder: str | Path = "..", rows: Contai
 
 def _ask(own: list[Box]) -> None:
     claims = [[str(box.row), box.text] for box in own]
-    saved = markdown_table(["", "claim: true, true if …, misleading, false, or not settled?"], claims)
+    saved = markdown_table(["", "claim: holds, holds if …, does not hold, or not settled?"], claims)
     _show(own, saved, lambda: _guesses([[number, marked(text)] for number, text in claims]))
 
 
 def _guesses(claims: list[list[str]]) -> Any:
-    signs = [[word, symbol] for word, (symbol, _) in VERDICTS.items()]
+    signs = [[kind, VERDICTS[verdict][0]] for verdict, kind in KINDS.items() if verdict != "misleading"]
     asked = {number for number, _ in claims}  # another list of the lesson keeps its own
     guessed = {str(row): it for row, it in guesses.items() if str(row) in asked}
     page = widget("guesses", claims=claims, verdicts=signs, guessed=guessed)

@@ -62,14 +62,16 @@ def test_html_gives_the_verdict_by_word_and_symbol(verdict):
 
 
 def test_a_box_says_what_was_guessed_and_how_many_were_right_so_far(monkeypatch):
-    monkeypatch.setattr(claims, "guesses", {1: "false", 2: "true"})
+    monkeypatch.setattr(claims, "guesses", {1: "does not hold", 2: "holds"})
     monkeypatch.setattr(claims, "right", {})
     nobody_guessed, right, wrong = (claim("x", row=row, **FALSE) for row in (3, 1, 2))
     assert "guessed" not in str(nobody_guessed) + nobody_guessed._repr_html_()
-    assert str(right).splitlines()[-1] == "You       You guessed “false”, and so it is. Right so far: 1 of 1."
-    assert "You guessed “true”. Right so far: 1 of 2." in wrong._repr_html_()
+    assert str(right).splitlines()[-1] == "You       You guessed “does not hold”, and so it is. Right so far: 1 of 1."
+    assert "You guessed “holds”. Right so far: 1 of 2." in wrong._repr_html_()
     again = claim("x", row=2, **{**FALSE, "verdict": "true"})
-    assert "“true”, and so it is. Right so far: 2 of 2." in str(again)
+    assert "“holds”, and so it is. Right so far: 2 of 2." in str(again)
+    misleads = claim("x", row=1, **{**FALSE, "verdict": "misleading"})
+    assert "“does not hold”, and so it is." in str(misleads)
 
 
 def test_verdict_symbols_differ():

@@ -135,12 +135,13 @@ def test_a_claim_that_no_room_has_settled_yet_may_be_guessed_too(monkeypatch):
 
 
 def test_what_is_guessed_is_kept_and_the_page_is_told_no_verdict(monkeypatch):
-    kept = {8: "false"}
+    kept = {8: "does not hold"}
     monkeypatch.setattr(ddplab.course.folklore, "guesses", kept)
     page = ddplab.course.folklore._guesses([["7", "it costs"], ["8", "nothing"]])
-    assert page.guessed == {"8": "false"} and page.claims == [["7", "it costs"], ["8", "nothing"]]
-    page.guessed = {"8": "false", "7": "true if"}
-    assert kept == {8: "false", 7: "true if"}
+    assert page.guessed == {"8": "does not hold"} and page.claims == [["7", "it costs"], ["8", "nothing"]]
+    assert [word for word, _ in page.verdicts] == ["holds", "holds if …", "does not hold", "not settled"]
+    page.guessed = {"8": "does not hold", "7": "holds if …"}
+    assert kept == {8: "does not hold", 7: "holds if …"}
 
 
 def test_a_room_asks_in_the_order_in_which_it_settles(tmp_path, monkeypatch):
