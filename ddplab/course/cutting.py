@@ -125,8 +125,9 @@ def walk(
     zeros, beside = held["ZeRO's optimiser"], f"and a sample takes {GB_a_sample:g} GB"
     if room["DDP"]:
         why = {"DDP": f"the whole model leaves a card {CARD - model:g} GB, {beside}"}
-    elif GB_a_sample > model:
-        why = {"activation checkpointing": f"a sample takes {GB_a_sample:g} GB, the model {model:g}"}
+    elif GB_a_sample > model or (not room["FSDP2"] and held["FSDP2"] < min(CARD, GB_a_sample)):
+        beside = f"the model {model:g}" if GB_a_sample > model else f"a shard and one whole layer {held['FSDP2']:.0f}"
+        why = {"activation checkpointing": f"a sample takes {GB_a_sample:g} GB, {beside}"}
         enough = next((tool for tool, size in held.items() if size < CARD), "tensor parallel")
         if enough != "DDP":
             why[enough] = f"the whole model takes {model:g} GB, without any sample"
@@ -140,8 +141,7 @@ def walk(
         more = "more GPUs" if least >= CARD else "more GPUs, or smaller layers"
         why = {more: f"with every layer cut, model and sample take {cut:.4g} GB of each card"}
     else:
-        or_else = "; FSDP2 with checkpointing may do" if held["FSDP2"] < CARD else ""
-        why = {"tensor parallel": f"a shard and one whole layer take {held['FSDP2']:.0f} GB, {beside}{or_else}"}
+        why = {"tensor parallel": f"a shard and one whole layer take {held['FSDP2']:.0f} GB, {beside}"}
         if GPUs > NODE:
             why["pipeline or FSDP2 between nodes"] = f"a node has {NODE} GPUs"
     first = next(iter(why))
