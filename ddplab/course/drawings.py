@@ -62,11 +62,11 @@ def strip(
 
 
 def _box(axis: Axes, left: float, row: int, label: str, colour: tuple[float, ...] | None) -> None:
-    """Draw one labelled box; without a colour it is a repeat: empty and hatched, its label on a patch of ink."""
+    """Draw one labelled box; without a colour it is a repeat: empty and hatched, its label on white."""
     from matplotlib.patches import Rectangle
 
     face, hatch = colour or "none", None if colour else "////"
-    patch = None if colour else {"facecolor": INK, "edgecolor": "none", "pad": 1.5}
+    patch = None if colour else {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     # the contrast is 4.5 at least (WCAG 2.2), whatever the colour
     number = "white" if colour and sum(colour[:3]) < 1.37 else ON_COLOUR
     axis.add_patch(Rectangle((left, row), 1, 1, facecolor=face, edgecolor=INK, linewidth=0.8, hatch=hatch))
