@@ -291,7 +291,7 @@ turn(
         *((partial(_not_divided, as_tensor=it), "the two sums came back", "One number is wanted: divide.")
           for it in (False, True)),
         (_on_rank_0, "only rank 0 has the sums", "Which call leaves them on every rank?"),
-        (lambda sums: _loss_per_image(sums) if dist.get_rank() == 0 else sums["loss"] / sums["images"],
+        (waiting(lambda sums: _loss_per_image(sums) if dist.get_rank() == 0 else sums["loss"] / sums["images"]),
          "rank 0 waits for the others", "Every rank makes the call."),
     ],
     otherwise=IN_ONE,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.course.models import MLP
 from ddplab.vgpu import active, virtual_gpus
 
@@ -233,7 +233,7 @@ turn(
         (_of_one_kind, "only a ValueError is caught, and rank 2 raises another", "`except Exception`."),
         (_not_caught, "rank 1 raised ValueError: a bad row", "Catch it: `try`, `except`."),
         (_raised_again, "ranks raise an error where None is wanted", "Raise nowhere: return None on all ranks."),
-        (_told_in_try, "rank 0 waits in all_reduce, and rank 1 has returned without it",
+        (waiting(_told_in_try), "rank 0 waits in all_reduce, and rank 1 has returned without it",
          "Where `work` raises, this rank does not come to the collective. Where must that stand, to be met by all?"),
     ],
     hints={"a bad row": "Catch it: `try`, `except`. `finally` by itself lets it through."},

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 
 TORCH = "/usr/lib/python3/site-packages/torch/nn/"
 LIGHTNING = "/usr/lib/python3/site-packages/lightning/"
@@ -260,8 +260,9 @@ turn(
     look=_after,
     heads=("predictions", "", "a graph", "collective calls", "the model is in"),
     mistakes=[
-        (partial(_evaluate, inside=False), "the call goes through DDP, and is a collective", "What is inside DDP?"),
-        (partial(_evaluate, inside=False, grad=True), "the call goes through DDP, and is a collective",
+        (waiting(partial(_evaluate, inside=False)), "the call goes through DDP, and is a collective",
+         "What is inside DDP?"),
+        (waiting(partial(_evaluate, inside=False, grad=True)), "the call goes through DDP, and is a collective",
          "What is inside DDP?"),
         (partial(_evaluate, eval=False), "the model was in training mode", "`eval()` before, `train()` after."),
         *((partial(_evaluate, back=False, mode_of=it), "rank 0 goes on in evaluation mode",

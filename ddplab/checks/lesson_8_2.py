@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import flat, multiple, needs_function, off, on_ranks
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import turn, waiting
 from ddplab.hardware import device
 
 TOOLS = ("accumulate", "ddp", "zero", "fsdp", "tensor")
@@ -303,7 +303,8 @@ turn(
          "`backward()` gives them to its part too; `torch.autograd.grad` does not."),
         (partial(_pipeline, lower=lambda loss, out: 2 * loss(out)), "all gradients are doubled",
          "They add up: one `backward` on each rank."),
-        (partial(_pipeline, meets=False), "rank 0 waits for a gradient that nobody sends", "`dist.send`, to rank 0."),
+        (waiting(partial(_pipeline, meets=False)), "rank 0 waits for a gradient that nobody sends",
+         "`dist.send`, to rank 0."),
     ],
     hints={"only for scalar outputs": "`out.backward(…)` wants the gradient at the cut, which came up.",
            "does not have a grad_fn": "Rank 0 goes backward from `out`, as it came out of `part`, with the gradient."},
