@@ -1,6 +1,7 @@
 """Servers that are played: what lesson 5.2 and its exercises rely on."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -93,7 +94,8 @@ def test_when_the_agent_that_holds_a_c10d_store_is_gone_the_other_ends_too_and_b
     server2.switch_off()
     assert server1.wait() != 0
     assert "The connection to the C10d store has failed" in server1.screen
-    assert "Failed to recv, got 0 bytes" in server1.screen
+    # the system's word for it depends on what still lay unread when the store went
+    assert re.search("Failed to recv, got 0 bytes|Connection reset by peer|Broken pipe", server1.screen)
 
 
 SCRIPT = """#!/bin/bash
