@@ -450,6 +450,7 @@ def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab,
     until(told, 10)
     it.run(2)
     assert f"You have judged 5, {counts[0]} as it was found." in it.text(2)
+    assert ("The others are: " in it.text(2)) == (counts[0] != "5")
     it.output(2).get_by_role("combobox", name="Verdict").select_option("↻ not as you said")
     until(lambda: it.output(2).get_by_role("row").count() == 1 + 5 - int(counts[0]), 5)
     found = it.output(2).get_by_role("row").nth(1)

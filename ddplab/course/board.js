@@ -9,6 +9,8 @@ function render({ model, el }) {
   const said = model.get("said"); // row → was it as the learner had said? of those that were judged
   const you = ([number]) => (number in said ? (said[number] ? "✓" : "↻") : "");
   const right = Object.values(said).filter(Boolean).length;
+  const wrong = Object.keys(SIGNS).map((found) => [found, claims.filter((claim) => claim[2] === found && you(claim) === "↻").length]);
+  const others = wrong.filter(([, n]) => n).map(([found, n]) => `${n} ${SIGNS[found]} ${found}`);
   const { bar, status, stage } = page(el);
   const search = control(bar, "Search", "input", { type: "search" });
   const verdict = control(bar, "Verdict", "select");
@@ -23,7 +25,7 @@ function render({ model, el }) {
       .filter((claim) => ["all", claim[2]].includes(verdict.value) || you(claim) === verdict.value[0])
       .filter(([, text, , because]) => words.every((word) => plain(text + because).toLowerCase().includes(word)));
     table.replaceChildren(line("th", ["no.", "claim", "verdict", "you", "settled in"]), ...kept.map((claim) => row(claim, you(claim))));
-    status.textContent = `${kept.length} of ${claims.length} claims. You have judged ${Object.keys(said).length}, ${right} as it was found. A verdict unfolds.`;
+    status.textContent = `${kept.length} of ${claims.length} claims. You have judged ${Object.keys(said).length}, ${right} as it was found.${others.length ? ` The others are: ${others.join(", ")}.` : ""} A verdict unfolds.`;
   }
 
   search.addEventListener("input", draw);
