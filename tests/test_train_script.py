@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
 import torch
 
 from ddplab import launch
@@ -64,11 +65,15 @@ def test_killed_and_restarted_it_ends_with_the_same_bits(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["calm.pt", "killed.pt", "killed.py"]
 
 
-def test_the_file_for_checkpoints_is_what_the_lesson_writes():
-    name = "checkpointing.py"
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("checkpointing.py", "%%writefile "), ("train_digits.py", "%%torchrun --nproc-per-node 2 --save ")],
+)
+def test_the_files_beside_the_lessons_are_what_their_cells_write(name, start):
     cells = [cell for path in FOLDER.glob("5.*.ipynb") for cell in nbformat.read(path, as_version=4).cells]
-    [source] = [cell.source for cell in cells if cell.source.startswith(f"%%writefile {name}\n")]
-    assert source.split("\n", 1)[1].strip() == (FOLDER / name).read_text().strip()
+    [source] = [cell.source for cell in cells if cell.source.startswith(f"{start}{name}\n")]
+    there = (FOLDER / name).read_text().removeprefix(f"# torchrun --nproc-per-node 2 {name}\n")
+    assert source.split("\n", 1)[1].strip() == there.strip()
 
 
 def test_the_elastic_batch_script_differs_where_the_lesson_says():

@@ -1,6 +1,5 @@
 """Checks of lesson 5.8, rehearse before you pay. Its ranks have a virtual GPU each."""
 
-import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -12,76 +11,58 @@ import torch.distributed as dist
 
 from ddplab.checks.turns import turn
 
-
-def _lands(place: Callable[[], Any]) -> str:
-    """Where a tensor lands that is made there, as on the second of two nodes, where RANK is 2 or 3.
-
-    What is right there is tried as on the first node too.
-    """
-    group, dist.GroupMember.WORLD = dist.GroupMember.WORLD, None  # as it is in a script that has made none
-    try:
-        second, first = (_lands_on(node, place) for node in (1, 0))
-    finally:
-        dist.GroupMember.WORLD = group
-    right = f"cuda:{os.environ['LOCAL_RANK']}"
-    return second if second != right or first == right else f"{second}, but on the first node {first}"
+IMAGES, LABELS = torch.arange(6.0).view(2, 3), torch.tensor([1, 7])
 
 
-def _lands_on(node: int, place: Callable[[], Any]) -> str:
-    ranks = {"RANK": 2 * node + int(os.environ["LOCAL_RANK"]), "WORLD_SIZE": 4, "GROUP_RANK": node}
-    torch.cuda.set_device(0)  # as it is in a script that has not chosen
-    try:
-        with mock.patch.dict(os.environ, {name: str(number) for name, number in ranks.items()}):
-            where = place()
-        if not isinstance(where, torch.device):
-            return "nothing came back" if where is None else f"a device as {type(where).__name__}"
-        if where.type == "cuda" and where.index is None:
-            return f"cuda, which is GPU {torch.cuda.current_device()} so far"
-        return str(torch.ones(1, device=where).device)
-    except torch.AcceleratorError:
-        return "no such GPU"
-    except RuntimeError:
-        if node:
-            raise
-        return "no such GPU"  # of a number below 0
+def _arrived(send: Callable[..., Any], here: torch.device) -> list[str]:
+    """Where the images and the labels of a batch arrive, as in a script that has not chosen a GPU."""
+    torch.cuda.set_device(0)
+    sent = send([IMAGES.clone(), LABELS.clone()], here)  # a loader makes lists
+    if not isinstance(sent, tuple | list) or len(sent) != 2:
+        kind = "nothing" if sent is None else "one thing" if torch.is_tensor(sent) else "no pair"
+        return [f"{kind} came back", "…"]
+    return [_where(*it, here) for it in zip(sent, (IMAGES, LABELS), strict=True)]
 
 
-def _place(name: str = "LOCAL_RANK", add: int = 0) -> torch.device:
-    return torch.device("cuda", int(os.environ[name]) + add)
+def _where(it: Any, wanted: torch.Tensor, here: torch.device) -> str:
+    if not torch.is_tensor(it) or it.shape != wanted.shape or not torch.equal(it.cpu(), wanted):
+        return "something else"
+    return "its GPU" if it.device == here else "the CPU" if it.device.type == "cpu" else f"{it.device}"
+
+
+def _send(batch: Any, *where: Any) -> tuple[torch.Tensor, ...]:
+    """Send the images to the first device and the labels to the last."""
+    return batch[0].to(where[0]), batch[1].to(where[-1])
 
 
 turn(
     "5.8.a",
-    "A GPU of one's own",
-    _place,
-    lambda rank, size: (),
+    "Nothing left behind",
+    _send,
+    lambda rank, size: (torch.device("cuda", rank),),
     ranks=(2,),
     device="virtual",
-    call=_lands,
-    look=lambda lands: lands,
-    heads=("on the second node",),
+    call=_arrived,
+    look=lambda arrived, *_: arrived,
+    heads=("the images arrive on", "the labels on"),
     mistakes=[
-        (lambda: torch.device("cuda:0"), "both ranks are on GPU 0", "Which variable counts the ranks of one node?"),
-        (partial(_place, "RANK"), "there is no such GPU: RANK, say, counts over all nodes, and their GPUs begin at 0",
-         "Which variable counts the ranks of one node?"),
-        (lambda: torch.device("cuda:1"), "both ranks are on GPU 1", "Which variable counts the ranks of one node?"),
-        (lambda: torch.device("cpu"), "that is the CPU", "`torch.device(\"cuda\", number)`"),
-        (partial(_place, add=1), "the first GPU is number 0", "LOCAL_RANK begins at 0 as well."),
-        (lambda: torch.cuda.set_device(_place()), "nothing came back", "Return the device as well."),
-        (lambda: _place().index, "that is a number alone", "`torch.device(\"cuda\", number)`"),
-        (lambda: torch.device("cuda"), "both ranks are on GPU 0", "Which variable counts the ranks of one node?"),
-        (partial(_place, "RANK", -2), "right on this node, and on the first one there is no such GPU",
-         "Which variable counts the ranks of one node?"),
-        (partial(_place, "GROUP_RANK"), "both ranks are on GPU 1", "Which variable counts the ranks of one node?"),
-        (lambda: torch.cuda.set_device(_place()) or torch.device("cuda"),
-         "right, but the cells below ask it for its `index`", "`torch.device(\"cuda\", number)`"),
-        (lambda: str(_place()), "that is text, which has no `index`", "`torch.device(…)`"),
+        (lambda batch, here: _send(batch, here, "cpu"), "the labels stay on the CPU, as before",
+         "`.to(…)` returns the tensor that has moved: return that of both."),
+        (lambda batch, here: _send(batch, "cpu", here), "now the images stay on the CPU", "Both are needed there."),
+        (lambda batch, here: tuple(batch), "both stay on the CPU",
+         "`.to(…)` leaves its tensor where it is, and returns another one: return that."),
+        (lambda batch, here: _send(batch, "cuda"), "both ranks send to the current GPU, and so far that is GPU 0",
+         "`\"cuda\"` and `cuda()` without a number mean the current one. This rank's is `here`."),
+        (lambda batch, here: _send(batch, "cuda:1"), "both ranks send to GPU 1", "This rank's is `here`."),
+        (lambda batch, here: _send(batch, here, "cuda:0"), "the labels of both ranks arrive on GPU 0",
+         "This rank's is `here`."),
+        (lambda batch, here: _send(batch, here)[::-1], "images and labels have changed places",
+         "`train` wants the images first."),
+        (lambda batch, here: batch[0].to(here), "the images alone came back", "Return both."),
+        (lambda batch, here: None, "nothing came back", "`return` both tensors."),
     ],
-    hints={"string formatting": "What stands in `os.environ` is text, and `%` fills a text in: `int(…)`.",
-           "not str": "What stands in `os.environ` is text: `int(…)`.",
-           "Expected one of cpu, cuda": '`torch.device("cuda", number)`',
-           "has not been initialized": "There is no group yet. torchrun tells it in `os.environ`."},
-    otherwise="Which variable counts the ranks of one node?",
+    hints={"'list' object has no attribute": "`batch` is a list of two tensors, and each has its own `.to`."},
+    otherwise="Both tensors of the batch, each sent to `here`.",
 )  # fmt: skip
 
 

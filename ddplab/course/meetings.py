@@ -154,12 +154,12 @@ def met_at(met: Sequence[Met], first: str) -> Figure:
 
 
 def what_is_left(*servers: Server) -> None:
-    """Print the first screen's report of a death, whether the others have one, and what the `logs` of all disks say."""
-    screen = servers[0].screen
-    report = screen[screen.index("Root Cause") :]
-    print(f"{servers[0].name}'s screen:", report[: report.index("traceback")], *servers[0].says("Error: ")[-1:])
-    for server in servers[1:]:
-        print(f"{server.name}'s screen: {'a report, too' if 'Root Cause' in server.screen else 'no report'}")
+    """Print whom each screen's report of a death names first, and what the `logs` of all disks say."""
+    for server in servers:
+        report = server.screen[server.screen.index("Root Cause") :].splitlines()
+        kept = [line for line in report if line.startswith(("Root", "  rank ", "  error_file"))]
+        error = [line.strip() for line in report if "Error: " in line][-1:]
+        print(f"{server.name}'s screen:", *kept, *[f"  {line[:120]}" for line in error], sep="\n")
     for server in servers:
         for path in sorted((server.disk / "logs").rglob("stdout.log")):
             beside = [f"; beside it: {other.name}" for other in path.parent.glob("*.json")]

@@ -167,9 +167,10 @@ class Night:
     def start(self, *these: Server) -> None:
         """Type the same line on these servers. One node is enough where nodes come and go."""
         nodes = "1:2" if self.cable or self.live else "2"
+        restarts = 3 if self.live or len(self.plan) > 1 else 1
         for server in these:
             server.type(
-                f"torchrun --nnodes {nodes} --max-restarts 3 --rdzv-backend c10d --rdzv-id tonight"
+                f"torchrun --nnodes {nodes} --max-restarts {restarts} --rdzv-backend c10d --rdzv-id tonight"
                 f" --rdzv-endpoint {self.server2}:{self.port} --monitor-interval 0.1"
                 " --rdzv-conf last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=3"
                 f" '{self.shared}/tonight.py' '{self.shared}'",

@@ -65,10 +65,11 @@ def test_a_box_says_who_came_first_and_who_holds_the_store():
 
 def test_what_is_left_of_a_night_is_the_report_and_the_files_of_all_disks(capsys):
     server1, server2 = servers()
-    (server1.disk / "screen").write_text(
-        "…\nRoot Cause (first observed failure):\n[0]:\n  rank: 3\n  traceback : …\nOSError: Error: full\n"
-    )
-    (server2.disk / "screen").write_text("")
+    for server, rank, error in [(server1, 3, "OSError: full"), (server2, 0, "RuntimeError: closed")]:
+        report = (
+            f"Root Cause (first observed failure):\n[0]:\n  host : a\n  rank : {rank}\n  traceback : …\n  {error}\n"
+        )
+        (server.disk / "screen").write_text(f"…\n  rank : 9\n{report}")
     for server, rank in [(server1, 2), (server1, 3), (server2, 0)]:
         folder = server.disk / f"logs/night_x/attempt_0/{rank % 2}"
         folder.mkdir(parents=True)
@@ -76,9 +77,11 @@ def test_what_is_left_of_a_night_is_the_report_and_the_files_of_all_disks(capsys
     (server1.disk / "logs/night_x/attempt_0/1/error.json").write_text("{}")
     what_is_left(server1, server2)
     shown = capsys.readouterr().out
-    assert shown.startswith("server1's screen: Root Cause") and "rank: 3" in shown and "traceback" not in shown
+    assert shown.startswith(
+        "server1's screen:\nRoot Cause (first observed failure):\n  rank : 3\n  OSError: full\nserver2"
+    )
+    assert "  rank : 0\n  RuntimeError: closed\n" in shown and "host" not in shown
     assert (
         "server1 …/attempt_0/1 says: I am RANK 3; beside it: error.json\nserver2 …/attempt_0/0 says: I am RANK 0\n"
         in shown
     )
-    assert "server2's screen: no report\n" in shown

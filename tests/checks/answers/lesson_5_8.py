@@ -1,20 +1,19 @@
 """Answers to the turns of lesson 5.8: other right ones, and mistakes that people make."""
 
-import os
-
 import torch
 import torch.distributed as dist
 
-from ddplab import device
+
+def sent_and_dropped(batch, here):
+    images, labels = batch
+    images.to(here)
+    labels.to(here)
+    return images, labels
 
 
-def chosen():
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    return torch.device("cuda")
-
-
-def of_the_node():
-    return torch.device("cuda", int(os.environ["RANK"]) % torch.cuda.device_count())
+def by_cuda(batch, here):
+    images, labels = batch
+    return images.cuda(here, non_blocking=True), labels.cuda(here, non_blocking=True)
 
 
 def on_the_current_gpu(noted, here):
@@ -64,15 +63,12 @@ def printed(noted, loss):
 
 ANSWERS = {
     "5.8.a": {
-        "accepted": [of_the_node, device],
+        "accepted": [by_cuda, lambda batch, here: [it.to(here) for it in batch]],
         "wrong": [
-            (lambda: torch.device("cuda"), ["both ranks are on GPU 0"]),
-            (lambda: torch.device("cuda", int(os.environ["RANK"]) - 2), ["on the first one there is no such GPU"]),
-            (lambda: torch.device("cuda", int(os.environ["RANK"]) % int(os.environ["WORLD_SIZE"])), ["over all nodes"]),
-            (lambda: torch.device("cuda", int(os.environ["WORLD_SIZE"]) - 1), ["there is no such GPU"]),
-            (lambda: torch.device("cuda", os.environ["RANK"] % torch.cuda.device_count()), ["string formatting"]),
-            (chosen, ["ask it for its `index`"]),
-            (lambda: torch.device("cuda", dist.get_rank()), ["has not been initialized"]),
+            (sent_and_dropped, ["both stay on the CPU"]),
+            (lambda batch, here: (batch[0].cuda(), batch[1].cuda()), ["so far that is GPU 0"]),
+            (lambda batch, here: batch.to(here), ["'list' object has no attribute 'to'"]),
+            (lambda batch, here: (batch[0].to(here), batch[0].to(here)), ["something else"]),
         ],
     },
     "5.8.b": {
