@@ -1,11 +1,11 @@
-"""Pictures of processes: who comes when, and what a message between two costs."""
+"""A picture of processes: who comes when."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing, rimmed
+from ddplab.plots import COLOURS, ON_COLOUR, drawing, rimmed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,18 +25,4 @@ def arrivals(visits: Sequence[tuple[float, float]]) -> Figure:
         axis.set_yticks(range(len(visits)), [f"rank {rank}" for rank in range(len(visits))])
         axis.invert_yaxis()
         axis.set_xlabel("seconds")
-    return figure
-
-
-def message_costs(sizes: Sequence[int], seconds: Sequence[float], place: int) -> Figure:
-    """Draw what one message takes, both axes logarithmic, and mark one of them large. Returns the figure.
-
-    sizes: bytes of each message. place: which of them is marked.
-    """
-    with drawing(6, 3) as figure:
-        axis = figure.subplots()
-        axis.loglog(sizes, seconds, "o-")
-        axis.loglog(sizes[place], seconds[place], "o", markersize=14, color=COLOURS[1], markeredgecolor=INK)
-        axis.set(xlabel="bytes in the message", ylabel="seconds on its way")
-        axis.grid(alpha=0.3)
     return figure

@@ -1,9 +1,9 @@
-"""Pictures of processes, read back: bars from coming to leaving, the cost of messages."""
+"""Pictures of processes, read back: bars from coming to leaving."""
 
 import matplotlib
 import pytest
 
-from ddplab.course.process_drawings import arrivals, message_costs
+from ddplab.course.process_drawings import arrivals
 
 matplotlib.use("Agg")
 
@@ -15,9 +15,3 @@ def test_arrivals_draws_a_bar_a_rank_from_its_coming_to_its_leaving_and_marks_th
     assert first.get_hatch() and [tick.get_text() for tick in axis.get_yticklabels()] == ["rank 0", "rank 1"]
     assert axis.lines[0].get_xdata()[0] == pytest.approx(1) and axis.lines[0].get_linestyle() == "--"
     assert axis.yaxis_inverted()  # rank 0 on top, as in the other pictures
-
-
-def test_message_costs_shows_each_size_on_logarithmic_axes_and_one_of_them_large():
-    (axis,) = message_costs([4, 4000], [1e-5, 1e-4], place=1).axes
-    assert axis.lines[1].get_xdata() == [4000] and axis.lines[1].get_markersize() > axis.lines[0].get_markersize()
-    assert axis.lines[0].get_xdata().tolist() == [4, 4000] and axis.get_xscale() == axis.get_yscale() == "log"
