@@ -191,7 +191,7 @@ def _one_step(
     rank, size = dist.get_rank(), dist.get_world_size()
     each = 64 // size
     cuts = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None), "block": slice(each),
-            "piece": slice(rank * each, (rank + 1) * each), "other's": slice(size - 1 - rank, None, size),
+            "piece": slice(rank * each, (rank + 1) * each),
             "late": slice(rank + 1, None, size), "of two": slice(rank, None, 2),
             "block of two": slice(32 * rank, 32 * rank + 32),
             "cut": slice(rank, size), "size long": slice(rank * size, (rank + 1) * size),
@@ -253,9 +253,7 @@ turn(
         (_first_labels, *NOT_THEIRS),
         (partial(_one_step, named="piece"), *NOT_THEIRS),
         (partial(_one_step, share="piece", named="own"), *NOT_THEIRS),
-        (partial(_one_step, share="block", named="own"), *NOT_THEIRS),
         (partial(_one_step, named="block"), *NOT_THEIRS),
-        (partial(_one_step, named="other's"), *NOT_THEIRS),
         (partial(_one_step, named="first"), *NOT_THEIRS),
         (partial(_one_step, moved=slice(-1, None)), "only the last parameter moves", INSIDE),
         (partial(_one_step, average=_divide_the_last), "only the last parameter's gradient is divided", INSIDE),
@@ -272,6 +270,12 @@ turn(
         (partial(_one_step, rate=lambda lr: 0 if dist.get_rank() else lr), "only rank 0 takes the step",
          "Each rank has weights of its own."),
         (partial(_one_step, zero=False), "the gradients of the step before are in it", "`net.zero_grad()`"),
+        (partial(_one_step, zero=False, average=partial(_average, after=1)),
+         "the gradients of the step before are in it, and they are added up and not averaged",
+         "`net.zero_grad()` first; and a mean loss has a mean gradient: divide by the number of ranks."),
+        (partial(_one_step, zero=False, average=id),
+         "the gradients of the step before are in it, and each rank goes by its own",
+         "`net.zero_grad()` first; and after `backward()` comes `dist.all_reduce(p.grad)`, divided by `size`."),
         (partial(_one_step, average=partial(_average, after=1)), "the gradients are added up, and not averaged",
          "A mean loss has a mean gradient: divide by the number of ranks."),
         (lambda *it: _one_step(*it, average=lambda net: _average(net, before=dist.get_world_size())),
@@ -286,7 +290,8 @@ turn(
     hints={"batch_size": "Cut the labels in the same way as the images.",
            "'NoneType'": "There is no gradient: `backward()` makes it, and `zero_grad()` belongs before it.",
            "a leaf Variable that requires grad": "Change weights under `with torch.no_grad():`."},
-    otherwise="A rank's share is one `size`-th of the images, with their own labels, and no other rank has any of it.",
+    otherwise="Has each rank a share of its own, one `size`-th of the images, with their own labels? Are the old "
+    "gradients gone, and the new ones averaged?",
 )  # fmt: skip
 
 
