@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parallel import replicate
+from torch.overrides import TorchFunctionMode
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import gpus_for, kind, needs_function, off, place
@@ -588,6 +589,17 @@ def _values(held: Any) -> list[Any]:
     return [it for part in held for it in _values(part)] if isinstance(held, list | tuple) else [held]
 
 
+class _Made(TorchFunctionMode):
+    """Notes whether a tensor is made from no other, as `torch.arange` does."""
+
+    any = False
+
+    def __torch_function__(self, fn: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = fn(*args, **(kwargs or {}))
+        self.any |= isinstance(made, torch.Tensor) and not any(isinstance(it, torch.Tensor) for it in args)
+        return made
+
+
 class _Calls:
     """The same cache, through several calls. The second call brings more rows; the last is followed by one more."""
 
@@ -595,7 +607,9 @@ class _Calls:
         if more == "first":
             self.cache, self.made, self.kept = {}, [], []
         with gpus_for(2) as gpus:
-            found = cached(self.cache, torch.zeros(rows, columns).to(gpus[gpu]))
+            x = torch.zeros(rows, columns).to(gpus[gpu])
+            with _Made() as made:
+                found = cached(self.cache, x)
             if not isinstance(found, torch.Tensor):
                 return [kind(found), "-", "-"]
             again = any(found is it for it in self.made)
@@ -603,7 +617,7 @@ class _Calls:
             held = _values(self.cache)
             kept = any(found is it for it in held)
             self.kept += [found] * kept
-            whence = "from the cache" if again else "made" if kept else "made, not kept"
+            whence = f"from the cache{', and made' * made.any}" if again else "made" if kept else "made, not kept"
             if more == "last":
                 before = cached(self.cache, torch.zeros(rows, columns - 1).to(gpus[gpu]))
                 gone = any(all(it is not old for it in held) for old in self.kept)
@@ -679,6 +693,11 @@ turn(
             partial(_cached, key=lambda x: x.device),
             "four columns get three numbers",
             "What else tells two entries apart, besides the device?",
+        ),
+        (
+            lambda cache, x: cache.setdefault((x.shape[1], x.device), torch.arange(x.shape[1], device=x.device)),
+            "every call makes a tensor, and throws it away where one is kept: `setdefault` is handed it ready",
+            "Ask before you make it: `if key not in cache`.",
         ),
         (
             lambda cache, x: torch.arange(x.shape[1], device=x.device),
