@@ -116,7 +116,7 @@ def _returned(returned: Any, *_: Any) -> Any:
 
 
 class _Device:
-    """A device whose clock is played: a call of `step` only asks, in 1 ms, and `wait` takes what was asked for."""
+    """A device whose clock is simulated: a call of `step` only asks, in 1 ms, and `wait` takes what was asked for."""
 
     def __init__(self, *costs: int) -> None:
         self.costs, self.now, self.asked, self.calls = costs, 0, 0, 0
@@ -161,7 +161,7 @@ def _reading(step: Callable, wait: Callable, clock: Callable, steps: int) -> flo
 
 
 turn(
-    "7.3.a",
+    "7.3.c",
     "A stopwatch for a step",
     _quickest,
     {
@@ -262,7 +262,7 @@ def _most(ranks: list[dict[str, float]], *names: str, pick: Callable = max) -> i
 
 
 turn(
-    "7.3.c",
+    "7.3.a",
     "Who is slow?",
     lambda ranks: _most(ranks, "exposed", pick=min),
     {where: partial(tuple, [ranks]) for where, ranks, _ in SUSPECTS},

@@ -225,7 +225,7 @@ ANSWERS = {
             (lambda *args: None, ["gives nothing"]),
         ],
     },
-    "7.3.a": {
+    "7.3.c": {
         "accepted": [warms_up_apart, by_sorting],
         "wrong": [
             (never_waits_for_the_first, ["pays for those before"]),
@@ -243,5 +243,5 @@ ANSWERS = {
             (lambda share, n: n if share * n < 1 else 1 / share, ["the smaller of two limits"]),
         ],
     },
-    "7.3.c": {"accepted": [by_numpy, by_torch, by_all_its_work]},
+    "7.3.a": {"accepted": [by_numpy, by_torch, by_all_its_work]},
 }
