@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from math import log, log2, sqrt
+from math import log, sqrt
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
@@ -96,117 +96,6 @@ def _returned(returned: Any, *_: Any) -> Any:
     return returned
 
 
-def _step(
-    compute: float, size: float, ranks: int, alpha: float, bandwidth: float,
-    late: Callable = lambda n: sqrt(2 * log(n)), turns: Callable = lambda n: 2 * (n - 1),
-    share: Callable = lambda n: 2 * (n - 1) / n,
-    exposed: Callable = lambda one, room: max(4 * one - room, one), buckets: int = 4, in_room: float = 1.0,
-    ready: float = 3 / 4,
-) -> float:  # fmt: skip
-    """A step by hand, with one thing done otherwise.
-
-    in_room: the part of the waiting that makes room. ready: of the backward pass, from the first bucket on.
-    """
-    waiting = 0.02 * late(ranks) * compute
-    one = turns(ranks) * alpha + share(ranks) * size / buckets / bandwidth
-    return compute + waiting + exposed(one, ready * 2 / 3 * (compute + in_room * waiting))
-
-
-def _late_in_seconds(compute: float, size: float, ranks: int, alpha: float, bandwidth: float) -> float:
-    """What `late + compute` comes to where `late` is `plan.late(ranks)`, in the room too."""
-    late = 0.02 * sqrt(2 * log(ranks))
-    return _step(compute + late, size, ranks, alpha, bandwidth, late=lambda n: 0)
-
-
-def _messages(compute: float, *rest: float) -> float:
-    return _step(0, *rest, exposed=lambda one, room: 4 * one)
-
-
-def _only_the_waiting(compute: float, size: float, ranks: int, *wire: float) -> float:
-    return _step(0.02 * sqrt(2 * log(ranks)) * compute, size, ranks, *wire, late=lambda n: 0)
-
-
-turn(
-    "7.5.a",
-    "A planned step by hand",
-    _step,
-    {
-        "0.2 s, 100 MB, 64 ranks, 10 µs, 10 GB/s": lambda: (0.2, 100e6, 64, 10e-6, 10e9),
-        "the same, 1 GB/s": lambda: (0.2, 100e6, 64, 10e-6, 1e9),
-        "the same, 1 GB/s, 2 ranks": lambda: (0.2, 100e6, 2, 10e-6, 1e9),
-        "the same, 10 GB/s, 8 ranks, 1 ms": lambda: (0.2, 100e6, 8, 1e-3, 10e9),
-    },
-    look=_returned,
-    heads=("seconds",),
-    mistakes=[
-        (partial(_step, late=lambda n: 0), "nobody is waited for", "`plan.late(ranks) * compute` is added."),
-        (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire) - 0.02 * sqrt(2 * log(ranks)) * compute,
-         "the waiting makes room, and is not added itself", "Compute, waiting and what is exposed: three parts."),
-        (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire, late=lambda n: 0)
-         + 0.02 * sqrt(2 * log(ranks)), "`plan.late` is a part of the compute, and you add it as seconds",
-         "Multiply it by `compute`."),
-        (_late_in_seconds, "`plan.late` is a part of the compute, and you add it as seconds",
-         "Multiply it by `compute`."),
-        (_only_the_waiting, "of compute and waiting only the waiting is counted",
-         "`plan.late(ranks) * compute` is what comes on top of `compute`."),
-        (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire) + 0.02 * sqrt(2 * log(ranks)) * compute,
-         "the waiting is there twice", "Once is enough: one and the same rank is the latest."),
-        (partial(_step, in_room=2.0), "all of the waiting is room", "Two thirds of compute and waiting together are "
-         "the backward pass, and three quarters of that are the room."),
-        (partial(_step, ready=5 / 8), "a quarter of the whole step is taken off the backward pass",
-         "A quarter of the backward pass itself: three quarters of it remain."),
-        (partial(_step, share=lambda n: 1 / n), "the bytes of a bucket are those of one turn", "A piece goes in each."),
-        (partial(_step, share=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were bits",
-         "`bandwidth` is in bytes a second, too."),
-        (partial(_step, exposed=lambda one, room: max(3 * one - room, 0)), "the last bucket is left out",
-         "It never hides, and is one of the four."),
-        (lambda compute, *rest: max(compute + 0.02 * sqrt(2 * log(rest[1])) * compute, _messages(compute, *rest)),
-         "that is the longer of the two, the compute with the waiting or the messages",
-         "What is exposed comes after the compute: add it."),
-        (partial(_step, in_room=0.0), "the room is that of the compute alone",
-         "The backward pass is two thirds of compute and waiting together."),
-        (partial(_step, ready=1.0), "the room is all of the backward pass",
-         "Nothing can travel before the first of the four buckets is ready, a quarter of that pass in."),
-        (partial(_step, ready=1 / 4), "the room is what comes before the first bucket", "It is what comes after it."),
-        (partial(_step, ready=3 / 8), "the backward pass is a third of the step", "It is two thirds."),
-        (partial(_step, buckets=1, exposed=lambda one, room: max(one - room, one)), "there is one bucket",
-         "There are four, and only the last of them cannot hide."),
-        (partial(_step, turns=lambda n: 0), "alpha is not in it", "Each turn of the ring costs one."),
-        (partial(_step, turns=lambda n: (n - 1) / 2), "the alphas are those of one bucket",
-         "Each of the four buckets has a ring of its own."),
-        (partial(_step, exposed=lambda one, room: 4 * one), "nothing is hidden", "The room hides what fits into it."),
-        (partial(_step, exposed=lambda one, room: max(4 * one - room, 0)), "the last bucket is hidden too",
-         "It is ready only when nothing is left to compute."),
-        (partial(_step, exposed=lambda one, room: one), "all but the last bucket are hidden, even at 1 GB/s",
-         "Four buckets, less the room: of the step two thirds are the backward pass, and of that three quarters."),
-        (partial(_step, exposed=lambda one, room: max(4 * one - room, 0) + one),
-         "the last bucket is there twice where more than it is exposed", "It is one of the four: take the larger."),
-        (partial(_step, exposed=lambda one, room: min(4 * one - room, one)),
-         "the smaller of the two is exposed", "At least the last bucket is: the larger of the two."),
-        (partial(_step, exposed=lambda one, room: 4 * one - room), "room to spare makes the step shorter",
-         "No less is exposed than the last bucket."),
-        (partial(_step, turns=lambda n: 2 * (n - 1) / n), "the alphas are divided among the ranks",
-         "2(N - 1) turns, each with a whole alpha. Only the bytes are divided."),
-        (lambda compute, size, ranks, *wire: _step(compute, size, ranks, *wire)
-         - compute * (1 + 0.02 * sqrt(2 * log(ranks))), "that is what is exposed, alone",
-         "Compute and waiting belong to a step as well."),
-        (lambda *it: 1000 * _step(*it), "those are milliseconds", "The seconds of a step are asked for."),
-        (partial(_step, buckets=1), "each of the four buckets has all the bytes", "A quarter of `size` in each."),
-        (partial(_step, turns=lambda n: n - 1, share=lambda n: (n - 1) / n), "that is half of the ring",
-         "Adding up, and handing round: 2(N - 1) turns."),
-        (partial(_step, turns=lambda n: 1), "alpha is there once", "Each turn of the ring costs one."),
-        (partial(_step, share=lambda n: 2 * (n - 1)), "in each turn of the ring goes a whole bucket", "1/N of it."),
-        (partial(_step, turns=lambda n: 2 * n, share=lambda n: 2), "there are two turns too many", "2(N - 1) turns."),
-        (partial(_step, share=lambda n: 1), "the bytes of a bucket are those of its vector", "2(N - 1)/N of them."),
-        (partial(_step, late=lambda n: sqrt(2 * log2(n))), "the logarithm is that to base 2",
-         "`plan.late` has the natural one."),
-        (lambda compute, size, ranks, *wire: ranks * compute / _step(compute, size, ranks, *wire),
-         "that is how many times as fast", "The seconds of a step are asked for."),
-    ],
-    otherwise="`step_seconds` adds what is exposed to `compute + late`: give it these, the four buckets and the room.",
-)  # fmt: skip
-
-
 def _enough(
     messages: float, ranks: int, part: float = 2 / 3, off: Callable = lambda compute, late: compute / (1 + late)
 ) -> float:
@@ -214,7 +103,7 @@ def _enough(
 
 
 turn(
-    "7.5.b",
+    "7.5.a",
     "Fast enough",
     _enough,
     {
@@ -259,7 +148,7 @@ def _largest(card: float, activations: float, optimizer: str, each: Callable = l
 
 
 turn(
-    "7.5.c",
+    "7.5.b",
     "The largest model on a card",
     _largest,
     {

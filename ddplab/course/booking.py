@@ -1,9 +1,9 @@
-"""Book a cluster for one job, against a rival: what the plan says on paper, and played days on which it is a bit off.
+"""Book a cluster for one job, against a rival: what the plan says, and simulated days on which it is a bit off.
 
 The job, the price list and the fine are made up. The arithmetic is `ddplab.course.plan`'s, and the machines are of its
-table. On a played day each of four numbers that the plan takes for granted is up to a quarter less or more, each value
-as likely as any other: how fast a GPU computes, the bandwidth and the alpha of all connections, and how much ranks wait
-for the latest. A day is the same for everybody.
+table. On a simulated day each of four numbers that the plan takes for granted is up to a quarter less or more, each
+value as likely as any other: how fast a GPU computes, the bandwidth and the alpha of all connections, and how much
+ranks wait for the latest. A day is the same for everybody.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OFFERED = {
     "precision": tuple(PRECISION),
 }
 DAYS = 200
-OFF = 0.25  # by which part a number may be off, on a played day
+OFF = 0.25  # by which part a number may be off, on a simulated day
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Booking:
 
     @property
     def refused(self) -> str | None:
-        """Why it cannot be played: too much for a step or a card, or the plan does not know; None where it can be."""
+        """Why it cannot be booked: too much for a step or a card, or the plan does not know; None where it can be."""
         found = self.plan
         if self.gpus * self.batch > MOST:
             return f"{self.gpus * self.batch:,} samples a step; {MOST} are the most"
@@ -78,7 +78,7 @@ class Booking:
         return self._comes_to(self.plan.step.seconds)
 
     def played(self, days: int = DAYS) -> list[tuple[float, float]]:
-        """Hours and dollars of each played day."""
+        """Hours and dollars of each simulated day."""
         return [self._comes_to(self._a_day(Random(day))) for day in range(days)]
 
     def _a_day(self, dice: Random) -> float:
@@ -107,14 +107,14 @@ def cheapest() -> Booking:
 
 
 def mean_bill(booking: Booking) -> float:
-    """Return the dollars that a booking costs on a played day, on average."""
+    """Return the dollars that a booking costs on a simulated day, on average."""
     return sum(dollars for _, dollars in booking.played()) / DAYS
 
 
 @pointing
 def bills(**bookings: Booking) -> tuple[str, Figure]:
-    """Return what each booking comes to, on paper and on the played days, in words and drawn: hours and dollars."""
-    words, first = [], next(iter(bookings.items()))
+    """Return what each booking comes to, on paper and on the simulated days, in words and drawn: hours and dollars."""
+    words = []
     with drawing(8, 3.8) as figure:
         axis = figure.subplots()
         for n, (name, it) in enumerate(bookings.items()):
@@ -125,10 +125,8 @@ def bills(**bookings: Booking) -> tuple[str, Figure]:
             (hours, dollars), days = it.on_paper(), it.played()
             late = sum(of > HOURS for of, _ in days)
             words.append(f"{'':{len(name)}}  on paper {hours:.1f} hours, {dollars:,.0f} $")
-            words.append(f"{'':{len(name)}}  late on {late} of {DAYS} played days; a bill is {mean_bill(it):,.0f} $")
-            if n:
-                less = sum(mine < other for (_, mine), (_, other) in zip(days, first[1].played(), strict=True))
-                words[-1] += f", on {less} days less than {first[0]}'s"
+            told = f"late on {late} of {DAYS} simulated days; on average a bill is {mean_bill(it):,.0f} $"
+            words.append(f"{'':{len(name)}}  {told}")
             axis.plot(*zip(*days, strict=True), MARKERS[n], color=COLOURS[n], markersize=4, alpha=0.4)
             axis.plot(hours, dollars, MARKERS[n], color=COLOURS[n], markersize=12, markeredgecolor=INK, label=name)
         axis.axvline(HOURS, color=INK, linestyle="--", linewidth=1)

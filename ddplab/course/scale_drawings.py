@@ -84,7 +84,7 @@ def flat_then_steep(
         for n, (name, found) in enumerate(lines.items()):
             axis.plot(backwards, found, DASHES[n], color=COLOURS[n], label=name)
         for n, (name, found) in enumerate((marks or {}).items()):
-            axis.plot(backwards, found, MARKERS[n], color=COLOURS[n], label=name)
+            axis.plot(backwards, found, MARKERS[n], color=COLOURS[n], label=name, markersize=9, fillstyle="none")
         if here:
             axis.plot(*here, "*", color=INK, markersize=13)
         axis.set(xlabel="ms that the backward pass computes", ylabel="ms until all gradients are back")
@@ -117,8 +117,8 @@ def near_or_not(rows: Mapping[str, Sequence[tuple[float, float]]], says: float, 
     with drawing(8, 3.8) as figure:
         axis = figure.subplots()
         edges = [[(1 + off) * it for it in ends] for off in (-near, near)]
-        axis.fill_between(ends, *edges, color=INK, alpha=0.15, linewidth=0)
-        axis.plot(ends, ends, ":", color=INK, label="said as measured")
+        axis.fill_between(ends, *edges, color=INK, alpha=0.15, linewidth=0, label=f"within {near:.0%}")
+        axis.plot(ends, ends, ":", color=INK, label="said as measured", linewidth=3)
         for n, (name, points) in enumerate(rows.items()):
             for fill, label in (("full", f"planned, {name}"), ("none", None)):
                 them = [(min(x, ends[1]), y) for x, y in points if (abs(y / x - 1) < near) == (fill == "full")]

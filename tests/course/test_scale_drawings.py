@@ -56,7 +56,7 @@ def test_a_plan_is_filled_where_it_is_near_and_who_says_one_number_has_a_dash_fo
     assert near.get_marker() == off.get_marker() != cards.get_marker() and truth.get_linestyle() == ":"
     assert set(you.get_ydata()) == {0.9} and list(you.get_xdata()) == [0.9, 0.8, 0.9]
     texts = [text.get_text() for text in axis.get_legend().get_texts()]
-    assert texts == ["said as measured", "planned, node", "planned, cards", "you: 90%"]
+    assert texts == ["within 10%", "said as measured", "planned, node", "planned, cards", "you: 90%"]
 
 
 def test_what_is_planned_is_a_line_what_was_measured_are_marks_and_computing_alone_lies_beneath():

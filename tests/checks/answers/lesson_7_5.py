@@ -63,17 +63,6 @@ def the_last_resort(step_seconds, batch, samples, days, counts):
 # your turn
 
 
-def by_the_planner(compute, size, ranks, alpha, bandwidth):
-    wire = plan.Machine("one link", ranks, plan.Link("", alpha, bandwidth))
-    return plan.step(compute, size, ranks, wire, bucket=size / 4).seconds
-
-
-def in_one_go(compute, size, ranks, alpha, bandwidth):
-    base = compute * (1 + plan.late(ranks))
-    all_four = 8 * (ranks - 1) * (alpha + size / 4 / ranks / bandwidth)
-    return base + max(all_four - base / 2, all_four / 4)
-
-
 def by_halving(messages, ranks):
     """Looks for it: as much has to hide as three buckets."""
     low, high = 0.0, 100.0
@@ -121,24 +110,6 @@ def by_numbers(card, activations, optimizer):
     return torch.tensor(card - activations) / 4 / numbers
 
 
-def by_one_turn(compute, size, ranks, alpha, bandwidth):
-    base = compute + plan.late(ranks) * compute
-    one = 2 * (ranks - 1) * alpha + size / 4 / ranks / bandwidth
-    return base + max(4 * one - base / 2, one)
-
-
-def with_less_room(compute, size, ranks, alpha, bandwidth):
-    base = compute + plan.late(ranks) * compute
-    one = 2 * (ranks - 1) * (alpha + size / 4 / ranks / bandwidth)
-    return base + max(4 * one - (2 / 3 - 1 / 4) * base, one)
-
-
-def late_is_all_of_it(compute, size, ranks, alpha, bandwidth):
-    base = plan.late(ranks) * compute
-    one = 2 * (ranks - 1) * (alpha + size / 4 / ranks / bandwidth)
-    return base + max(4 * one - base / 2, one)
-
-
 def by_all_of_memory(card, activations, optimizer):
     return (card - activations) / plan.memory(1, optimizer)
 
@@ -182,14 +153,6 @@ ANSWERS = {
         ],
     },
     "7.5.a": {
-        "accepted": [by_the_planner, in_one_go],
-        "wrong": [
-            (by_one_turn, ["the bytes of a bucket are those of one turn"]),
-            (with_less_room, ["a quarter of the whole step is taken off"]),
-            (late_is_all_of_it, ["only the waiting is counted"]),
-        ],
-    },
-    "7.5.b": {
         "accepted": [by_halving, by_algebra],
         "wrong": [
             (without_waiting, ["the compute and the waiting together"]),
@@ -199,7 +162,7 @@ ANSWERS = {
             (waiting_added, ["the waiting is added, and not taken off"]),
         ],
     },
-    "7.5.c": {
+    "7.5.b": {
         "accepted": [by_memory, by_numbers],
         "wrong": [
             (lambda *given: int(by_numbers(*given)), ["only whole billions"]),
