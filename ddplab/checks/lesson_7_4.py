@@ -113,74 +113,6 @@ turn(
 )  # fmt: skip
 
 
-def _seconds(size: float, ranks: int, alpha: float, bandwidth: float, alphas: Callable = lambda n: 2 * (n - 1),
-             vectors: Callable = lambda n: 2 * (n - 1) / n) -> float:  # fmt: skip
-    return alphas(ranks) * alpha + vectors(ranks) * size / bandwidth
-
-
-turn(
-    "7.4.b",
-    "The time of a ring",
-    _seconds,
-    {
-        "4 ranks, 1000 bytes, alpha 1, 100 bytes/s": lambda: (1000, 4, 1.0, 100.0),
-        "the same, alpha 0": lambda: (1000, 4, 0.0, 100.0),
-        "the same, 0 bytes": lambda: (0, 4, 1.0, 100.0),
-        "8 ranks, 800 bytes, alpha 0.5, 100 bytes/s": lambda: (800, 8, 0.5, 100.0),
-        "1 rank, 1000 bytes": lambda: (1000, 1, 1.0, 100.0),
-    },
-    look=_returned,
-    heads=("seconds",),
-    mistakes=[
-        (partial(_seconds, alphas=lambda n: 1), "alpha is there once", "Each turn is a message, and costs one."),
-        (partial(_seconds, alphas=lambda n: n - 1, vectors=lambda n: (n - 1) / n), "that is half of the turns",
-         "Adding up, and handing round."),
-        (partial(_seconds, vectors=lambda n: 1), "the bytes are those of the vector",
-         "Each rank sends more than its vector: see the last turn."),
-        (partial(_seconds, vectors=lambda n: 2), "twice the vector is the limit, for very many ranks",
-         "What does one of `ranks` ranks send? See the last turn."),
-        (partial(_seconds, vectors=lambda n: 2 * (n - 1) // n),
-         "the bytes are once the vector, which is what `//` makes of 2(N - 1)/N", "`/` keeps the fraction."),
-        (partial(_seconds, vectors=lambda n: 2 * (n - 1)),
-         "the bytes of all ranks are counted, one after the other, or every turn sends the whole vector",
-         "In a turn all ranks send at once, and each of them one piece."),
-        (partial(_seconds, vectors=lambda n: (n - 1) / n), "the bytes are those of half of the turns",
-         "A piece goes in each turn, of both halves."),
-        (partial(_seconds, vectors=lambda n: 1 / n), "the bytes are those of one piece", "A piece goes in each turn."),
-        (partial(_seconds, vectors=lambda n: 16 * (n - 1) / n), "eight times the bytes, as if they were bits",
-         "`bandwidth` is in bytes a second, too."),
-        (partial(_seconds, alphas=lambda n: 1, vectors=lambda n: 1 / n), "that is one turn",
-         "And how many turns are there?"),
-        (partial(_seconds, alphas=lambda n: n), "alpha is there once for each rank", "Once for each turn: 2(N - 1)."),
-        (partial(_seconds, alphas=lambda n: n - 1), "the alphas are those of half of the turns",
-         "Adding up, and handing round: 2(N - 1) turns."),
-        (partial(_seconds, alphas=lambda n: 2 * (n - 1) / n), "the alphas are divided among the ranks",
-         "2(N - 1) turns, each with a whole alpha. Only the bytes are divided."),
-        (partial(_seconds, alphas=lambda n: 2 * n, vectors=lambda n: 2), "two turns too many", "2(N - 1) turns."),
-        (lambda size, ranks, alpha, bandwidth: 2 * (ranks - 1) + _seconds(size, ranks, 1, bandwidth, lambda n: alpha),
-         "alpha is added to the number of turns", "Each turn costs one: multiply."),
-        (lambda size, ranks, alpha, bandwidth: _seconds(size, ranks, alpha / bandwidth, bandwidth),
-         "alpha is divided by the bandwidth as well", "It is a time already. Brackets around the bytes only."),
-        (lambda size, ranks, alpha, bandwidth: _seconds(0, ranks, alpha, 1) * _seconds(size, ranks, 0, bandwidth),
-         "the two parts are multiplied", "Each takes its time: add them."),
-        (lambda size, ranks, alpha, bandwidth: max(_seconds(0, ranks, alpha, 1), _seconds(size, ranks, 0, bandwidth)),
-         "the longer of the two parts", "Each message takes both: add them."),
-        (partial(_seconds, vectors=lambda n: (2 * (n - 1)) ** 2 / n), "in every turn go the bytes of all turns",
-         "A turn sends one piece. What a rank sends in all counts once."),
-        (partial(_seconds, alphas=lambda n: 0), "the bytes alone", "Add alpha for every turn."),
-        (partial(_seconds, vectors=lambda n: 0), "alpha alone", "The bytes take their time as well."),
-        (lambda size, ranks, alpha, bandwidth: _seconds(size, ranks, alpha, 1 / bandwidth),
-         "the bytes are multiplied by the bandwidth", "So many bytes pass in a second: divide."),
-        (lambda size, ranks, alpha, bandwidth: _seconds(0, ranks, alpha, 1) + (bandwidth / size if size else 0),
-         "the bandwidth is divided by the bytes, and nothing by the ranks", "So many bytes pass in a second."),
-        (lambda size, ranks, alpha, bandwidth: ranks * _seconds(size, ranks, alpha, bandwidth),
-         "the time of one rank after another", "In a turn all ranks send at once."),
-    ],
-    hints={"division by zero": "The bytes may be 0, and alpha too: divide by the bandwidth, and by `ranks`."},
-    otherwise="alpha for each turn, and the bytes that a rank sends over the bandwidth.",
-)  # fmt: skip
-
-
 def _step(compute: float, buckets: Sequence[float], room: float,
           exposed: Callable = lambda b, r: max(sum(b) - r, b[-1])) -> float:  # fmt: skip
     return compute + exposed(buckets, room)
@@ -198,7 +130,7 @@ def _whole(buckets: Sequence[float], room: float, last: int = 0) -> float:
 
 
 turn(
-    "7.4.c",
+    "7.4.b",
     "What hiding leaves",
     _step,
     {

@@ -67,28 +67,6 @@ def divides_by_the_turns(size, ranks):
     return turns, size / (ranks / turns)
 
 
-def one_rank_after_another(size, ranks, alpha, bandwidth):
-    turns = 2 * (ranks - 1)
-    return turns * alpha + sum(turns * size / ranks for _ in range(ranks)) / bandwidth
-
-
-def upside_down(size, ranks, alpha, bandwidth):
-    turns = 2 * (ranks - 1)
-    return turns * alpha + bandwidth / (turns * size / ranks)
-
-
-def with_both_numbers(size, ranks, alpha, bandwidth):
-    return alpha + in_halves(size, ranks) / bandwidth
-
-
-def turn_by_turn(size, ranks, alpha, bandwidth):
-    return sum(alpha + size / ranks / bandwidth for _ in range(2 * (ranks - 1)))
-
-
-def by_the_formula(size, ranks, alpha, bandwidth):
-    return 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * size / bandwidth
-
-
 def the_last_apart(compute, buckets, room):
     *others, last = buckets
     return compute + max(sum(others) - room, 0) + last
@@ -158,14 +136,6 @@ ANSWERS = {
         ],
     },
     "7.4.b": {
-        "accepted": [turn_by_turn, by_the_formula],
-        "wrong": [
-            (one_rank_after_another, ["the bytes of all ranks are counted, one after the other"]),
-            (upside_down, ["0 bytes raised ZeroDivisionError"]),
-            (with_both_numbers, ["raised TypeError: unsupported operand type(s) for /: 'list' and"]),
-        ],
-    },
-    "7.4.c": {
         "accepted": [the_last_apart, by_steps],
         "wrong": [
             (the_last_left_out, ["the last bucket is left out"]),
