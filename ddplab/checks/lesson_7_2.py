@@ -1,6 +1,5 @@
 """Checks of lesson 7.2, The best rate, by sweep."""
 
-import itertools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -293,62 +292,4 @@ turn(
     hints={"tensors used as indices": "`argmin` is the place of the lowest; `min` is the lowest itself.",
            "numel() == 0": "Here all have failed. Leave failed runs in their place, with a loss of `math.inf`."},
     otherwise="Take what is not finite as infinite, find the lowest, and look whether it stands at an end.",
-)  # fmt: skip
-
-turn(
-    "7.2.c",
-    "The power of a rule",
-    lambda batch_times, rate_times: math.log(rate_times) / math.log(batch_times),
-    {
-        f"batch x {batches}, rate x {rates:g}": partial(tuple, (batches, rates))
-        for batches, rates in ((16, 16), (16, 1), (16, 2), (4, 8), (9, 3), (16, 0.25))
-    },
-    look=lambda returned, *_: returned,
-    heads=("exponent",),
-    mistakes=[
-        (lambda batches, rates: math.log(batches) / math.log(rates or 1),
-         "upside down: nothing to divide by where the rate stays",
-         "How often does the rate double, while the batch doubles once?"),
-        (lambda batches, rates: rates / batches, "the one divided by the other, which is no power",
-         "To which power is the batch raised, to give the rate? Logarithms tell."),
-        *[(lambda batches, rates, log=log: log(rates / batches), "the logarithm of a quotient",
-           "The quotient of two logarithms.") for log in (math.log, math.log2, math.log10)],
-        (lambda batches, rates: math.log(rates / batches) / math.log(batches), "the rate is divided by the batch first",
-         "The quotient of two logarithms, of the rate and of the batch."),
-        *[(by, "only one of the two is a logarithm", "The quotient of two logarithms.")
-          for by in (lambda batches, rates: math.log(rates) / batches, lambda batches, rates: rates / math.log(batches),
-                     lambda batches, rates: math.log2(rates) / batches,
-                     lambda batches, rates: rates / math.log2(batches))],
-        (lambda batches, rates: math.sqrt(rates / batches), "the root of a quotient",
-         "To which power is the batch raised, to give the rate? Logarithms tell."),
-        (lambda batches, rates: batches**rates, "the batch is raised to the rate",
-         "The other way: which power of the batch *is* the rate?"),
-        (lambda batches, rates: math.log2(batches), "how often the batch doubles",
-         "And how often does the rate double meanwhile?"),
-        (lambda batches, rates: math.log(rates) / math.log(batches) // 1, "a power need not be a whole number",
-         "`/`, and no `//`."),
-        (lambda batches, rates: math.log(rates) - math.log(batches) + 1, "the logarithms are subtracted",
-         "How many times the one fits into the other: divide."),
-        (lambda batches, rates: math.log2(rates), "how often the rate doubles",
-         "While the batch doubles *once*: it doubles more often."),
-        (lambda batches, rates: math.log2(rates) / 4, "right for 16 times the batch only",
-         "How often does the batch double?"),
-        *[(lambda batches, rates, a=a, b=b: a(rates) / b(batches), "the two logarithms have different bases",
-           "Of both the same one: `math.log`.")
-          for a, b in itertools.permutations((math.log, math.log2, math.log10), 2)],
-        (lambda batches, rates: max(0.0, math.log(rates) / math.log(batches)), "a rate that falls has a power below 0",
-         "Why 0? The quotient of two logarithms, there as well."),
-        (lambda batches, rates: int(math.log(rates) / math.log(batches)), "a power need not be a whole number",
-         "Without `int`."),
-        (lambda batches, rates: abs(math.log(rates) / math.log(batches)), "a rate that falls has a power below 0",
-         "Without `abs`."),
-        (lambda batches, rates: rates ** (1 / batches), "a root of the rate, and not the power that is asked for",
-         "The power to which the batch is raised, to give the rate: logarithms."),
-        (lambda batches, rates: round(math.log(rates) / math.log(batches)), "a power need not be a whole number",
-         "Without `round`."),
-        *[(lambda batches, rates, log=log: log(rates), "the batch is not in it", "The quotient of two logarithms.")
-          for log in (math.log, math.log10)],
-    ],
-    hints={"must be Tensor": "These are plain numbers: `math.log`."},
-    otherwise="The logarithm of the one, divided by that of the other.",
 )  # fmt: skip

@@ -204,12 +204,4 @@ ANSWERS = {
             (by_the_lowest_itself, ["raised IndexError"]),
         ],
     },
-    "7.2.c": {
-        "accepted": [lambda batches, rates: math.log(rates, batches), lambda *it: np.log2(it[1]) / np.log2(it[0])],
-        "wrong": [
-            (lambda batches, rates: math.log2(rates) - math.log2(batches), ["the logarithm of a quotient"]),
-            (lambda batches, rates: batches**rates, ["the batch is raised to the rate"]),
-            (lambda batches, rates: math.log(rates) // math.log(batches), ["need not be a whole number"]),
-        ],
-    },
 }
