@@ -15,60 +15,6 @@ def _returned(returned: Any, *_: Any) -> Any:
     return returned
 
 
-def _an_image(compute: float, exposed: float, images: int, portions: int) -> float:
-    return (portions * compute + exposed) / (portions * images)
-
-
-turn(
-    "7.6.a",
-    "What an image costs",
-    _an_image,
-    {
-        "compute 8, exposed 4, 4 images, 1 portion": lambda: (8, 4, 4, 1),
-        "the same, 2 portions": lambda: (8, 4, 4, 2),
-        "the same, 8 portions": lambda: (8, 4, 4, 8),
-        "the same, nothing exposed, 8 portions": lambda: (8, 0, 4, 8),
-        "compute 3, exposed 9, 2 images, 3 portions": lambda: (3, 9, 2, 3),
-    },
-    look=_returned,
-    heads=("seconds an image",),
-    mistakes=[
-        (lambda compute, exposed, images, portions: (compute + exposed) / images, "every portion sends",
-         "All but the last stand under `no_sync`: one exposed part for all of them."),
-        (lambda compute, exposed, images, portions: portions * compute + exposed, "that is the whole update",
-         "For how many images is it?"),
-        (lambda compute, exposed, images, portions: (portions * compute + exposed) / images,
-         "the images of one portion only", "An update has `portions` times `images`."),
-        *((lambda compute, exposed, images, portions, by=by: portions * compute + exposed / by(images, portions),
-           "what is exposed is divided, and the arithmetic not", "`/` comes before `+`: put `(…)` around the seconds.")
-          for by in (lambda images, portions: portions * images, lambda images, portions: images)),
-        (lambda compute, exposed, images, portions: (portions * compute + exposed) / portions * images,
-         "divided by the portions, and then multiplied by the images",
-         "`/` and `*` go from left to right: put all images of the update in parentheses."),
-        (lambda compute, exposed, images, portions: (compute + exposed) / (portions * images),
-         "`compute` is counted once, and not for each portion", "Each portion takes `compute`."),
-        (lambda compute, exposed, images, portions: (portions * compute + exposed) / portions,
-         "the seconds of a portion", "It has `images` images."),
-        (lambda compute, exposed, images, portions: (portions * compute + exposed / portions) / (portions * images),
-         "what is exposed is shared by the portions, and then by all images",
-         "An update waits for it once; then share the update among its images."),
-        (lambda compute, exposed, images, portions: portions * images / (portions * compute + exposed),
-         "images a second", "The other way round: seconds for an image."),
-        (lambda compute, exposed, images, portions: (portions * compute + exposed) // (portions * images),
-         "that is rounded down", "`/` keeps the fraction."),
-        (lambda compute, exposed, images, portions: compute + exposed / (portions * images),
-         "every image takes as long as a portion", "`compute` is for all `images` of a portion."),
-        (lambda compute, exposed, images, portions: compute / images + exposed / portions,
-         "what is exposed is not shared by the images of a portion", "It is for all images of the update."),
-        (lambda compute, exposed, images, portions: (portions * compute + (portions - 1) * exposed)
-         / (portions * images), "all portions but one send", "It is the other way round: all but one do not."),
-        (lambda compute, exposed, images, portions: (compute / portions + exposed) / images,
-         "one batch is cut into portions", "Each portion has `images` images: the update has more of them."),
-    ],
-    otherwise="The seconds of the whole update, over all of its images.",
-)  # fmt: skip
-
-
 def _column_and_row(matrix: Tensor, row: Tensor, length: Callable = torch.norm,
                     new: Callable = lambda matrix, column: matrix.T @ column) -> tuple[Tensor, Tensor]:  # fmt: skip
     column = matrix @ row
@@ -92,7 +38,7 @@ def _matrix(*rows: list[float], begin: list[float]) -> tuple[Tensor, Tensor]:
 
 
 turn(
-    "7.6.b",
+    "7.6.a",
     "A column and a row",
     _column_and_row,
     {
@@ -149,7 +95,7 @@ def _numbers(gradient: list[float], lost: list[float], squeeze: Callable = torch
 
 
 turn(
-    "7.6.c",
+    "7.6.b",
     "What was lost comes later",
     _with_memory,
     {

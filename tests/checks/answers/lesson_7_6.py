@@ -4,17 +4,6 @@ import torch
 import torch.nn.functional as F
 
 
-def shared_out(compute, exposed, images, portions):
-    return compute / images + exposed / portions / images
-
-
-def in_a_loop(compute, exposed, images, portions):
-    seconds = exposed
-    for _ in range(portions):
-        seconds += compute
-    return torch.tensor(seconds / portions / images)
-
-
 def normalised(matrix, row):
     column = F.normalize(matrix @ row, dim=0)
     return column, column @ matrix
@@ -64,28 +53,8 @@ def in_place(gradient, lost, squeeze):
     return sent, lost
 
 
-def without_parentheses(compute, exposed, images, portions):
-    return compute * portions + exposed / images / portions
-
-
-def computed_once(compute, exposed, images, portions):
-    return (exposed + compute) / portions / images
-
-
-def from_left_to_right(compute, exposed, images, portions):
-    return (compute * portions + exposed) / portions * images
-
-
 ANSWERS = {
     "7.6.a": {
-        "accepted": [shared_out, in_a_loop],
-        "wrong": [
-            (without_parentheses, ["what is exposed is divided, and the arithmetic not"]),
-            (computed_once, ["`compute` is counted once, and not for each portion"]),
-            (from_left_to_right, ["divided by the portions, and then multiplied by the images"]),
-        ],
-    },
-    "7.6.b": {
         "accepted": [normalised, by_einsum],
         "wrong": [
             (without_transposing, ["2 rows of 3 raised"]),
@@ -93,5 +62,5 @@ ANSWERS = {
             (multiplied_by_place, ["no column, but a matrix"]),
         ],
     },
-    "7.6.c": {"accepted": [one_at_a_time, in_place, in_the_gradient]},
+    "7.6.b": {"accepted": [one_at_a_time, in_place, in_the_gradient]},
 }
