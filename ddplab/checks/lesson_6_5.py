@@ -47,7 +47,7 @@ def _look(seed: int, answer: Any) -> list[Any]:
         raise found[0](found[1])
     job = _job(patched(built.text, patches), built.fault.probe == "rows")
     there = set(patches) & set(built.lines) or job == WELL  # what mends it may stand elsewhere than the fault
-    who = "right" if built.is_culprit(rank) else "not all" if rank is None else f"not {rank}"
+    who = "right" if built.is_culprit(rank) else "not on all ranks" if rank is None else f"not rank {rank}"
     return [who, "right" if there else "not there", job]
 
 

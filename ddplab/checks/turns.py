@@ -68,21 +68,22 @@ class Left:
         fates = [{row: MET.sub("met", fate) for row, fate in it.fate.items()} for it in (self, other)]
         kinds = [{row: re.split(r"[:,]", fate)[0] for row, fate in it.items()} for it in fates]
         failed = kinds[0] == kinds[1] and self.late == other.late
-        return self.rows.keys() == other.rows.keys() and failed and self.first_off(other) is None
+        return self.rows.keys() == other.rows.keys() and failed and not self.off(other)
 
-    def first_off(self, wanted: Left) -> tuple[str, int] | None:
-        """Return the row and the place of the first thing that is not as wanted; None where all is."""
+    def off(self, wanted: Left) -> list[tuple[str, int]]:
+        """Return the row and the place of each thing that is not as wanted, in the table's order."""
+        found = []
         for row, cells in wanted.rows.items():
             mine = self.rows.get(row, [])
             for place in range(max(len(cells), len(mine))):
                 if place >= min(len(cells), len(mine)) or not close(mine[place], cells[place]):
-                    return row, place
-        return None
+                    found.append((row, place))
+        return found
 
 
 @dataclass
 class Beside:
-    """The picture under a turn: what is wanted and what the learner's lines left, the first wrong place marked."""
+    """The picture under a turn: what is wanted and what the learner's lines left, each wrong place marked."""
 
     wanted: Left
     yours: Left | None  # None while nothing is written
@@ -124,13 +125,13 @@ class Beside:
         return [("wanted", self._lines(self.wanted)), ("yours", yours)]
 
     def _lines(self, left: Left) -> list[list[str]]:
-        off = left.first_off(self.wanted)
+        off = left.off(self.wanted)
         lines = [["", *self.heads]]
         for row, wanted in self.wanted.rows.items():
             held = [brief(cell) for cell in left.rows.get(row, [])]
-            if off and off[0] == row and row not in left.fate:
+            if any(at == row for at, _ in off) and row not in left.fate:
                 held += ["nothing"] * (len(wanted) == len(held) + 1 or not held)
-                held[off[1] : off[1] + 1] = [f"{WRONG} {cell}" for cell in held[off[1] : off[1] + 1]]
+                held = [f"{WRONG} {cell}" if (row, place) in off else cell for place, cell in enumerate(held)]
             lines.append([row, *held])
         width = max(map(len, lines))
         fates = ["", *(left.fate.get(row, "").partition(": ")[0] for row in self.wanted.rows)]
@@ -247,7 +248,7 @@ def turn(
                 raise CannotCheck(f"our own way does not work on this machine either: {row} {_told(fate)}")
             left = left_on(size)
             picture = Beside(wanted, left, heads)
-            if left.fate or left.first_off(wanted):
+            if left.fate or left.off(wanted):
                 where = f"on {size} rank{'s' * (size > 1)}, " if len(ranks) > 1 else ""
                 what, hint = named(left, size) or unexpected(left, wanted, size)
                 raise NotYet(where + what, hint, picture)
@@ -274,7 +275,7 @@ def turn(
             return f"{row} {_told(fate)}{left.place}{_partner(left, row)}{before}", hint
         if as_given and known(_nothing, size).same(left):
             return f"everything is as it was{before}", hint
-        row, place = left.first_off(wanted)
+        row, place = left.off(wanted)[0]
         mine, asked = ([*map(_quoted, it.rows[row]), *["nothing"] * 99][place] for it in (left, wanted))
         if mine == asked:  # alike to four digits, as the table shows them
             mine, asked = (repr(it.rows[row][place]) for it in (left, wanted))
@@ -282,7 +283,10 @@ def turn(
         further = _further(left.rows[row], wanted.rows[row], place, heads)
         if mine == "None" and left.at_times and not left.silent and not wanted.at_times:
             hint = "Is there a `return` on each way through the function? Here nothing came back."
-        told = f"{row} has {mine} as {_column(heads, place, len(wanted.rows[row]))}, and {asked} is wanted{further}"
+        column = _column(heads, place, len(wanted.rows[row]))
+        told = f"{row} has {mine} as {column}, and {asked} is wanted{further}"
+        if asked == "right":  # a verdict of the check's own, not something that the answer has left
+            told = f"{row}, {column}: {mine}{further}".replace('"', "")
         return f"{told}{'; ' if further else ': '}{clause}".rstrip(";: ") + before, hint
 
     def right_with(given: Given) -> Rows:

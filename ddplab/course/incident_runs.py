@@ -184,13 +184,14 @@ def differences(outcome: Outcome, another_order: bool = False) -> list[str]:
     if outcome.state != "ended":
         return [f"it {ends(outcome)}"]
     found = []
-    for name, same in (("trained on other rows", _same_rows), ("ends with other weights", _same_weights)):
+    for name, same in (("trained on other rows", _same_rows), ("ended with other weights", _same_weights)):
         if other:
             break
         ranks = [n for n, boxes in enumerate(zip(outcome.boxes, sound.boxes, strict=True)) if not same(*boxes)]
-        found += [f"rank {', '.join(map(str, ranks))} {name} than last night"] if ranks else []
+        who = "all ranks" if len(ranks) == RANKS else f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+        found += [f"{who} {name} than last night"] if ranks else []
     if outcome.printed != sound.printed and not other:
-        found.append(f"it reports {outcome.printed[-1:] or 'nothing'}, and last night {sound.printed[-1:]}")
+        found.append(f"it reports {(outcome.printed or ['nothing'])[-1]}; last night: {sound.printed[-1]}")
     if any(a > 1.3 * b for a, b in zip(outcome.peaks, sound.peaks, strict=True)):
         found.append("a GPU holds more than last night")
     if any(box["slept"] > 0 for box in outcome.boxes):

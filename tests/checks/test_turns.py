@@ -130,16 +130,16 @@ def test_a_blank_draws_what_is_wanted(made):
     ]
 
 
-def test_what_was_left_stands_beside_what_is_wanted_and_the_first_wrong_cell_is_marked(made):
+def test_what_was_left_stands_beside_what_is_wanted_and_each_wrong_cell_is_marked(made):
     verdict = made()(total)
     assert (verdict.message, verdict.hint) == ("every rank holds the sum", "What makes a mean of a sum?")
     assert str(verdict.picture).splitlines()[4:] == [
         "  yours",
         "            mean  seven",
         "    rank 0  ✗ 1   7",
-        "    rank 1  1     7",
+        "    rank 1  ✗ 1   7",
     ]
-    assert verdict.picture._repr_html_().count("<b style=") == 1 and "✗ 1</b>" in verdict.picture._repr_html_()
+    assert verdict.picture._repr_html_().count("<b style=") == 2 and "✗ 1</b>" in verdict.picture._repr_html_()
 
 
 def test_an_unexpected_answer_is_told_by_its_first_wrong_cell(made):

@@ -132,9 +132,9 @@ def test_another_order_excuses_nothing_else():
     page = incident(4)
     page.patch(56, "    sampler.set_epoch(epoch + 1)")
     page.patch(58, "        loss = cross_entropy(net(x.to(device)), y.to(device))")
-    assert "ends with other weights" in page.run() and not page.mended
+    assert "ended with other weights" in page.run() and not page.mended
     page.patch({58: "        loss = cross_entropy(model(x.to(device)), y.to(device)) / 100"})
-    assert "ends with other weights" in page.run() and not page.mended
+    assert "ended with other weights" in page.run() and not page.mended
 
 
 @pytest.mark.parametrize(("seed", "error"), [("7", TypeError), (0, ValueError), (True, TypeError)])
