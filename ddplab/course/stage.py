@@ -45,6 +45,12 @@ COLLECTIVES = {  # the methods of torch's ProcessGroup, and what torch.distribut
 DEEDS = ("does nothing else", "is late for", "skips", "dies before")
 LATE = 0.7  # seconds
 PATIENCE = 1.5  # seconds without a sign of life after which launch says who waits
+VERDICTS = {  # of launch's, and by which words each is known
+    "a rank is missing": "never came",
+    "the calls differ": "call different collectives",
+    "a rank has died": "was killed",
+    "all come to the end": "finished",
+}
 ALONE = 5  # seconds after which a job that hangs under torchrun is ended
 
 
@@ -200,7 +206,8 @@ def draw(film: Film, title: str, calls: list[str]) -> Figure:
 def _stage(scene: Callable[[], Any], film: Film, calls: list[str]) -> Any:
     """The widget. `asked` comes from the page: an act, and whether torchrun alone is to play it."""
     looks = list(zip(SHAPES, COLOURS, strict=True))
-    stage = widget("theatre", deeds=DEEDS, calls=calls, looks=looks, film=_told(film), said=[], asked=None)
+    heard: set[str] = set()
+    stage = widget("theatre", deeds=DEEDS, calls=calls, looks=looks, film=_told(film, heard), said=[], asked=None)
     at_work = threading.Lock()  # the page waits for the answer before it asks again; another page may not
 
     def work(act: Act, bare: bool) -> None:
@@ -209,7 +216,7 @@ def _stage(scene: Callable[[], Any], film: Film, calls: list[str]) -> Any:
                 if bare:
                     stage.said = ["What torchrun alone prints:", torchrun_alone(scene, act), time.time()]
                 else:
-                    stage.film = _told(record(scene, act))
+                    stage.film = _told(record(scene, act), heard)
             except Exception as error:  # a thread has no cell to raise in
                 stage.said = ["It could not be played.", f"{type(error).__name__}: {error}", time.time()]
 
@@ -222,8 +229,12 @@ def _stage(scene: Callable[[], Any], film: Film, calls: list[str]) -> Any:
     return stage
 
 
-def _told(film: Film) -> dict[str, Any]:
+def _told(film: Film, heard: set[str]) -> dict[str, Any]:
+    """Return a film for the page; its verdict joins those heard before, which are ticked below launch's words."""
+    heard |= {verdict for verdict, words in VERDICTS.items() if words in film.words}
+    signs = "  ".join(f"{'✓' if verdict in heard else '☐'} {verdict}" for verdict in VERDICTS)
+    words = f"{film.words}\n\nverdicts so far:  {signs}"
     begin = min((row["time"] for row in film.rows), default=0.0)
     rows = [[row["rank"], row["time"] - begin, row["doing"], row.get("call", 0)] for row in film.rows]
-    told = {"act": film.act._asdict(), "rows": rows, "seconds": film.seconds - begin, "words": film.words}
+    told = {"act": film.act._asdict(), "rows": rows, "seconds": film.seconds - begin, "words": words}
     return {**told, "when": time.time()}  # the same once more is an answer too

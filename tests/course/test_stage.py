@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddplab.course.stage import Act, draw, record, theatre, torchrun_alone
+from ddplab.course.stage import VERDICTS, Act, Film, _told, draw, record, theatre, torchrun_alone
 
 
 def scene():
@@ -39,6 +39,8 @@ def test_a_scene_as_it_is_written_and_one_with_a_late_rank():
 
 def test_who_skips_a_call_is_missed_in_the_last_one():
     film = record(scene, Act(1, "skips", 2), ranks=3)
+    assert VERDICTS["a rank is missing"] in film.words and VERDICTS["the calls differ"] not in film.words
+    assert VERDICTS["the calls differ"] in record(scene, Act(1, "skips", 1), ranks=2).words
     assert "ranks 0 and 2 wait in all_reduce for rank 1, which never came" in film.words
     assert told(film, 0) == told(film, 2) == WHOLE[:6]
     assert told(film, 1) == [*WHOLE[:3], "skips", "computes", *WHOLE[5:]]
@@ -52,9 +54,17 @@ def test_a_death_is_named_by_launch_and_by_torchrun_alone():
     act = Act(1, "dies before", 3)
     film = record(scene, act, ranks=2)
     assert told(film, 1)[-1] == "died" and "rank 1 was killed by SIGKILL" in film.words
+    assert VERDICTS["a rank has died"] in film.words
     said = torchrun_alone(scene, act, ranks=2)
     # a busy system may clear the dead one away only after rank 0 has told of the lost connection, and ended
     assert ("exitcode: -9" in said or "by peer" in said) and said.endswith("(exit status 1)")
+
+
+def test_each_verdict_is_ticked_once_it_was_heard():
+    heard = set()
+    for found, words in enumerate(VERDICTS.values(), 1):
+        told = _told(Film(Act(0, "skips", 1), [], 0.0, f"… {words}"), heard)["words"]
+        assert told.startswith(f"… {words}\n") and told.count("✓") == found and told.count("☐") == 4 - found
 
 
 def test_what_cannot_be_played_is_said(monkeypatch):
