@@ -106,4 +106,4 @@ def debug_stacks(job: BareTorchrun) -> str:
     text = re.sub(r'"[^"]*/(?=torch/)', '"', text).replace(f"{Path.cwd()}/", "")
     text = re.sub(r" *(Current t|T)hread 0x.*\n", "", text)  # a heading; of the server's own nothing follows
     text = re.sub(r'(?m)(^ *File "torch/.*\n)( *)File "torch/.*\n( *File "torch/.*\n)*', r"\1\2…\n", text)
-    return re.sub(r"\n\s*\n", "\n", text)
+    return re.sub(r"(?m)^ +(?=Rank \d)", "", re.sub(r"\n\s*\n", "\n", text)).rstrip()

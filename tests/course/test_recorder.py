@@ -63,6 +63,13 @@ def test_where_the_rule_has_ranks_that_do_not_fit_the_job_fails(tmp_path):
         launch(job, tmp_path, 2, "rank 0", False, device="cpu", timeout=3, quiet=True)
 
 
+@pytest.mark.parametrize(("steps", "ended"), [(2, "timed out"), (1, "failed")])
+def test_no_grad_does_not_mend_an_evaluation_on_one_rank(tmp_path, steps, ended):
+    with pytest.raises(RankError) as caught:
+        launch(job, tmp_path, steps, "rank 0", True, device="cpu", timeout=3, quiet=True)
+    assert caught.value.run.state == ended
+
+
 def test_a_page_of_stacks_is_text_in_which_a_scripts_own_level_keeps_its_name(monkeypatch):
     page = b'<html><h2 class="rank">Rank 0</h2><pre>File &quot;alone.py&quot;, line 19 in <module></pre></html>'
     monkeypatch.setattr(recorder, "urlopen", lambda address: io.BytesIO(page))
