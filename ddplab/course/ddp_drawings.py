@@ -55,7 +55,8 @@ def differences(gaps: Mapping[str, Sequence[float]], lines: Mapping[str, float])
         for name, height in lines.items():
             axis.axhline(height, color=INK, linewidth=0.8)
             axis.annotate(name, (0, height), (0, -4), textcoords="offset points", va="top", fontsize=8)
-        axis.set(xlabel="step", ylabel="difference, as a share", ylim=(1e-19, 1))
+        top = max(1, *(1e5 * max(values) for values in gaps.values()))
+        axis.set(xlabel="step", ylabel="difference, as a share", ylim=(1e-19, top))
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.legend(loc="upper right")
     return figure
@@ -99,11 +100,11 @@ def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float], left:
             axis.bar_label(bar, [f" bucket {number}"], fontsize=7)
 
 
-def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:
+def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry", who: Sequence[str] = ()) -> Figure:
     """Draw the dropout masks of ranks: a panel for each title, the ranks below one another with a line between them.
 
     panels: title → for each rank a table (tensor or lists) of rows. An entry of 0 was dropped, and is drawn grey.
-    what: the name of the horizontal axis. Returns the matplotlib figure.
+    what: the name of the horizontal axis. who: those of the lanes, if not the ranks. Returns the matplotlib figure.
     """
     with drawing(8, 3.4, layout="constrained") as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -118,7 +119,8 @@ def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:
                 if top < len(dropped):
                     axis.axhline(top - 0.5, linewidth=4, color=COLOURS[1])
             axis.xaxis.get_major_locator().set_params(integer=True)
-            axis.set(title=title, xlabel=what, yticks=ticks, yticklabels=[f"rank {n}" for n in range(len(tables))])
+            names = who or [f"rank {n}" for n in range(len(tables))]
+            axis.set(title=title, xlabel=what, yticks=ticks, yticklabels=names)
     return figure
 
 
@@ -137,9 +139,8 @@ def shares_apart(off: Mapping[tuple[int, int], float], now: tuple[int, int]) -> 
         axis.plot(*zip(*places, strict=True), "o-", color=COLOURS[1], label="measured")
         x, height = now[0], 100 * off[now]
         axis.plot(x, height, "o", markersize=14, fillstyle="none", color=INK)
-        axis.annotate(
-            f"{now[0]} + {now[1]}: {height:.0f}%", (x, height), (0, 12), textcoords="offset points", ha="center"
-        )
+        words = f"{x} + {now[1]}: {height:.0f}%"
+        axis.annotate(words, (x, height), (0, 12), textcoords="offset points", ha="center")
         axis.set(xlim=(-4, whole + 4), ylim=(-4, 118 * max(off.values()) + 4))
         axis.set(xlabel=f"images of rank 0; rank 1 has the rest of {whole}", ylabel="% off one device")
         axis.set_xticks(range(0, whole + 1, 8))

@@ -65,9 +65,10 @@ def test_masks_are_grey_where_an_entry_was_dropped_with_a_line_between_ranks():
     assert [tick.get_text() for tick in other.get_yticklabels()] == ["rank 0", "rank 1"]
 
 
-def test_masks_name_their_axis_as_they_are_told():
-    (axis,) = masks({"known": [torch.ones(2, 2)]}, "image").axes
+def test_masks_name_their_axes_as_they_are_told():
+    (axis,) = masks({"known": [torch.ones(2, 2)]}, "image", ["all ranks"]).axes
     assert axis.get_xlabel() == "image" and not axis.images[0].get_array().any()
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["all ranks"]
 
 
 def test_each_split_has_a_point_where_rank_0_has_so_many_and_the_right_half_is_mirrored_as_a_guess():
