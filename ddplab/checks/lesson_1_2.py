@@ -195,7 +195,7 @@ def _train(
             if note == "after":
                 loss = loss_of(model(x.to(device())), y.to(device()))
             if note and "note" not in late:
-                losses.append(loss.item())
+                losses.append(loss if note == "graph" else loss.item())
         if "step" in late:
             optimizer.step()
         if "note" in late:
@@ -214,6 +214,11 @@ def _one_behind(model: Any, data: Any, batch: int, lr: float, epochs: int) -> li
     return losses
 
 
+def _last(losses: Any) -> Any:
+    last = (losses or ["none"])[-1]
+    return "with its graph" if getattr(last, "requires_grad", False) else last
+
+
 ONE_AN_EPOCH = "there is one update an epoch, and not one a batch"
 INSIDE = "All four steps and the note belong inside of the loop over batches."
 
@@ -222,7 +227,7 @@ turn(
     "One step",
     _train,
     {"1 epoch of 2 batches": partial(_two_weights, 1), "2 epochs": partial(_two_weights, 2)},
-    look=lambda losses, model, *_: [len(losses or []), *(losses or ["none"])[-1:], *model.weight.flatten().tolist()],
+    look=lambda losses, model, *_: [len(losses or []), _last(losses), *model.weight.flatten().tolist()],
     heads=("losses", "the last", "a weight", "the other"),
     mistakes=[
         (partial(_train, zero=False), "gradients of earlier steps are still there, and are added to",
@@ -234,6 +239,8 @@ turn(
         (partial(_train, loss_of=lambda scores, y: F.cross_entropy(scores.softmax(1), y)),
          "softmax is taken twice", "`F.cross_entropy` wants the scores as the model gives them."),
         (partial(_train, note=""), "no loss is noted", "`losses.append(loss.item())`, in every step."),
+        (partial(_train, note="graph"), "each loss is kept with its graph, and so the memory of each step",
+         "`.item()` takes the number alone."),
         (partial(_train, note="after"), "the loss that is noted was asked for anew, after the update",
          "Note the loss that you went backward from."),
         (partial(_train, late="step"), ONE_AN_EPOCH, INSIDE),

@@ -29,7 +29,8 @@ def reading(updates: int) -> tuple[str, Figure]:
     pictures, labels = digits(train=False).tensors
     answers = _answers()[updates]
     right = answers == labels
-    said = f"after {updates} updates: {int(right[:12].sum())} of these 12 right, and {right.double().mean():.1%} of all"
+    so_many = f"{updates} update{'s' * (updates != 1)}"
+    said = f"after {so_many}: {int(right[:12].sum())} of these 12 right, and {right.double().mean():.1%} of all"
     signs = [f"{answer} {'✓' if hit else '✗'}" for answer, hit in zip(answers.tolist(), right.tolist(), strict=True)]
     return f"{said} {len(labels)} test images", images(pictures[:12], signs[:12])
 
