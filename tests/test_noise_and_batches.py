@@ -1,0 +1,57 @@
+"""What the text of lesson 1.5 says of its pictures, and of rates at which no picture is stored, on this machine."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import matplotlib
+import pytest
+import torch
+
+from ddplab.course import moving
+
+matplotlib.use("Agg")
+LESSON = Path(__file__).parents[1] / "lessons/1_one_device/1.5_noise_and_batches.ipynb"
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    """What the lesson's code cells define, up to its four runs; turns are taken our way, and no slider is drawn."""
+    names = {"__name__": "__main__"}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(moving, "move", lambda *_, **__: None)
+        threads = torch.get_num_threads()
+        for cell in json.loads(LESSON.read_text())["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code" and "your-turn" not in cell["metadata"].get("tags", []):
+                exec("\n".join(line for line in source.splitlines() if line != "devices()"), names)
+            if "def four_runs" in source:
+                break
+        torch.set_num_threads(threads)
+    return names
+
+
+def test_more_images_are_calmer_however_they_are_drawn(lesson):
+    rms_error, by_lot, fresh, whole = (lesson[name] for name in ("rms_error", "by_lot", "fresh", "whole"))
+    errors, x, trained = lesson["errors"], lesson["x"], lesson["trained"]
+    along = by_lot[8] @ fresh / fresh.norm() ** 2
+    assert all(0.4 < after / before < 0.6 for before, after in pairwise(errors))  # half of it
+    assert (along < 0).sum() <= 5
+    assert (along - 1).pow(2).mean().sqrt() < errors[0] / 3  # the rest: sideways
+    lot, dealt = ({it: rms_error(found[it], fresh) for it in lesson["larger"]} for found in lesson["drawn"].values())
+    share = {it: dealt[it] / lot[it] for it in lot}
+    assert 0.8 < share[32] < 1.2 and 0.4 < share[1024] < 0.7 and share[len(x)] < 0.01
+    later = [float(rms_error(trained[batch], whole)) for batch in lesson["sizes"]]
+    away = {batch: int((trained[batch] @ whole < 0).sum()) for batch in lesson["sizes"]}
+    assert all(0.3 < after / before < 0.7 for before, after in pairwise(later))  # the root is still there
+    assert all(after > before for before, after in zip(errors, later, strict=True))
+    assert away[8] > 5 + (along < 0).sum() and away[512] <= 2 and away[128] < away[8]
+    assert 0.6 < later[-1] < 1.6
+
+
+def test_which_batch_is_first_depends_on_the_rate(lesson):
+    for rate in (0.1, 1.0, 2.0):
+        lesson["four_runs"](rate)
+    ended = lesson["ended"]
+    assert list(ended[0.1].values()) == sorted(ended[0.1].values())
+    assert ended[1.0][32] < ended[1.0][512] < ended[1.0][8] and min(ended[2.0].values()) > 1.5
