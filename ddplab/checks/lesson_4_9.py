@@ -52,27 +52,28 @@ HINTS = {
 }
 
 
+class _Net(nn.Module):
+    def forward(self, factor: float) -> Any:
+        """Make a loss whose gradients are factor for `a` and twice that for `b`."""
+        return factor * (self.a.sum() + 2 * self.b.sum())
+
+
 def _net(rank: int) -> nn.Module:
     """Two weights and a counting buffer: 1, 2 and 5 on rank 0, ten times that on rank 1, and so on.
 
     On three ranks `b` is four such numbers, for who reckons with one.
     """
-    net, shape = nn.Module(), (2, 2) if dist.get_world_size() == 3 else (1,)
+    net, shape = _Net(), (2, 2) if dist.get_world_size() == 3 else (1,)
     net.a = nn.Parameter(torch.full((1,), 1 * 10.0**rank, device=device()))
     net.b = nn.Parameter(torch.full(shape, 2 * 10.0**rank, device=device()))
     net.register_buffer("seen", torch.tensor([5.0 * 10**rank], device=device()))
     return net
 
 
-def _loss(net: nn.Module, factor: float) -> Any:
-    """A loss whose gradients are factor for `a` and twice that for `b`."""
-    return factor * (net.a.sum() + 2 * net.b.sum())
-
-
 def _backward(net: nn.Module, factor: float) -> None:
     """The backward pass of that loss. Where a hook misses a `.grad` that is not there yet, that is noted."""
     try:
-        _loss(net, factor).backward()
+        net(factor).backward()
     except (TypeError, AttributeError) as error:
         others = any(p._backward_hooks for p in (net.a, net.b))
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__.tb_next)]
@@ -491,7 +492,7 @@ def _left_early(finish: Any, net: nn.Module) -> list[Any]:
     too_early = any(it.endswith(TOO_EARLY) for it in waited)
     first, so_far = cells(_gradients(net)), len(waited)
     net.zero_grad()
-    _loss(net, 10.0 ** dist.get_rank() * 6).backward()
+    net(10.0 ** dist.get_rank() * 6).backward()
     finish()
     if too_early:
         return [*seen, "changed too early", "changed too early"]

@@ -1,4 +1,4 @@
-"""What lessons 4.1, 4.2, 4.5 and 4.6 say below a slider, run once: the reader's page launches only what he asks for."""
+"""What some lessons of part 4 say below a slider, run once: the page launches only what its reader asks for."""
 
 import ast
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import nbformat
 import pytest
 import torch
+import torch.distributed as dist
 
 from ddplab.launcher import launch
 from ddplab.run import RankError
@@ -89,3 +90,25 @@ def test_what_is_served_is_known(samples, set_epoch, unknown):
 def test_four_ranks_with_32_images_are_one_device_with_128():
     gap = functions("4.1_distributed_data_parallel.ipynb")["gap"]
     assert gap([32] * 4, 128, steps=10).max() < 1e-14 and gap([32] * 4, 32, steps=1).max() > 0.5
+
+
+def read_in_forward(net):
+    switch, read = {"send": True}, {}
+
+    def average(p):
+        if read["send"]:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+
+    net.register_forward_pre_hook(lambda net, inputs: read.update(switch))
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(average)
+    return switch
+
+
+def test_a_switch_that_is_read_in_forward_is_torchs():
+    space = functions("4.9_puzzles_from_a_start_to_ddp.ipynb")
+    space["moments"] = {"forward": (False, True), "backward": (True, False), "both": (False, False)}
+    assert [space["who_sends"](it).split()[4] for it in space["moments"]] == ["differ", "differ", "agree"]
+    space["with_switch"] = read_in_forward
+    assert [space["who_sends"](it).split()[4] for it in space["moments"]] == ["agree"] * 3

@@ -449,6 +449,20 @@ class Switch(dict):
             p.grad.div_(dist.get_world_size())
 
 
+def read_in_forward(net):
+    switch, read = {"send": True}, {}
+
+    def average(p):
+        if read["send"]:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+
+    net.register_forward_pre_hook(lambda net, inputs: read.update(switch))
+    for p in net.parameters():
+        p.register_post_accumulate_grad_hook(average)
+    return switch
+
+
 def callable_switch(net):
     switch = Switch(send=True)
     for p in net.parameters():
@@ -660,7 +674,7 @@ ANSWERS = {
         ],
     },
     "4.9.e": {
-        "accepted": [early_return, callable_switch],
+        "accepted": [early_return, callable_switch, read_in_forward],
         "wrong": [
             (no_switch_back, ["raised TypeError"]),
             (asked_once, ["it sends although the switch is off", "asked once, when hooking"]),
