@@ -215,7 +215,7 @@ def test_a_second_cup_is_three_cells_at_most_and_asks_for_nothing(path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
-def test_every_lesson_has_two_turns_or_more_and_each_is_blank_checked_and_followed_by_one_way(path):
+def test_every_lesson_has_three_turns_or_more_and_each_is_blank_checked_and_followed_by_one_way(path):
     """CI runs both: it judges our way where it stands, see `with_our_way_judged`."""
     cells, ids = code_cells(notebook(path)), []
     for cell, after in pairwise(cells):
@@ -227,4 +227,4 @@ def test_every_lesson_has_two_turns_or_more_and_each_is_blank_checked_and_follow
             assert call and call[2] == defined and re.search(rf"^(def|class) {defined}\b", after.source, re.MULTILINE)
             assert re.search(r"^ +# your turn: .*\n +\.\.\.$", cell.source, re.MULTILINE), "the hole says what to write"
             ids.append(call[1])
-    assert ids == [f"{number(path)}.{letter}" for letter in "abcdef"[: len(ids)]] and 2 <= len(ids)
+    assert ids == [f"{number(path)}.{letter}" for letter in "abcdef"[: len(ids)]] and 3 <= len(ids)

@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import needs_function, number
@@ -61,6 +63,87 @@ def _explain(where: str, got: float, wanted: float, batches: list, rates: list) 
 
 
 # your turn
+
+
+class _Products(TorchDispatchMode):
+    """Counts how often matrices are multiplied."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.count += name in ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul")
+        return func(*args, **kwargs or {})
+
+
+def _at_once(answer: Callable[..., torch.Tensor], *stacks: torch.Tensor) -> list:
+    with _Products() as products:
+        found = answer(*stacks)
+    return ["yes" if products.count < 2 else "no", " x ".join(map(str, found.shape)) or "one number", found]
+
+
+def _stacks(orders: int, rates: int, images: int) -> tuple:
+    x, y = torch.randn(orders, images, 2), torch.randint(3, (orders, images))
+    return x, y, torch.randn(orders, rates, 2, 3), torch.randn(orders, rates, 1, 3)
+
+
+def _losses(
+    x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
+    labels: Callable = lambda y, rates: y.unsqueeze(1).expand(-1, rates, -1),
+    end: Callable = lambda each: each.mean(dim=-1), biased: float = 1.0, soft: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    scores = x.unsqueeze(1) @ weight + biased * bias
+    wanted = labels(y, weight.shape[1]).reshape(scores.shape[:-1])
+    scores = scores.softmax(-1) if soft else scores
+    each = F.cross_entropy(scores.flatten(0, 2), wanted.flatten(), reduction="none")
+    return end(each.view(scores.shape[:-1]))
+
+
+def _run_by_run(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    orders, rates = weight.shape[:2]
+    each = [F.cross_entropy(x[o] @ weight[o, r] + bias[o, r], y[o]) for o in range(orders) for r in range(rates)]
+    return torch.stack(each).view(orders, rates)
+
+
+turn(
+    "7.2.a",
+    "The losses of many runs at once",
+    _losses,
+    {"2 orders, 3 rates, 4 images": lambda: _stacks(2, 3, 4), "3 orders, 2 rates, 5 images": lambda: _stacks(3, 2, 5)},
+    call=_at_once,
+    look=lambda returned, *_: returned,
+    heads=("in one go", "shape", "losses"),
+    mistakes=[
+        (_run_by_run, "right, but run by run, in a loop",
+         "Then 1,600 runs take 1,600 times as long. `@` multiplies all of them: give `x` a place for the rates."),
+        (partial(_losses, end=torch.mean), "one number, the mean of all runs",
+         "Each run wants a loss of its own: average over the images alone."),
+        (partial(_losses, end=lambda each: each), "the loss of each image, not of each run",
+         "The mean over the images is missing: the last of the three dimensions."),
+        (partial(_losses, end=lambda each: each.sum(dim=-1)), "a run's loss is a sum over its images",
+         "The mean: else the loss, and each step, grow with the batch."),
+        (partial(_losses, end=lambda each: each.mean(dim=1)), "the mean is taken over the rates",
+         "Over the images: the last dimension."),
+        (partial(_losses, end=lambda each: each.mean(dim=0)), "the mean is taken over the orders",
+         "Over the images: the last dimension."),
+        (partial(_losses, end=lambda each: each.mean(dim=-1).T), "orders and rates are swapped",
+         "Orders first, as in `weight`."),
+        (partial(_losses, labels=lambda y, rates: y.repeat(rates, 1)), "runs get the labels of another order",
+         "All rates of one order share its labels: `y.unsqueeze(1).expand(…)`."),
+        (partial(_losses, labels=lambda y, rates: y.repeat_interleave(rates)), "each label is repeated in its place",
+         "A whole row of labels is repeated for each rate: `y.unsqueeze(1).expand(…)`."),
+        (partial(_losses, biased=0.0), "`bias` is left out", "It is added to the scores."),
+        (partial(_losses, soft=True), "`cross_entropy` is given probabilities, and takes scores",
+         "It makes its own softmax."),
+        (lambda x, *rest: _losses(x[:1].expand_as(x), *rest), "all orders have the images of the first",
+         "`x[…, None, :, :]`, or `x.unsqueeze(1)`: a place for the rates, and the orders stay."),
+    ],
+    hints={"must match the size": "An order's images are for all of its rates: `x.unsqueeze(1)` makes a place.",
+           "Expected target size": "`cross_entropy` wants a row of scores for each image, (images, 10), and a label: "
+           "flatten both, and give the losses their shape again.",
+           "Expected input batch_size": "Every run needs the labels: `y.unsqueeze(1).expand(…)`, one for each image."},
+    otherwise="Scores of shape (orders, rates, images, 10), then `cross_entropy` with reduction='none', and a mean.",
+)  # fmt: skip
 
 
 def _three_runs(kind: Callable[..., torch.optim.Optimizer]) -> tuple:
@@ -155,7 +238,7 @@ def _twice(optimizer: torch.optim.Optimizer, weights: list, rate: torch.Tensor) 
 
 
 turn(
-    "7.2.a",
+    "7.2.b",
     "Each run steps with a rate of its own",
     _one_by_one,
     {"SGD": lambda: _three_runs(torch.optim.SGD), "Adam": lambda: _three_runs(torch.optim.Adam)},
@@ -237,7 +320,7 @@ AT_AN_EDGE = "the lowest is at an edge, and yet an answer"
 BEYOND = "Beyond the edge a better one may lie: `math.nan`."
 
 turn(
-    "7.2.b",
+    "7.2.c",
     "The best rate, or none",
     _best,
     {

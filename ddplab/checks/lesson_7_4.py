@@ -113,6 +113,48 @@ turn(
 )  # fmt: skip
 
 
+def _bend(ranks: int, alpha: float, bandwidth: float, pieces: Callable = lambda n: n) -> float:
+    return pieces(ranks) * alpha * bandwidth
+
+
+turn(
+    "7.4.b",
+    "Where alpha and the bytes cost the same",
+    _bend,
+    {
+        "4 ranks, alpha 1, 100 bytes/s": lambda: (4, 1.0, 100.0),
+        "64 ranks, alpha 1, 100 bytes/s": lambda: (64, 1.0, 100.0),
+        "64 ranks, alpha 0.5, 10 bytes/s": lambda: (64, 0.5, 10.0),
+        "2 ranks, no alpha, 10 bytes/s": lambda: (2, 0.0, 10.0),
+    },
+    look=_returned,
+    heads=("bytes",),
+    mistakes=[
+        (partial(_bend, pieces=lambda n: 1), "the ranks are not in it, as if each turn sent the whole vector",
+         "In a turn goes a piece, one of `ranks`: it is the *piece* that takes as long as alpha."),
+        (partial(_bend, pieces=lambda n: 2 * (n - 1)), "the alphas of all turns, and the bytes of one whole vector",
+         "Both parts have the turns: in each goes a piece, one of `ranks`."),
+        (partial(_bend, pieces=lambda n: n - 1), "one rank too few", "The vector is cut into `ranks` pieces."),
+        (partial(_bend, pieces=lambda n: 2 * (n - 1) * n), "the alphas of all turns, beside the bytes of one piece",
+         "The bytes go in as many turns: both parts have them."),
+        (partial(_bend, pieces=lambda n: n / 2), "half of it", "The turns stand in both parts, and go out."),
+        (partial(_bend, pieces=lambda n: 2 * n), "twice as much", "The turns stand in both parts, and go out."),
+        (partial(_bend, pieces=lambda n: 1 / n), "the size of a piece is divided by the ranks once more",
+         "The whole vector has `ranks` such pieces."),
+        (partial(_bend, pieces=lambda n: 2 * (n - 1) / n), "twice (N - 1)/N, which is how many vectors a rank sends",
+         "The turns stand in both parts, and go out."),
+        (lambda ranks, alpha, bandwidth: ranks * alpha / bandwidth, "alpha is divided by the bandwidth",
+         "So many bytes pass in a second: in a time of alpha, alpha times that."),
+        (lambda ranks, alpha, bandwidth: ranks * bandwidth / (alpha or 1), "the bandwidth is divided by alpha",
+         "So many bytes pass in a second: in a time of alpha, alpha times that."),
+        (lambda ranks, alpha, bandwidth: ranks * alpha, "the bandwidth is not in it",
+         "Bytes are asked for, not a time."),
+    ],
+    hints={"division by zero": "alpha may be 0: then it is equal from 0 bytes on."},
+    otherwise="Set the two parts of the formula equal, and solve for the bytes.",
+)  # fmt: skip
+
+
 def _step(compute: float, buckets: Sequence[float], room: float,
           exposed: Callable = lambda b, r: max(sum(b) - r, b[-1])) -> float:  # fmt: skip
     return compute + exposed(buckets, room)
@@ -130,7 +172,7 @@ def _whole(buckets: Sequence[float], room: float, last: int = 0) -> float:
 
 
 turn(
-    "7.4.b",
+    "7.4.c",
     "What hiding leaves",
     _step,
     {

@@ -1,6 +1,6 @@
 """Checks of lesson 7.5, Planning."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import log, sqrt
 from typing import Any
@@ -207,4 +207,56 @@ turn(
            "division by zero": "What keeps nothing needs its 8 bytes all the same: a weight and its gradient.",
            "KeyError": 'The optimisers are called "sgd", "momentum" and "adam".'},
     otherwise="What the activations leave of the card, divided by the bytes of a parameter.",
+)  # fmt: skip
+
+
+NUMBERS = [n / 100 for n in range(50, 151)]
+
+
+def _near(
+    truths: Sequence[float], within: float, numbers: Sequence[float] = NUMBERS, end: Callable = max,
+    off: Callable = lambda says, truth: abs(says / truth - 1),
+) -> Any:  # fmt: skip
+    return end([sum(off(says, truth) < within for truth in truths) for says in numbers])
+
+
+turn(
+    "7.5.c",
+    "The best that one number can do",
+    _near,
+    {
+        "0.92 1.0 1.1 1.3, within 0.1": lambda: ([0.92, 1.0, 1.1, 1.3], 0.1),
+        "the same, within 0.05": lambda: ([0.92, 1.0, 1.1, 1.3], 0.05),
+        "0.6 0.74 1.3, within 0.1": lambda: ([0.6, 0.74, 1.3], 0.1),
+        "0.61 0.93 0.94 0.95, within 0.001": lambda: ([0.61, 0.93, 0.94, 0.95], 0.001),
+        "0.7 0.775 1.2 1.21 1.3, within 0.055": lambda: ([0.7, 0.775, 1.2, 1.21, 1.3], 0.055),
+    },
+    look=_returned,
+    heads=("rows",),
+    mistakes=[
+        (lambda truths, within: _near(truths, within, numbers=[sum(truths) / len(truths)]),
+         "the mean is said, and no other",
+         "Try every number from 0.50 to 1.50, and keep the most rows that one of them is near."),
+        (lambda truths, within: _near(truths, within, numbers=[sorted(truths)[len(truths) // 2]]),
+         "the one in the middle is said, and no other", "Try every number from 0.50 to 1.50."),
+        (lambda truths, within: _near(truths, within, numbers=[1.0]), "1 is said of every row, and no other number",
+         "Try every number from 0.50 to 1.50."),
+        (lambda truths, within: _near(truths, within, numbers=truths), "only numbers that were measured are said",
+         "The best may lie between two of them: try every number from 0.50 to 1.50."),
+        (partial(_near, end=min), "the worst number counts", "The most rows: `max`."),
+        (partial(_near, end=sum), "the rows of all numbers are added up", "The most that *one* number is near."),
+        (partial(_near, off=lambda says, truth: abs(says - truth)), "the difference itself is compared with `within`",
+         "As a part of the truth: 0.06 of 0.60 is a tenth."),
+        (partial(_near, off=lambda says, truth: says / truth - 1),
+         "every row counts, as if all that is too small, or all that is far, were near",
+         "Too large or too small by less than `within`: `abs(…) < within`."),
+        (partial(_near, end=lambda rows: NUMBERS[rows.index(max(rows))]),
+         "that is the number, not how many rows it is near", "Return how many rows that number is near."),
+        (partial(_near, end=lambda rows: max(rows) / 4), "a part of the rows", "How many."),
+        (partial(_near, numbers=[n / 100 for n in range(50, 101)]), "only numbers up to 1 are tried",
+         "Some machines are more than N times as fast: up to 1.50."),
+    ],
+    hints={"division by zero": "The truth is never 0: divide what you say by it.",
+           "'float' object cannot be interpreted": "`range` takes whole numbers: 50 to 150, each divided by 100."},
+    otherwise="For each number from 0.50 to 1.50: how many rows is it near? The most of these.",
 )  # fmt: skip

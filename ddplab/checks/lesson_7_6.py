@@ -5,6 +5,9 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ddplab.checks.turns import turn
 
@@ -13,6 +16,81 @@ Tensor = torch.Tensor
 
 def _returned(returned: Any, *_: Any) -> Any:
     return returned
+
+
+def _half(
+    state: Any, bucket: dist.GradBucket, kind: torch.dtype = torch.bfloat16, parts: float = 1.0, times: int = 1,
+    late: bool = False,
+) -> torch.futures.Future:  # fmt: skip
+    """The hook, with one thing done otherwise. late: it rounds what has come back, and not what leaves."""
+    numbers = bucket.buffer() / (dist.get_world_size() * parts)
+    numbers = numbers if late else numbers.to(kind)
+    for _ in range(times - 1):
+        dist.all_reduce(numbers)
+    done = dist.all_reduce(numbers, async_op=True).get_future()
+    return done.then(lambda done: done.value()[0].to(kind).float())
+
+
+def _sends_nothing(state: Any, bucket: dist.GradBucket) -> torch.futures.Future:
+    future = torch.futures.Future()
+    future.set_result(bucket.buffer().bfloat16().float())
+    return future
+
+
+def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
+    """Return the gradient that a hook brings DDP, and the bytes that this rank hands over for it."""
+    sent, all_reduce = [], dist.all_reduce
+
+    def counted(tensor: Tensor, *given: Any, **named: Any) -> Any:
+        sent.append(tensor.nbytes)
+        return all_reduce(tensor, *given, **named)
+
+    def checked(state, bucket):  # torch reads what a hook is annotated with, and how it names these two
+        future = hook(state, bucket)
+        if not hasattr(future, "then"):  # DDP itself would end in a segmentation fault
+            raise TypeError(f"DDP wants a future from its hook, and not: {type(future).__name__}")
+        return future
+
+    model = DistributedDataParallel(net)
+    model.register_comm_hook(None, checked)
+    dist.all_reduce = counted
+    try:
+        model(x).sum().backward()
+    finally:
+        dist.all_reduce = all_reduce
+    return [net.weight.grad, sum(sent)]
+
+
+turn(
+    "7.6.a",
+    "A hook that sends half the bytes",
+    _half,
+    lambda rank, size: (nn.Linear(3, 1, bias=False), torch.tensor([[1.002, 257.0, 3.0]]) * (1 + 2 * rank)),
+    ranks=(2,),
+    device="cpu",
+    call=_through,
+    look=_returned,
+    heads=("mean", "", "", "bytes"),
+    mistakes=[
+        (partial(_half, parts=0.5), "the sum over the ranks, not their mean", "Divide by `dist.get_world_size()`."),
+        (partial(_half, parts=2.0), "divided twice", "By the number of ranks, once."),
+        (partial(_half, kind=torch.float32), "all bytes are sent, and nothing is rounded",
+         "`bucket.buffer().bfloat16()`."),
+        (partial(_half, late=True), "rounded after the journey: all bytes were sent",
+         "Round what is given to `all_reduce`."),
+        (partial(_half, kind=torch.float16), "that is float16", "`bfloat16`: more room for the size, fewer digits."),
+        (partial(_half, times=2), "each bucket is sent twice, and added up twice", "One `all_reduce`."),
+        (_sends_nothing, "nothing is sent: each rank keeps its own gradients",
+         "`dist.all_reduce`, on the rounded numbers."),
+    ],
+    hints={"wants a future": "`dist.all_reduce(…, async_op=True).get_future()`, and `.then(…)` on that.",
+           "'list' object": "`done.value()` is a list of one tensor: `[0]`.",
+           "Unable to cast [": "`done.value()` is a list of one tensor: `[0]`.",
+           "isPyObject": "The future of a message holds a list: `.then(lambda done: done.value()[0])` takes it out.",
+           "not subscriptable": "`then` hands over the finished future: `done.value()[0]`.",
+           "get_future": "Only `async_op=True` gives something that has a future."},
+    otherwise="Round and divide what leaves; `.then(lambda done: done.value()[0].float())` on the future of its sum.",
+)  # fmt: skip
 
 
 def _column_and_row(matrix: Tensor, row: Tensor, length: Callable = torch.norm,
@@ -38,7 +116,7 @@ def _matrix(*rows: list[float], begin: list[float]) -> tuple[Tensor, Tensor]:
 
 
 turn(
-    "7.6.a",
+    "7.6.b",
     "A column and a row",
     _column_and_row,
     {
@@ -95,7 +173,7 @@ def _numbers(gradient: list[float], lost: list[float], squeeze: Callable = torch
 
 
 turn(
-    "7.6.b",
+    "7.6.c",
     "What was lost comes later",
     _with_memory,
     {

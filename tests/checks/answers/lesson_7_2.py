@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 # 7.2.1: the exponent
 
@@ -164,6 +165,37 @@ def keeps_the_way_nowhere(optimizer, weights, rate):
         torch.lerp(before, weight, rate)
 
 
+def by_einsum(x, y, weight, bias):
+    scores = torch.einsum("oif,orfc->orci", x, weight) + bias.transpose(-1, -2)
+    labels = y[:, None].expand(-1, weight.shape[1], -1)
+    orders, rates, classes, images = scores.shape
+    each = F.cross_entropy(scores.reshape(-1, classes, images), labels.reshape(-1, images), reduction="none")
+    return each.mean(dim=-1).view(orders, rates)
+
+
+def picked_by_hand(x, y, weight, bias):
+    logarithms = (x[:, None] @ weight + bias).log_softmax(dim=-1)
+    right = y[:, None, :, None].expand(-1, weight.shape[1], -1, -1)
+    return -logarithms.gather(-1, right).squeeze(-1).mean(dim=-1)
+
+
+def one_axis_of_runs(x, y, weight, bias):
+    rates = weight.shape[1]
+    scores = torch.baddbmm(bias.flatten(0, 1), x.repeat_interleave(rates, 0), weight.flatten(0, 1))
+    each = F.cross_entropy(scores.transpose(1, 2), y.repeat_interleave(rates, 0), reduction="none")
+    return each.mean(dim=1).reshape(-1, rates)
+
+
+def over_all(x, y, weight, bias):
+    scores = x.unsqueeze(1) @ weight + bias
+    return F.cross_entropy(scores.flatten(0, 2), y.unsqueeze(1).expand(scores.shape[:-1]).flatten())
+
+
+def labels_missing(x, y, weight, bias):
+    scores = x.unsqueeze(1) @ weight + bias
+    return F.cross_entropy(scores.flatten(0, 2), y.flatten(), reduction="none").view(scores.shape[:-1]).mean(-1)
+
+
 ANSWERS = {
     "7.2.1": {
         "correct": exponent,
@@ -180,6 +212,14 @@ ANSWERS = {
         ],
     },
     "7.2.a": {
+        "accepted": [by_einsum, picked_by_hand, one_axis_of_runs],
+        "wrong": [
+            (lambda x, y, weight, bias: x @ weight + bias, ["raised RuntimeError"]),
+            (over_all, ["one number, the mean of all runs"]),
+            (labels_missing, ["raised"]),
+        ],
+    },
+    "7.2.b": {
         "accepted": [by_hand, with_the_rate_in_the_optimiser],
         "wrong": [
             (in_place, ["SGD raised RuntimeError"]),
@@ -193,7 +233,7 @@ ANSWERS = {
             (forgets_the_gradients, ["the step moves nothing, as it does without gradients"]),
         ],
     },
-    "7.2.b": {
+    "7.2.c": {
         "accepted": [in_lists, only_those_that_ran],
         "wrong": [
             (among_those_that_ran, ["where a run has failed, you know no best", "taken for an edge"]),

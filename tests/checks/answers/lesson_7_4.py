@@ -112,6 +112,16 @@ def with_the_list(compute, buckets, room):
     return compute + buckets - room
 
 
+def alpha_by_pieces(ranks, alpha, bandwidth):
+    piece = alpha * bandwidth  # bytes that pass while a message costs its alpha
+    return sum(piece for _ in range(ranks))
+
+
+def by_the_two_parts(ranks, alpha, bandwidth):
+    turns = 2 * (ranks - 1)
+    return turns * alpha / (turns / ranks / bandwidth)
+
+
 ANSWERS = {
     "7.4.1": {
         "correct": two_numbers,
@@ -136,6 +146,14 @@ ANSWERS = {
         ],
     },
     "7.4.b": {
+        "accepted": [alpha_by_pieces, by_the_two_parts],
+        "wrong": [
+            (lambda ranks, alpha, bandwidth: alpha * bandwidth, ["the ranks are not in it"]),
+            (lambda ranks, alpha, bandwidth: 2 * (ranks - 1) * alpha * bandwidth, ["alphas of all turns"]),
+            (lambda ranks, alpha, bandwidth: ranks / alpha * bandwidth, ["ZeroDivisionError"]),
+        ],
+    },
+    "7.4.c": {
         "accepted": [the_last_apart, by_steps],
         "wrong": [
             (the_last_left_out, ["the last bucket is left out"]),

@@ -125,6 +125,31 @@ def forgets_momentum(card, activations, optimizer):
         return (card - activations) / 16
 
 
+def by_two_loops(truths, within):
+    most = 0
+    for percent in range(50, 151):
+        near = 0
+        for truth in truths:
+            near += (1 - within) * truth < percent / 100 < (1 + within) * truth
+        most = max(most, near)
+    return most
+
+
+def all_at_once(truths, within):
+    says = torch.arange(50, 151)[:, None] / 100
+    off = (says.double() / torch.tensor(truths, dtype=torch.float64) - 1).abs()
+    return (off < within).sum(dim=1).max()
+
+
+def by_the_difference(truths, within):
+    return max(sum(abs(n / 100 - it) < within for it in truths) for n in range(50, 151))
+
+
+def the_number(truths, within):
+    near = {n / 100: sum(abs(n / 100 / it - 1) < within for it in truths) for n in range(50, 151)}
+    return near, max(near, key=near.get)
+
+
 ANSWERS = {
     "7.5.1": {
         "correct": two_levels,
@@ -170,6 +195,13 @@ ANSWERS = {
             (by_all_of_memory, ["'Memory'"]),
             (with_the_name, ["'str'"]),
             (forgets_momentum, ["has None as billions"]),
+        ],
+    },
+    "7.5.c": {
+        "accepted": [by_two_loops, all_at_once],
+        "wrong": [
+            (lambda *given: the_number(*given)[1], ["that is the number"]),
+            (by_the_difference, ["the difference itself is compared"]),
         ],
     },
 }

@@ -1,7 +1,9 @@
 """Answers to the turns of lesson 7.6: other right ones, and mistakes that people make."""
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 
 def normalised(matrix, row):
@@ -53,8 +55,49 @@ def in_place(gradient, lost, squeeze):
     return sent, lost
 
 
+def rounded_again(state, bucket):
+    numbers = bucket.buffer().to(torch.bfloat16)
+    future = dist.all_reduce(numbers, async_op=True).get_future()
+    return future.then(lambda done: done.value()[0] / dist.get_world_size())
+
+
+def as_torch_has_it(state, bucket):
+    return default_hooks.bf16_compress_hook(state, bucket)
+
+
+def waited_for(state, bucket):
+    numbers = bucket.buffer().bfloat16() / dist.get_world_size()
+    dist.all_reduce(numbers)
+    future = torch.futures.Future()
+    future.set_result(numbers.float())
+    return future
+
+
+def returns_a_tensor(state, bucket):
+    numbers = bucket.buffer().bfloat16() / dist.get_world_size()
+    dist.all_reduce(numbers)
+    return numbers.float()
+
+
+def returns_a_list(state, bucket):
+    numbers = bucket.buffer().bfloat16() / dist.get_world_size()
+    return dist.all_reduce(numbers, async_op=True).get_future().then(lambda done: done.value())
+
+
+def by_avg(state, bucket):
+    work = dist.all_reduce(bucket.buffer().bfloat16(), dist.ReduceOp.AVG, async_op=True)
+    return work.get_future().then(lambda done: done.value()[0].float())
+
+
 ANSWERS = {
     "7.6.a": {
+        "accepted": [rounded_again, as_torch_has_it, waited_for, by_avg],
+        "wrong": [
+            (returns_a_tensor, ["wants a future", "Tensor"]),
+            (returns_a_list, ["Unable to cast"]),
+        ],
+    },
+    "7.6.b": {
         "accepted": [normalised, by_einsum],
         "wrong": [
             (without_transposing, ["2 rows of 3 raised"]),
@@ -62,5 +105,5 @@ ANSWERS = {
             (multiplied_by_place, ["no column, but a matrix"]),
         ],
     },
-    "7.6.b": {"accepted": [one_at_a_time, in_place, in_the_gradient]},
+    "7.6.c": {"accepted": [one_at_a_time, in_place, in_the_gradient]},
 }
