@@ -191,7 +191,7 @@ def _one_step(
     rank, size = dist.get_rank(), dist.get_world_size()
     each = 64 // size
     cuts = {"own": slice(rank, None, size), "first": slice(0, None, size), "all": slice(None), "block": slice(each),
-            "piece": slice(rank * each, (rank + 1) * each),
+            "piece": slice(rank * each, (rank + 1) * each), "other's": slice(size - 1 - rank, None, size),
             "late": slice(rank + 1, None, size), "of two": slice(rank, None, 2),
             "block of two": slice(32 * rank, 32 * rank + 32),
             "cut": slice(rank, size), "size long": slice(rank * size, (rank + 1) * size),
@@ -253,7 +253,9 @@ turn(
         (_first_labels, *NOT_THEIRS),
         (partial(_one_step, named="piece"), *NOT_THEIRS),
         (partial(_one_step, share="piece", named="own"), *NOT_THEIRS),
+        (partial(_one_step, share="block", named="own"), *NOT_THEIRS),
         (partial(_one_step, named="block"), *NOT_THEIRS),
+        (partial(_one_step, named="other's"), *NOT_THEIRS),
         (partial(_one_step, named="first"), *NOT_THEIRS),
         (partial(_one_step, moved=slice(-1, None)), "only the last parameter moves", INSIDE),
         (partial(_one_step, average=_divide_the_last), "only the last parameter's gradient is divided", INSIDE),

@@ -236,6 +236,13 @@ def in_other_words(model, x):
         return True
 
 
+def a_place_for_each_shape(cache, x):
+    key = x.shape, x.device
+    if key not in cache:
+        cache[key] = torch.arange(x.shape[1], device=x.device)
+    return cache[key]
+
+
 ANSWERS = {
     "2.3.1": {
         "correct": ("acfi", "acdfi", "a, f, i"),
@@ -377,12 +384,12 @@ ANSWERS = {
         "accepted": [
             a_cache_for_each_gpu,
             by_words,
-            lambda cache, x: cache.setdefault((x.device, x.shape[1]), torch.arange(x.shape[1], device=x.device)),
         ],
         "wrong": [
+            (a_place_for_each_shape, ["when `x` has other rows"]),
             (
-                lambda cache, x: cache.setdefault((x.shape, x.device), torch.arange(x.shape[1], device=x.device)),
-                ["when `x` has other rows"],
+                lambda cache, x: cache.setdefault((x.device, x.shape[1]), torch.arange(x.shape[1], device=x.device)),
+                ["every call makes a tensor, and throws it away"],
             ),
             (
                 lambda cache, x: cache.setdefault([x.shape[1], x.device], torch.arange(x.shape[1], device=x.device)),

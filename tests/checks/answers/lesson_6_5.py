@@ -83,7 +83,7 @@ ANSWERS = {
             (lambda: None, ["not a rank and its patches: None"]),
             (lambda: (2, {69: "    pass"}), ["stands as it was, and now the job fails"]),
             (lambda: (2, {35: "    hits = (guesses == y).sum()"}), ["stands as it was"]),
-            (lambda: (3, {33: "", 34: ""}), ['incident 16 has "not 3" as rank']),
+            (lambda: (3, {33: "", 34: ""}), ["incident 16, rank: not rank 3"]),
             (
                 lambda: (2, {33: ""}),
                 [
@@ -115,10 +115,10 @@ ANSWERS = {
             (lambda: (None, {56: "    sampler.set_epoch(epoch + rank)"}), ["trained on other rows"]),
             (
                 lambda: (None, {48: "loader = DataLoader(train, BATCH, shuffle=True, sampler=sampler)"}),
-                ['"not there" as the place', "the job then", "mutually exclusive"],
+                ["the place: not there", "the job then", "mutually exclusive"],
             ),
             (lambda: (None, {44: "torch.manual_seed(SEED + rank)"}), ["changes nothing"]),
-            (lambda: (None, {47: "sampler = DistributedSampler(train)"}), ['"not there" as the place']),
+            (lambda: (None, {47: "sampler = DistributedSampler(train)"}), ["the place: not there"]),
         ],
     },
     "6.5.c": {
