@@ -130,7 +130,7 @@ turn(
          "`dist.all_reduce` adds up what all have, its own as well."),
         (_of_rank_0, "all have what rank 0 has noted", "`dist.all_reduce` adds up what all have."),
     ],
-    hints={"not on device passed": "On `here`? `\"cuda\"` alone is the current GPU, number 0 on every rank as long as none is set.",
+    hints={"not on device passed": "On `here`? `\"cuda\"` alone is the current GPU: number 0, while none is set.",
            "'float' object has no attribute": "`noted` is a plain number: make a tensor of it, on `here`.",
            "Expected parameter `tensor`": "A collective takes a tensor: make one of `noted`, on `here`.",
            "must be Tensor": "`torch.as_tensor(noted, device=here)` makes a tensor of a number."},
