@@ -123,8 +123,8 @@ turn(
     _bend,
     {
         "4 ranks, alpha 1, 100 bytes/s": lambda: (4, 1.0, 100.0),
-        "64 ranks, alpha 1, 100 bytes/s": lambda: (64, 1.0, 100.0),
-        "64 ranks, alpha 0.5, 10 bytes/s": lambda: (64, 0.5, 10.0),
+        "10 ranks, alpha 0.2, 50 bytes/s": lambda: (10, 0.2, 50.0),
+        "3 ranks, alpha 0.5, 10 bytes/s": lambda: (3, 0.5, 10.0),
         "2 ranks, no alpha, 10 bytes/s": lambda: (2, 0.0, 10.0),
     },
     look=_returned,

@@ -49,7 +49,12 @@ def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
         future = hook(state, bucket)
         if not hasattr(future, "then"):  # DDP itself would end in a segmentation fault
             raise TypeError(f"DDP wants a future from its hook, and not: {type(future).__name__}")
-        return future
+        return future.then(tensor)
+
+    def tensor(done: torch.futures.Future) -> Tensor:  # else torch asks for a bug report
+        if not isinstance(value := done.value(), Tensor):
+            raise TypeError(f"DDP wants a future of a tensor, and not of: {type(value).__name__}")
+        return value
 
     model = DistributedDataParallel(net)
     model.register_comm_hook(None, checked)
@@ -70,7 +75,7 @@ turn(
     device="cpu",
     call=_through,
     look=_returned,
-    heads=("mean", "", "", "bytes"),
+    heads=("mean: 1st", "2nd", "3rd", "bytes sent"),
     mistakes=[
         (partial(_half, parts=0.5), "the sum over the ranks, not their mean", "Divide by `dist.get_world_size()`."),
         (partial(_half, parts=2.0), "divided twice", "By the number of ranks, once."),
@@ -83,10 +88,9 @@ turn(
         (_sends_nothing, "nothing is sent: each rank keeps its own gradients",
          "`dist.all_reduce`, on the rounded numbers."),
     ],
-    hints={"wants a future": "`dist.all_reduce(…, async_op=True).get_future()`, and `.then(…)` on that.",
+    hints={"future of a tensor": "A message's future holds a list: `.then(lambda done: done.value()[0])`.",
+           "wants a future": "`dist.all_reduce(…, async_op=True).get_future()`, and `.then(…)` on that.",
            "'list' object": "`done.value()` is a list of one tensor: `[0]`.",
-           "Unable to cast [": "`done.value()` is a list of one tensor: `[0]`.",
-           "isPyObject": "The future of a message holds a list: `.then(lambda done: done.value()[0])` takes it out.",
            "not subscriptable": "`then` hands over the finished future: `done.value()[0]`.",
            "get_future": "Only `async_op=True` gives something that has a future."},
     otherwise="Round and divide what leaves; `.then(lambda done: done.value()[0].float())` on the future of its sum.",

@@ -84,6 +84,10 @@ def returns_a_list(state, bucket):
     return dist.all_reduce(numbers, async_op=True).get_future().then(lambda done: done.value())
 
 
+def the_messages_own(state, bucket):
+    return dist.all_reduce(bucket.buffer().bfloat16(), async_op=True).get_future()
+
+
 def by_avg(state, bucket):
     work = dist.all_reduce(bucket.buffer().bfloat16(), dist.ReduceOp.AVG, async_op=True)
     return work.get_future().then(lambda done: done.value()[0].float())
@@ -94,7 +98,8 @@ ANSWERS = {
         "accepted": [rounded_again, as_torch_has_it, waited_for, by_avg],
         "wrong": [
             (returns_a_tensor, ["wants a future", "Tensor"]),
-            (returns_a_list, ["Unable to cast"]),
+            (the_messages_own, ["wants a future of a tensor", "list"]),
+            (returns_a_list, ["wants a future of a tensor", "list"]),
         ],
     },
     "7.6.b": {
