@@ -11,7 +11,7 @@ import torch
 from ddplab.course import moving
 
 matplotlib.use("Agg")
-LESSON = Path(__file__).parents[1] / "lessons/1_one_device/1.5_noise_and_batches.ipynb"
+LESSON = Path(__file__).parents[2] / "lessons/1_one_device/1.5_noise_and_batches.ipynb"
 
 
 @pytest.fixture(scope="module")
