@@ -43,12 +43,12 @@ def _look(seed: int, answer: Any) -> list[Any]:
     for line, text in patches.items():
         if line not in known or not isinstance(text, str):
             raise TypeError(f"not a line and its patch: {line!r}: {text!r}")
-    if found := broken(built.text, patches):
-        raise found[0](found[1])
-    job = _job(patched(built.text, patches), built.fault.probe == "rows")
-    there = set(patches) & set(built.lines) or job == WELL  # what mends it may stand elsewhere than the fault
     who = "right" if built.is_culprit(rank) else "not on all ranks" if rank is None else f"not rank {rank}"
-    return [who, "right" if there else "not there", job]
+    there = set(patches) & set(built.lines)
+    if found := broken(built.text, patches):
+        raise found[0](f"{found[1]} (The rank: {who}. The place: {'right' if there else 'not there'}.)")
+    job = _job(patched(built.text, patches), built.fault.probe == "rows")
+    return [who, "right" if there or job == WELL else "not there", job]  # what mends it may stand elsewhere
 
 
 def _answer(rank: int | None, patches: dict[int, str]) -> tuple[int | None, dict[int, str]]:

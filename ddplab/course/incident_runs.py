@@ -263,9 +263,9 @@ def screen(outcome: Outcome) -> str:
 
 
 def monitor(before: Outcome, now: Outcome) -> str:
-    """What a monitor of the cluster shows of both nights: seconds of the epochs, and the GPUs' memory."""
+    """What a monitor of the cluster shows of both nights: the GPUs' memory, and the epochs' seconds if a rank slept."""
     lines = ["--- the monitor ---", f"    {'':30}{'last night':>12}{'tonight':>12}"]
-    if now.state == "ended":
+    if now.state == "ended" and any(box["slept"] > 0 for box in now.boxes):  # other differences are the machine's
         lines.append(f"    {'seconds in epochs':30}{before.seconds:>12.1f}{now.seconds:>12.1f}")
     for gpu, (a, b) in enumerate(zip(before.peaks, now.peaks, strict=True)):
         lines.append(f"    {f'bytes on vgpu:{gpu}, at most':30}{a:>12,}{b:>12,}")

@@ -97,6 +97,7 @@ ANSWERS = {
                 lambda: (2, {33: "", 34: "", 35: "hits = 0"}),
                 ["Line 35 begins with 4 spaces, and its patch with none"],
             ),
+            (lambda: (0, {39: ""}), ["(The rank: not rank 0. The place: not there.)"]),
             (lambda: (2, {33: "    if (:", 34: ""}), ["raised SyntaxError: line 33 of train.py"]),
             (lambda: ("2", {33: "", 34: ""}), ["not a rank and its patches: ('2', "]),
             (lambda: (2, {33: None, 34: None}), ["not a line and its patch: 33: None"]),
