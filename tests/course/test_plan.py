@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab import launch
 from ddplab.course.plan import (
+    BACKWARD,
     BUCKET,
     JPEGS,
     LINKS,
@@ -226,6 +227,16 @@ def test_the_cores_of_a_cpu_are_known():
 def test_a_whole_plan_knows_what_it_does_not_know():
     assert plan_training(25e6, 32, 64, BOX, 0.5).unknown is None
     assert "network" in plan_training(25e6, 32, 64, BOX, 0.1).unknown
+
+
+def test_the_planner_of_lesson_7_5_has_what_there_is_to_find():
+    assert [memory(7e9, "adam", it).total for it in ("fp32", "bf16")] == [112e9, 112e9]
+    assert memory(7e9, "sgd", activations=8e9).total == 64e9
+    fits = [planner(model=it, optimizer=of).plan().fits for of in ("adam", "sgd") for it in ("2.7 B", "7 B", "13 B")]
+    assert fits == [True, False, False, True, True, False]
+    of_64 = planner(model="1.3 B", gpus=64, machine="8 A100, PCIe, 100 Gb Ethernet").plan().step
+    found = [1000 * it for it in (of_64.communication, BACKWARD * (of_64.compute + of_64.waiting))]
+    assert [round(it) for it in found] == [633, 361]
 
 
 def test_every_figure_has_its_source():
