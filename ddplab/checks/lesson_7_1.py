@@ -113,10 +113,10 @@ turn(
     "Two ways from one rank to many",
     _from_one_rank,
     {
-        "keep, 4 ranks": lambda: (32, 0.1, 4, True),  # a share is not as large as there are ranks
-        "grow, 4 ranks": lambda: (32, 0.1, 4, False),
-        "keep, 8 ranks": lambda: (48, 0.5, 8, True),
-        "grow, 8 ranks": lambda: (48, 0.5, 8, False),
+        "32 images at 0.1, 4 ranks, keep": lambda: (32, 0.1, 4, True),  # a share is not as large as there are ranks
+        "32 images at 0.1, 4 ranks, grow": lambda: (32, 0.1, 4, False),
+        "48 images at 0.5, 8 ranks, keep": lambda: (48, 0.5, 8, True),
+        "48 images at 0.5, 8 ranks, grow": lambda: (48, 0.5, 8, False),
     },
     look=_two_numbers,
     heads=("images of a rank", "rate"),
@@ -165,9 +165,9 @@ turn(
     "Count the updates of a run",
     _updates,
     {
-        "1 rank": lambda: (10_000, 10, 64, 1),
-        "2 ranks": lambda: (10_000, 10, 64, 2),
-        "8 ranks": lambda: (10_000, 10, 64, 8),
+        "1 rank, 10,000 images, 10 epochs, 64 a rank": lambda: (10_000, 10, 64, 1),
+        "2 ranks, 10,000 images, 10 epochs, 64 a rank": lambda: (10_000, 10, 64, 2),
+        "8 ranks, 10,000 images, 10 epochs, 64 a rank": lambda: (10_000, 10, 64, 8),
         "2 ranks, 100 images, 3 epochs, 20 a rank": lambda: (100, 3, 20, 2),
         "2 ranks, 80 images, 3 epochs, 20 a rank": lambda: (80, 3, 20, 2),
         "2 ranks, 81 images, 3 epochs, 20 a rank": lambda: (81, 3, 20, 2),
@@ -221,10 +221,10 @@ turn(
     "7.1.c",
     "A schedule that ends where the run does",
     _share,
-    {f"update {n}": partial(tuple, (n, 100, 10)) for n in (0, 4, 9, 10, 55, 100)}
+    {f"update {n} of 100, 10 warm": partial(tuple, (n, 100, 10)) for n in (0, 4, 9, 10, 55, 100)}
     | {
-        "update 20 of 40, no warm-up": lambda: (20, 40, 0),
-        "update 10 of 40, no warm-up": lambda: (10, 40, 0),
+        "update 20 of 40, 0 warm": lambda: (20, 40, 0),
+        "update 10 of 40, 0 warm": lambda: (10, 40, 0),
         "update 0 of 20, 2 warm": lambda: (0, 20, 2),
     },
     look=_returned,
