@@ -228,6 +228,9 @@ turn(
 )  # fmt: skip
 
 
+PAST = "numbers past the last image"
+
+
 def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
     """Of a step on `size` ranks: images of all, those that two have, and whether one rank alone takes the same.
 
@@ -245,12 +248,12 @@ def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
     again = len(set(every) & set(steps[1]))  # of 64 numbers that are drawn anew about four
     again = "the same" if set(every) == set(steps[1]) else "others" if again <= 32 else "mostly the same"
     fewer = next((f", and {len(it)} in step {n}" for n, it in enumerate(steps, 5) if len(it) != len(every)), "")
-    past = next((f", but not step {n}" for n, it in enumerate(steps, 5) if max(it, default=0) >= 1000), "")
+    past = next((f"{PAST} in step {n}" for n, it in enumerate(steps, 5) if max(it, default=0) >= 1000), "right")
     late = [number for rank in range(size) for number in numbers_of(99, rank, size)]
     return [
         *(f"{len(every)}{fewer}" if fewer and late else len(every), "some" if twice else 0),
         *("yes" if same else "no", again),
-        "no images" if not late else f"yes{past}" if max(late) < 1000 else "no",
+        "no images" if not late else past if max(late) < 1000 else PAST,
     ]
 
 
@@ -266,7 +269,7 @@ turn(
     _my_images,
     {f"{size} rank{'s' * (size > 1)}": lambda size=size: (size,) for size in (1, 2, 3)},
     call=_dealt,
-    heads=("images", "twice", "as one rank alone", "the next step's", "step 99 below n"),
+    heads=("images", "twice", "as one rank alone", "the next step's", "in step 99"),
     mistakes=[
         *((it, "each rank draws a batch of its own",
            "All draw the same 64, by a generator seeded with `step` alone, and then share.")
@@ -280,8 +283,10 @@ turn(
          "Every `size`-th, from `rank` on."),
         (lambda step, n, rank, size: _my_images(step, n, rank, size, batch=64 * size), "the batch grows with the ranks",
          "64 of all ranks together."),
-        (lambda step, n, rank, size: [*range(64 * step + rank, 64 * step + 64, size)],
-         "a late step's numbers are past the last image", "Begin again at image 0 when you are through: `% n`."),
+        *((it, "a late step's numbers are past the last image", "Begin again at image 0 when you are through: `% n`.")
+          for it in (lambda step, n, rank, size: [*range(64 * step + rank, 64 * step + 64, size)],
+                     lambda step, n, rank, size: range(
+                         64 * step + 64 // size * rank, 64 * step + 64 // size * (1 + rank)))),
         (lambda step, n, rank, size: torch.arange(n)[64 * step : 64 * step + 64][rank::size],
          "a late step gets no images", "Begin again at image 0 when you are through: `% n`."),
         (lambda step, n, rank, size: range(64 * step % n + rank, 64 * step % n + 64, size),

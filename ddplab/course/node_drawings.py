@@ -1,9 +1,9 @@
-"""Pictures for the part on torchrun: which GPU a rank asks for, whom it calls, where a job falls back, what it lost."""
+"""Pictures for the part on torchrun: which GPU a rank asks for, whom it calls, where a job falls back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -131,39 +131,34 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
 
 
 def calls(run: Run, agent: int) -> Figure:
-    """Draw a job of two ranks that was restarted once: whom a rank calls in attempt 1.
+    """Draw a job of two ranks that was restarted once: what the store held, and whom a rank called in attempt 1.
 
-    run: of agents. Each returns which rank is late, None for nobody, the switch, and how its job has ended; who is not
-    late has printed that it finds nothing, or a port and the attempt in which it was written. agent: whose job is
-    drawn. Returns the matplotlib figure.
+    run: of agents. Each returns which rank is late, None for nobody, the switch, and how its job has ended; its ranks
+    have printed where they listen, a port and the attempt, and who is not late also what it finds: such a place, or
+    nothing. agent: whose job is drawn. Returns the matplotlib figure.
     """
     late, _, end = run.results[agent]
     said, sign = run.output[agent], "X" if end == "failed" else "o"
-    with drawing(6, 2.5) as figure:
+    listens = dict(re.findall(r"^rank (. listens at) (\d+ 1)$", said, re.MULTILINE))
+    finds = dict(re.findall(r"^rank (.) finds (nothing|\d+ .)$", said, re.MULTILINE))
+    with drawing(8, 3) as figure:
         axis = figure.subplots()
-        for rank in (0, 1):
-            look = {"color": COLOURS[rank], "height": 0.22}
-            axis.barh(rank, 2, left=0, **look)
-            axis.barh(rank, 3, left=4, alpha=0.4 if rank == late else 1, **look)
-            axis.plot(2.2, rank, "X", color=INK, markersize=9)
-            axis.plot(7.2, rank, sign, color=INK, markersize=9, fillstyle="full" if sign == "X" else "none")
-            if rank != late:
-                dead = re.search(rf"^rank {rank} finds .*\b0$", said, re.MULTILINE)
-                arrow = {"arrowstyle": "->", "color": INK, "linewidth": 2}
-                axis.annotate("", (1.9 if dead else 6.5, 1 - rank), (4.7, rank), arrowprops=arrow)
-                refused = "Connection refused"
-                reply = refused if refused in said else "it answers"
-                axis.text(2.7 if dead else 4.6, 0.5, reply, ha="right", va="center", fontsize=9)
-        axis.set(yticks=(0, 1), yticklabels=("rank 0", "rank 1"), ylim=(1.6, -0.6))
-        axis.set_xticks((1, 5.5), ("attempt 0", "attempt 1"))
-    return figure
-
-
-def distances(forgot: Mapping[str, float]) -> Figure:
-    """Draw a bar for each thing that was forgotten: how far the weights then end from those of the calm run."""
-    with drawing(7, 3) as figure:
-        axis = figure.subplots()
-        axis.bar_label(axis.barh(list(forgot), list(forgot.values())), fmt="{:.1%}", padding=3)
-        axis.set(xlabel="how far the final weights are from the calm run's", xlim=(0, 1.2 * max(forgot.values())))
-        axis.invert_yaxis()
+        for rank, row in ((0, 1), (1, 2)):  # the store's rows lie between the bars
+            bar, other = 3 * rank, 1 - rank
+            axis.barh(bar, 2.5, left=0, color=COLOURS[rank], height=0.4)
+            axis.barh(bar, 4, left=4, color=COLOURS[rank], height=0.4, alpha=0.4 if rank == late else 1)
+            axis.plot(2.7, bar, "X", color=INK, markersize=9)
+            axis.plot(8.2, bar, sign, color=INK, markersize=9, fillstyle="full" if sign == "X" else "none")
+            found = finds.get(str(other), listens.get(f"{rank} listens at", "nothing"))
+            dead, empty = found.endswith(" 0"), found == "nothing"
+            words = "nothing yet: wait" if empty else f"{'✗ ' * dead}port {found[:-2]}, of attempt {found[-1]}"
+            axis.barh(row, 2.8, left=4.5, height=0.6, edgecolor=INK, facecolor="none", linestyle="--" if empty else "-")
+            axis.text(5.9, row, words, ha="center", va="center", fontsize=9)
+            if str(other) in finds:
+                looks, call = 4.1 + 0.2 * rank, ((4.4, row), (2.4, bar)) if dead else ((7.35, row), (7.8, bar))
+                for begin, tip in (((looks, 3 * other), (looks, row)), call):
+                    axis.annotate("", tip, begin, arrowprops={"arrowstyle": "->", "color": INK, "linewidth": 2})
+                axis.text(2.9 if dead else 7.7, row, "refused" if dead else "answers", va="center", fontsize=9)
+        axis.set(yticks=range(4), yticklabels=("rank 0", "store: rank 0", "store: rank 1", "rank 1"), ylim=(3.5, -0.5))
+        axis.set_xticks((1.2, 6), ("attempt 0", "attempt 1"))
     return figure

@@ -13,7 +13,6 @@ from ddplab.course.node_drawings import (
     calls,
     crowd,
     dealt,
-    distances,
     fall_back,
     gpus_asked_for,
     takes,
@@ -91,20 +90,20 @@ def test_a_job_that_never_lives_to_a_checkpoint_has_saved_nothing():
     assert list(deaths.get_ydata()) == [8, 8, 8] and list(deaths.get_xdata()) == [8, 16, 24]
 
 
-def test_an_arrow_goes_to_whom_a_rank_calls():
-    refused, answered = "rank 1 finds 40123 0\nConnectionRefusedError: Connection refused\n", "rank 1 finds nothing\n"
-    written = "rank 0 finds 40123 1\nrank 1 finds 40124 1\n"
+def test_an_arrow_goes_to_whom_a_rank_calls_by_what_it_has_found_in_the_store():
+    listens = "".join(f"rank {rank} listens at 4012{rank} {attempt}\n" for attempt in (0, 1) for rank in (0, 1))
+    refused, answered = f"{listens}rank 1 finds 40120 0\nConnectionRefusedError\n", f"{listens}rank 1 finds nothing\n"
+    written = f"{listens}rank 0 finds 40121 1\nrank 1 finds 40120 1\n"
     run = SimpleNamespace(
         results=[(0, 0, "failed"), (0, 1, "finished"), (None, 0, "finished")], output=[refused, answered, written]
     )
-    called = [([(1.9, 0)], "Connection refused"), ([(6.5, 0)], "it answers"), ([(6.5, 1), (6.5, 0)], "it answers")]
+    own = "port 40121, of attempt 1"
+    called = [
+        ([(4.1, 1), (2.4, 0)], ["✗ port 40120, of attempt 0", "refused", own]),
+        ([(4.1, 1), (7.8, 0)], ["nothing yet: wait", "answers", own]),
+        ([(4.1, 1), (7.8, 0), (4.3, 2), (7.8, 3)], ["port 40120, of attempt 1", "answers", own, "answers"]),
+    ]
     for agent, (ends, said) in enumerate(called):
         [axis] = calls(run, agent).axes
-        assert [it.xy for it in axis.texts if hasattr(it, "xy") and not it.get_text()] == ends
-        assert axis.texts[-1].get_text() == said
-
-
-def test_the_first_bar_is_on_top_and_each_has_its_number():
-    axis = distances({"all": 0.0, "without model": 0.5}).axes[0]
-    assert [text.get_text() for text in axis.texts] == ["0.0%", "50.0%"]
-    assert axis.get_ylim()[0] > axis.get_ylim()[1]
+        assert [it.xy for it in axis.texts if hasattr(it, "xy")] == ends
+        assert [it.get_text() for it in axis.texts if it.get_text()] == said

@@ -122,6 +122,12 @@ ANSWERS = {
     "5.5.c": {
         "accepted": [by_random, in_blocks, around],
         "wrong": [
+            (
+                lambda step, n, rank, size: range(
+                    64 * step + rank * (64 // size), 64 * step + (rank + 1) * (64 // size)
+                ),
+                ["a late step's numbers are past the last image"],
+            ),
             (one_further, ["most images of a step"]),
             (past_the_last, ["goes past it"]),
             (cut_at_the_last, ["gets fewer"]),
