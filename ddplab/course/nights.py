@@ -25,6 +25,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Sequence
+from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,16 @@ def patched(text: str, *mended: Callable[..., Any]) -> str:
         lines[found[0].lineno - 1 : found[0].end_lineno] = source.splitlines()
         text = "\n".join(lines) + "\n"
     return text
+
+
+@pointing
+def keep(script: str, *mended: Callable[..., Any]) -> str:
+    """Save a script beside itself as …_mended.py, with these functions in it, and return what has changed."""
+    path = Path(script)
+    new = path.with_stem(f"{path.stem}_mended")
+    new.write_text(patched(path.read_text(), *(it for it in mended if not unwritten(it))))
+    pages = (it.read_text().splitlines() for it in (path, new))
+    return "\n".join([f"saved: {new}", *[*unified_diff(*pages, n=0, lineterm="")][2:]])
 
 
 def unwritten(function: Callable[..., Any]) -> bool:

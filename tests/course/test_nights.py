@@ -13,7 +13,7 @@ import warm_kernels
 
 from ddplab.course.holding import Board, holders, moments
 from ddplab.course.morning import compare, last_error
-from ddplab.course.nights import ACCIDENTS, ADD, CUT, FILL, KILL, PREEMPT, Night, night, patched, unwritten
+from ddplab.course.nights import ACCIDENTS, ADD, CUT, FILL, KILL, PREEMPT, Night, keep, night, patched, unwritten
 
 FOLDER = Path(__file__).parents[2] / "lessons" / "5_torchrun"
 SCRIPT = str(FOLDER / "tonight.py")
@@ -111,6 +111,20 @@ def test_functions_take_the_place_of_those_with_their_names():
 
     with pytest.raises(ValueError, match="the script has no function 'stolen'"):
         patched(text, stolen)
+
+
+def test_a_mended_script_is_kept_beside_the_flawed_one_and_what_has_changed_is_told(tmp_path):
+    def meet(patience):
+        return 3
+
+    def save(state, path): ...
+
+    (tmp_path / "job.py").write_text(
+        "import os\n\n\ndef meet(patience):\n    pass\n\n\ndef save(state, path):\n    pass\n"
+    )
+    told = keep(f"{tmp_path}/job.py", meet, save)
+    assert told.splitlines()[:4] == [f"saved: {tmp_path}/job_mended.py", "@@ -5 +5 @@", "-    pass", "+    return 3"]
+    assert (tmp_path / "job_mended.py").read_text().count("    pass") == 1
 
 
 def test_a_function_that_is_not_written_yet_is_seen():
