@@ -1,5 +1,6 @@
 """Checks of lesson 5.8, rehearse before you pay. Its ranks have a virtual GPU each."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -9,60 +10,58 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+from ddplab.checks.common import kind
 from ddplab.checks.turns import turn
 
-IMAGES, LABELS = torch.arange(6.0).view(2, 3), torch.tensor([1, 7])
+TOO_EARLY = "Default process group has not been initialized, please make sure to call init_process_group."
+SECOND_NODE = {"GROUP_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
 
 
-def _arrived(send: Callable[..., Any], here: torch.device) -> list[str]:
-    """Where the images and the labels of a batch arrive, as in a script that has not chosen a GPU."""
+def _placed(place: Callable[[], Any]) -> list[str]:
+    """Which GPU a rank of a second node of two gets, before there is a group and where nobody has chosen a GPU."""
+    rank = dist.get_rank()
     torch.cuda.set_device(0)
-    sent = send([IMAGES.clone(), LABELS.clone()], here)  # a loader makes lists
-    if not isinstance(sent, tuple | list) or len(sent) != 2:
-        kind = "nothing" if sent is None else "one thing" if torch.is_tensor(sent) else "no pair"
-        return [f"{kind} came back", "…"]
-    return [_where(*it, here) for it in zip(sent, (IMAGES, LABELS), strict=True)]
+    told = {**SECOND_NODE, "LOCAL_RANK": f"{rank}", "RANK": f"{rank + 2}"}
+    with mock.patch.dict(os.environ, told), mock.patch.object(dist, "get_rank", side_effect=ValueError(TOO_EARLY)):
+        here = place()
+    if not isinstance(here, torch.device):
+        return ["nothing" if here is None else kind(here)]
+    return ["its own" if here == torch.device("cuda", rank) else f"{here}"]
 
 
-def _where(it: Any, wanted: torch.Tensor, here: torch.device) -> str:
-    if not torch.is_tensor(it) or it.shape != wanted.shape or not torch.equal(it.cpu(), wanted):
-        return "something else"
-    return "its GPU" if it.device == here else "the CPU" if it.device.type == "cpu" else f"{it.device}"
-
-
-def _send(batch: Any, *where: Any) -> tuple[torch.Tensor, ...]:
-    """Send the images to the first device and the labels to the last."""
-    return batch[0].to(where[0]), batch[1].to(where[-1])
+def _by(name: str, made: Callable[[str], Any] = lambda number: torch.device("cuda", int(number))) -> Any:
+    return made(os.environ[name])
 
 
 turn(
     "5.8.a",
-    "Nothing left behind",
-    _send,
-    lambda rank, size: (torch.device("cuda", rank),),
+    "A GPU of its own",
+    partial(_by, "LOCAL_RANK"),
+    lambda rank, size: (),
     ranks=(2,),
     device="virtual",
-    call=_arrived,
-    look=lambda arrived, *_: arrived,
-    heads=("the images arrive on", "the labels on"),
+    call=_placed,
+    look=lambda placed, *_: placed,
+    heads=("its GPU, on a second machine",),
     mistakes=[
-        (lambda batch, here: _send(batch, here, "cpu"), "the labels stay on the CPU, as before",
-         "`.to(…)` returns the tensor that has moved: return that of both."),
-        (lambda batch, here: _send(batch, "cpu", here), "now the images stay on the CPU", "Both are needed there."),
-        (lambda batch, here: tuple(batch), "both stay on the CPU",
-         "`.to(…)` leaves its tensor where it is, and returns another one: return that."),
-        (lambda batch, here: _send(batch, "cuda"), "both ranks send to the current GPU, and so far that is GPU 0",
-         "`\"cuda\"` and `cuda()` without a number mean the current one. This rank's is `here`."),
-        (lambda batch, here: _send(batch, "cuda:1"), "both ranks send to GPU 1", "This rank's is `here`."),
-        (lambda batch, here: _send(batch, here, "cuda:0"), "the labels of both ranks arrive on GPU 0",
-         "This rank's is `here`."),
-        (lambda batch, here: _send(batch, here)[::-1], "images and labels have changed places",
-         "`train` wants the images first."),
-        (lambda batch, here: batch[0].to(here), "the images alone came back", "Return both."),
-        (lambda batch, here: None, "nothing came back", "`return` both tensors."),
+        (lambda: torch.device("cuda:0"), "both ranks are on GPU 0, as before",
+         "Torchrun tells a process its number: 5.1."),
+        (lambda: torch.device("cuda"), "without a number it is the current GPU, and nobody has chosen one",
+         "`torch.device(\"cuda\", number)`"),
+        (partial(_by, "RANK"), "`RANK` counts over all machines: the second one has no such GPU",
+         "The number on its own machine is `LOCAL_RANK`."),
+        (partial(_by, "LOCAL_RANK", int), "that is a number, and `train` wants a device",
+         "`torch.device(\"cuda\", number)`"),
+        (partial(_by, "LOCAL_RANK", lambda number: f"cuda:{number}"), "that is text, and `train` wants a device",
+         "`torch.device(…)` makes one of it."),
+        (lambda: torch.device("cpu"), "that is the CPU, and NCCL moves what lies on GPUs",
+         "`torch.device(\"cuda\", …)`"),
+        (lambda: None, "nothing came back", "`return` the device."),
     ],
-    hints={"'list' object has no attribute": "`batch` is a list of two tensors, and each has its own `.to`."},
-    otherwise="Both tensors of the batch, each sent to `here`.",
+    hints={"has not been initialized": "The group comes later: ask the variables of the environment, as in 5.1.",
+           "not str": "What stands in a variable is text: `int(…)`.",
+           "an integer is required": "What stands in a variable is text: `int(…)`."},
+    otherwise="`torch.device(\"cuda\", …)`, with the rank's number on its own machine.",
 )  # fmt: skip
 
 

@@ -1,19 +1,19 @@
 """Answers to the turns of lesson 5.8: other right ones, and mistakes that people make."""
 
+import os
+
 import torch
 import torch.distributed as dist
 
 
-def sent_and_dropped(batch, here):
-    images, labels = batch
-    images.to(here)
-    labels.to(here)
-    return images, labels
+def chosen():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda", torch.cuda.current_device())
 
 
-def by_cuda(batch, here):
-    images, labels = batch
-    return images.cuda(here, non_blocking=True), labels.cuda(here, non_blocking=True)
+def chosen_without_a_number():
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return torch.device("cuda")
 
 
 def on_the_current_gpu(noted, here):
@@ -63,12 +63,12 @@ def printed(noted, loss):
 
 ANSWERS = {
     "5.8.a": {
-        "accepted": [by_cuda, lambda batch, here: [it.to(here) for it in batch]],
+        "accepted": [chosen, lambda: torch.device(f"cuda:{os.environ['LOCAL_RANK']}")],
         "wrong": [
-            (sent_and_dropped, ["both stay on the CPU"]),
-            (lambda batch, here: (batch[0].cuda(), batch[1].cuda()), ["so far that is GPU 0"]),
-            (lambda batch, here: batch.to(here), ["'list' object has no attribute 'to'"]),
-            (lambda batch, here: (batch[0].to(here), batch[0].to(here)), ["something else"]),
+            (chosen_without_a_number, ["without a number"]),
+            (lambda: torch.device("cuda", dist.get_rank()), ["process group has not been initialized"]),
+            (lambda: torch.device("cuda", int(os.environ["RANK"]) - 1), ["as its GPU, on a second machine"]),
+            (lambda: os.environ["LOCAL_RANK"], ["that is text"]),
         ],
     },
     "5.8.b": {
