@@ -38,7 +38,7 @@ from ddplab.tables import HTML, brief, html_table, marked
 WRONG, WAITS = "✗", "…"
 NOTHING, BACK = "nothing", "what came back is "
 ELSEWHERE = r"^rank (\d+) is not in a collective: it is at (?!turns\.py|lesson_\d).*?(line \d+(?:, in \S+)?)$"
-MET = re.compile("^returned .*?: the check met")
+MET = re.compile("^returned .*?(: the check met| that could not be)")
 Mistake = tuple[Callable[..., Any], str, str]  # a function that makes it, what it is, and a hint
 
 
@@ -564,6 +564,8 @@ def _of_no_use(returned: str, kind: str, reason: str) -> str:
     """Return what is said where the check stumbles over what came back; over nothing, as if it had been raised."""
     if returned == NOTHING:
         return _raised(kind, reason)
+    if reason.startswith("Gather function not implemented"):  # DataParallel's, of a tensor on the CPU
+        return f"returned {returned} that could not be gathered: {reason.strip()}"
     return _raised(kind, reason).replace("raised", f"returned {returned}: the check met", 1)
 
 
