@@ -142,24 +142,3 @@ def traffic(meter: Any, most: Sequence[float | None] = (None, None)) -> Figure:
             if len(axis.containers) > 1:  # below the bars, where it hides none
                 axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / height), ncols=3)
     return figure
-
-
-def who_wins(rows: Sequence[int], ratios: Mapping[str, Sequence[float]], shown: int) -> Figure:
-    """Draw how many times as long two GPUs take as one, against the rows of a batch; both axes are logarithmic.
-
-    ratios: name → for each of `rows`; the first is dotted, and the last has a large mark at `shown` rows. A dashed line
-        is at 1, where both take as long.
-    """
-    with drawing(7, 3) as figure:
-        axis = figure.subplots()
-        for (name, heights), dash in zip(ratios.items(), (":", "-"), strict=True):
-            axis.loglog(rows, heights, dash, label=name)
-        axis.plot(shown, heights[rows.index(shown)], "o", markersize=10, color=COLOURS[1])
-        axis.axhline(1, color=INK, linestyle="--")
-        axis.text(rows[0], 0.8, "two GPUs win", va="top")
-        axis.set(xlabel="rows", ylabel="times as long as one GPU", ylim=(0.4, 600))
-        axis.set_xticks(rows, [f"{it:,}" for it in rows])
-        axis.set_yticks([1, 10, 100], [1, 10, 100])
-        axis.minorticks_off()
-        axis.legend(loc="upper right")
-    return figure

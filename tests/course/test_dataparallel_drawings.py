@@ -6,7 +6,7 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import nn
 
-from ddplab.course.dataparallel_drawings import crossing, one_forward, sentence_grid, traffic, who_wins
+from ddplab.course.dataparallel_drawings import crossing, one_forward, sentence_grid, traffic
 from ddplab.course.models import MLP
 from ddplab.vgpu import virtual_gpus
 from ddplab.vgpu.meter import Meter
@@ -107,10 +107,3 @@ def test_bytes_on_a_link_are_stacked_by_cause_and_every_device_has_its_peak():
     assert {(0, 0, 100), (0, 100, 8), (1, 0, 4)} <= {tuple(map(round, bar)) for bar in bars}
     assert len({bar.get_hatch() for bar in links.patches}) == 3
     assert [bar.get_width() for bar in held.patches] == [7]
-
-
-def test_two_gpus_win_below_a_line_and_the_rows_shown_have_a_mark():
-    (axis,) = who_wins([16, 64], {"now": [8, 2], "as chosen": [4, 0.5]}, shown=64).axes
-    now, chosen, mark, line = axis.get_lines()
-    assert list(now.get_ydata()) == [8, 2] and now.get_linestyle() == ":" != chosen.get_linestyle()
-    assert mark.get_xydata().tolist() == [[64, 0.5]] and set(line.get_ydata()) == {1} and line.get_linestyle() == "--"
