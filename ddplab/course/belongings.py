@@ -59,11 +59,10 @@ def _told(thing: Any) -> str:
     """What a device means, what is in a list or a dictionary, and what a function has captured."""
     if isinstance(thing, torch.device):
         return f"means {thing}"
-    if isinstance(thing, Mapping):
-        thing = list(thing.values())
-    if isinstance(thing, list | tuple):
-        places = sorted({_place(it) for it in thing if isinstance(it, Tensor)})
-        return f"{len(thing)} {' and '.join(places)}" if places else f"{len(thing)} in it"
+    if isinstance(thing, Mapping | list | tuple):
+        held = thing.values() if isinstance(thing, Mapping) else thing
+        places = sorted({_place(it) for it in held if isinstance(it, Tensor)})
+        return f"a {type(thing).__name__} of {len(thing)}" + f", {' and '.join(places)}" * bool(places)
     if isinstance(getattr(thing, "__self__", None), nn.Module):  # a method
         return f"self is {_captured(thing.__self__)}"
     names, cells = getattr(getattr(thing, "__code__", None), "co_freevars", ()), getattr(thing, "__closure__", None)
