@@ -170,14 +170,14 @@ def _shared_out(model: nn.Module, loader: Any) -> Answer:
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
     if size is None:
         return Answer(question, None, "the loader does not say how large a batch is")
-    do = f"Batches of a multiple of {devices} share out evenly: set `batch_size`."
+    do = f"Set `batch_size` to a larger multiple of {devices}, and mind the last batch."
     if _reached(size, devices) < devices:
         return Answer(question, False, f"a batch of {size} reaches {_reached(size, devices)} of {devices} devices", do)
     served = len(sampler) if hasattr(sampler := _sampler(loader), "__len__") else 0
     last = 0 if getattr(loader.batch_sampler, "drop_last", False) else served % size
     if last and _reached(last, devices) < devices:
         found = f"batches of {size} do, the last one, of {last}, reaches {_reached(last, devices)} of {devices} devices"
-        return Answer(question, False, found, "Harmless to most models. `drop_last=True` leaves it out.")
+        return Answer(question, False, found, "Only that step leaves a device idle. `drop_last=True` leaves it out.")
     return Answer(question, True, f"batches of {size}, {devices} devices")
 
 
