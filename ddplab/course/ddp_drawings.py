@@ -1,4 +1,4 @@
-"""Pictures of DDP: equal curves, differences, buckets on their way, masks, roads, arrows, numbers on a line, steps."""
+"""Pictures of DDP: equal curves, differences, buckets on their way, masks, roads, arrows, numbers on a line."""
 
 from __future__ import annotations
 
@@ -295,29 +295,4 @@ def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]], ends: tuple[float, 
         if ends is None:
             axis.margins(x=0.08)
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, markerscale=0.6, frameon=False)
-    return figure
-
-
-def scaled_steps(ranks: Sequence[Sequence[tuple[bool, float]]]) -> Figure:
-    """Draw what gradient scalers did: a lane for each rank, a box for each step, filled where its weights moved.
-
-    ranks: for each rank its steps: whether the weights moved, and the scale afterwards. An empty, dashed box is a step
-    that was left out.
-    """
-    from matplotlib.patches import Rectangle
-
-    with drawing(8, 0.62 * len(ranks) + 0.4) as figure:
-        axis = figure.subplots()
-        for rank, steps in enumerate(ranks):
-            for step, (moved, scale) in enumerate(steps, 1):
-                look = {"facecolor": COLOURS[rank % 8]} if moved else {"facecolor": "none", "linestyle": "--"}
-                axis.add_patch(Rectangle((step - 0.47, rank - 0.42), 0.94, 0.84, edgecolor=INK, **look))
-                said = f"{'weights move' if moved else 'left out'}\nscale {scale:,.0f}"
-                axis.text(step, rank, said, ha="center", va="center", fontsize=8, color=ON_COLOUR if moved else INK)
-        most = max(map(len, ranks))
-        axis.set(xlim=(0.5, most + 0.5), ylim=(len(ranks) - 0.5, -0.5), yticks=range(len(ranks)))
-        axis.set(yticklabels=[f"rank {rank}" for rank in range(len(ranks))], xticks=range(1, most + 1))
-        axis.set_xticklabels([f"step {step}" for step in range(1, most + 1)])
-        axis.tick_params(length=0)
-        axis.spines[:].set_visible(False)
     return figure

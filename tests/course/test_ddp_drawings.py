@@ -13,7 +13,6 @@ from ddplab.course.ddp_drawings import (
     held_beside,
     masks,
     on_a_line,
-    scaled_steps,
     shares_apart,
     star_and_ring,
 )
@@ -145,12 +144,3 @@ def test_what_each_rank_holds_stands_beside_the_others_with_a_sign_between():
 def test_numbers_of_a_rank_that_are_near_each_other_are_written_side_by_side():
     far, near = (on_a_line({"in": [[1.0, other]]}).axes[0].texts for other in (3.0, 1.01))
     assert [text.xyann[0] for text in far] == [3, -3] and [text.xyann[0] for text in near] == [-2, 2]
-
-
-def test_a_step_that_was_left_out_is_an_empty_dashed_box_and_says_so():
-    (axis,) = scaled_steps([[(True, 16.0), (False, 8.0)], [(True, 2.0**28)]]).axes
-    said = [text.get_text() for text in axis.texts]
-    assert said == ["weights move\nscale 16", "left out\nscale 8", "weights move\nscale 268,435,456"]
-    assert [box.get_linestyle() for box in axis.patches] == ["solid", "--", "solid"]
-    assert [bool(box.get_facecolor()[3]) for box in axis.patches] == [True, False, True]
-    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["rank 0", "rank 1"]
