@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -264,10 +265,20 @@ HINTS = {
 def _net_and_batch(*_: int) -> tuple[Any, Any, Any]:
     """A small network that writes down how many rows it was given, and a batch of 64 images for all ranks."""
     net = MLP(hidden=8).to(device())
-    net.rows = []
-    net.register_forward_pre_hook(lambda _, inputs: net.rows.append(len(inputs[0])))
-    net.came = []  # gradients, whatever became of them
-    net.layers[-1].bias.register_post_accumulate_grad_hook(lambda it: net.came.append(it.grad is not None))
+    net.rows, net.wraps = [], []
+    net.came, net.gone = [], []  # gradients, whatever became of them; of each, whether its DDP was gone by then
+
+    def forward(_: Any, inputs: Any) -> None:
+        net.rows.append(len(inputs[0]))
+        if wrap := getattr(DDP, "_active_ddp_module", None):  # torch notes which one is running
+            net.wraps.append(ref(wrap))
+
+    def gradient(it: Any) -> None:
+        net.came.append(it.grad is not None)
+        net.gone.append(bool(net.wraps) and net.wraps[-1]() is None)
+
+    net.register_forward_pre_hook(forward)
+    net.layers[-1].bias.register_post_accumulate_grad_hook(gradient)
     images, labels = (tensor[:64].to(device()) for tensor in digits().tensors)
     return net, images, labels
 
@@ -276,6 +287,8 @@ def _rows_and_gradient(_: Any, net: Any, *__: Any) -> list[Any]:
     grad = net.layers[-1].weight.grad
     if grad is None or not grad.any():
         return [sum(net.rows), "set to zero" if net.came else "no gradient"]
+    if any(net.gone):
+        return [sum(net.rows), "not averaged"]
     return [sum(net.rows), [round(it, 4) for it in grad.sum(1).tolist()[:3]]]  # a bias cannot tell whose label is whose
 
 
@@ -302,6 +315,11 @@ def _two_ranks(
     (loss / divide).backward()
 
 
+def _keeps_no_ddp(net: Any, images: Any, labels: Any) -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    F.cross_entropy(DDP(net)(images[rank::size]), labels[rank::size]).backward()
+
+
 def _all_the_shares(net: Any, images: Any, labels: Any) -> None:
     model, size = DDP(net), dist.get_world_size()
     for other in range(size):
@@ -310,7 +328,7 @@ def _all_the_shares(net: Any, images: Any, labels: Any) -> None:
 
 OWN = "each rank keeps the gradient of its own images"
 TWO_ONLY, SIZE = "right on two ranks only", "`size` is the number of ranks: a share is one `size`-th of the images."
-KEEP = "Who averages? Call what `DDP(net)` returns, and keep it in a name until `backward()` is over."
+KEEP = "Who averages? Call what `DDP(net)` returns, and not `net` itself."
 
 turn(
     "4.1.a",
@@ -323,6 +341,11 @@ turn(
     mistakes=[
         (partial(_two_ranks, ddp=False), OWN, KEEP),
         (partial(_two_ranks, ddp=False, share="blocks"), OWN, KEEP),
+        (
+            _keeps_no_ddp,
+            "you called `DDP(net)`, but nobody kept it: it was gone before `backward()`, and nothing was averaged",
+            "Give it a name, which lives until `backward()` is over.",
+        ),
         (
             partial(_two_ranks, share="all"),
             "every rank computes all 64 images: the gradient is right, and nothing is won",

@@ -352,7 +352,7 @@ ANSWERS = {
     "4.1.a": {
         "accepted": [blocks, by_chunk],
         "wrong": [
-            (blocks_and_a_ddp_that_is_gone_before_backward, ["each rank keeps the gradient of its own images"]),
+            (blocks_and_a_ddp_that_is_gone_before_backward, ["nobody kept it: it was gone before `backward()`"]),
             (zeroed_at_the_end, ["set to zero again"]),
             (partial(zeroed_at_the_end, set_to_none=False), ["set to zero again"]),
             (divided_by_hand, ["DDP divides by the number of ranks, and you divide again"]),
