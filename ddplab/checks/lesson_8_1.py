@@ -287,6 +287,7 @@ turn(
          "`torch.optim.Adam`, without decay: it has to learn what DDP's Adam learns."),
     ],
     hints={"argument 'options'": "`**options` hands on what is in it, and `options` the dictionary itself.",
+           "argument 'reshard_after_forward'": "The check calls it with an option: keep `**options`, and hand them on.",
            "takes 1 positional": "The mesh is given by its name: `mesh=mesh`.",
            "Invariant encountered": "First each layer, and `net` last.",
            "has no attribute 'modules'": "`fully_shard` takes a part of the network, an `nn.Linear`, and no parameter.",

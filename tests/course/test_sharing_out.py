@@ -1,11 +1,15 @@
 """The small training of lesson 8.1: what its text says of it, where no cell shows it."""
 
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.course.plan import fake_ranks
 from ddplab.course.sharing_out import COUNT, each_holds, left, make, on_cards, on_ranks, weigh
+from ddplab.hardware import device
 
 
 def with_zero(net):
@@ -18,13 +22,23 @@ def with_ddp(net):
     return net, torch.optim.Adam(net.parameters(), lr=0.01)
 
 
+def with_fsdp(net):
+    mesh = init_device_mesh(device().type, (dist.get_world_size(),))
+    for part in (*(layer for layer in net if isinstance(layer, torch.nn.Linear)), net):
+        fully_shard(part, mesh=mesh)
+    return net, torch.optim.Adam(net.parameters(), lr=0.01)
+
+
 def test_each_rank_says_what_it_holds_and_where_the_weights_have_come_to():
-    ddp, zero = on_ranks(2, with_ddp, with_zero, steps=2)
+    ddp, zero, fsdp = on_ranks(2, with_ddp, with_zero, with_fsdp, steps=2)
     assert [parts for parts, _ in ddp] == [{"weights": 4, "gradients": 4, "buckets": 4, "Adam": 8}] * 2
     assert sum(parts["Adam"] for parts, _ in zero) == 8 and "buckets" not in zero[0][0]
     start, ends = torch.cat([p.detach().flatten() for p in make().double().parameters()]), [w for _, w in ddp + zero]
     assert len(start) == COUNT and not torch.equal(ends[0], start)
     assert all(torch.allclose(end, ends[0], atol=1e-10) for end in ends)
+    fit = on_cards(ZeRO=zero, FSDP2=fsdp)  # the largest models of lesson 8.1; DDP's 16 bytes are below
+    assert ["line" in fit(tool, n)[0] for tool, n in (("ZeRO", 6), ("ZeRO", 7), ("FSDP2", 10), ("FSDP2", 11))] == [
+        True, False, True, False]  # fmt: skip
 
 
 def test_from_209_images_on_the_activations_are_the_larger_part_unless_they_are_computed_again():
@@ -37,9 +51,6 @@ def test_the_bars_are_ten_thousand_bytes_a_block():
 
 
 def test_of_nine_ranks_the_last_has_no_row_and_of_63_the_first_has_two():
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
     def rows(size, rank):
         with fake_ranks(size, rank=rank):
             layer = fully_shard(make()[1], mesh=init_device_mesh("cpu", (size,)))
