@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 ENDS, MIDDLE = 4, 8  # numbers that go in, and that come out; and between the two layers
 CARD, NODE = 80, 8  # GB of a GPU, and GPUs of a node
 TOOLS = {  # tool → what it cuts; what travels in a step
-    "accumulate": ("the batch, in time", "nothing"),
-    "activation checkpointing": ("nothing: it computes twice what it does not keep", "nothing"),
+    "accumulate": ("the batch, in time", "nothing more"),
+    "activation checkpointing": ("nothing: it computes twice what it does not keep", "nothing more"),
     "DDP": ("the batch, over ranks", "2 x the weights: gradients, all-reduced"),
     "ZeRO's optimiser": ("the batch, and Adam's state", "3 x the weights: new ones are broadcast, too"),
     "FSDP2": ("the batch, and all of the model", "3 x the weights, or 2 if kept whole until backward"),
@@ -112,23 +112,24 @@ def held_and_cut(billions: float, layers: int, GB_a_sample: float, GPUs: int) ->
 
 
 def walk(
-    billions: float, layers: int, GB_a_sample: float, samples: int, GPUs: int
+    billions: float, layers: int, GB_a_sample: float, samples: int, GPUs: int, card_GB: float = CARD
 ) -> tuple[dict[str, float], dict[str, int], dict[str, str]]:
-    """Walk the map of lesson 8.2, for cards of 80 GB, eight in a node, float32, Adam, and layers of equal size.
+    """Walk the map of lesson 8.2, for cards of so many GB, eight in a node, float32, Adam, and equal layers.
 
     samples: how many each GPU wants in a step. Returns tool → GB of the model on a rank, tool → samples that fit beside
     them, and tool → why it is taken. What checkpointing leaves of a sample's activations is not counted.
     """
     model = 16 * billions
     held, cut = held_and_cut(billions, layers, GB_a_sample, GPUs)
-    room = {tool: int(max(CARD - size, 0) / GB_a_sample) for tool, size in held.items()}
+    room = {tool: int(max(card_GB - size, 0) / GB_a_sample) for tool, size in held.items()}
     zeros, beside = held["ZeRO's optimiser"], f"and a sample takes {GB_a_sample:g} GB"
     if room["DDP"]:
-        why = {"DDP": f"the whole model leaves a card {CARD - model:g} GB, {beside}"}
-    elif GB_a_sample > model or (not room["FSDP2"] and held["FSDP2"] < min(CARD, GB_a_sample)):
+        why = {"DDP": f"the whole model leaves a card {card_GB - model:g} GB, {beside}"}
+    elif GB_a_sample > model or (not room["FSDP2"] and held["FSDP2"] < min(card_GB, GB_a_sample)):
         beside = f"the model {model:g}" if GB_a_sample > model else f"a shard and one whole layer {held['FSDP2']:.0f}"
         why = {"activation checkpointing": f"a sample takes {GB_a_sample:g} GB, {beside}"}
-        enough = next((tool for tool, size in held.items() if size < CARD), "tensor parallel")
+        cut_too = "tensor parallel" if model / GPUs < card_GB else "more GPUs"
+        enough = next((tool for tool, size in held.items() if size < card_GB), cut_too)
         if enough != "DDP":
             why[enough] = f"the whole model takes {model:g} GB, without any sample"
     elif room["ZeRO's optimiser"]:
@@ -136,9 +137,9 @@ def walk(
         why = {"ZeRO's optimiser": f"{whole}; with Adam's half shared it is {zeros:.0f}"}
     elif room["FSDP2"]:
         why = {"FSDP2": f"with Adam's half shared it still takes {zeros:.0f} GB, {beside}"}
-    elif cut >= CARD:
+    elif cut >= card_GB:
         least = model / GPUs + GB_a_sample / min(GPUs, NODE)  # with layers as small as one likes
-        more = "more GPUs" if least >= CARD else "more GPUs, or smaller layers"
+        more = "more GPUs" if least >= card_GB else "more GPUs, or smaller layers"
         why = {more: f"with every layer cut, model and sample take {cut:.4g} GB of each card"}
     else:
         why = {"tensor parallel": f"a shard and one whole layer take {held['FSDP2']:.0f} GB, {beside}"}
@@ -146,14 +147,15 @@ def walk(
             why["pipeline or FSDP2 between nodes"] = f"a node has {NODE} GPUs"
     first = next(iter(why))
     if samples > room.get(first, samples):
-        why["accumulate"] = f"of {samples} samples {room[first]} fit at a time"
+        more = f"; with FSDP2 {room['FSDP2']}" if room["FSDP2"] > room[first] else ""
+        why["accumulate"] = f"of {samples} samples {room[first]} fit at a time{more}"
     return held, room, why
 
 
 def arrows(**numbers: float) -> str:
     """Say where `walk` leads: what each tool holds beside a card, and an arrow for each tool that is taken."""
     held, room, why = walk(**numbers)
-    lines = [beside_a_card(held, room, card=CARD)]
+    lines = [beside_a_card(held, room, card=numbers.get("card_GB", CARD))]
     for tool, reason in why.items():
         cuts, travels = TOOLS[tool]
         lines += [f"→ {tool}, since {reason}", f"  cuts {cuts}; what travels: {travels}"]

@@ -80,30 +80,31 @@ def test_what_does_not_fit_passes_the_stroke():
     assert {line.index("|") for line in lines} == {head.index("80 GB")}
 
 
-BILLIONS, LAYERS = (0.1, 1, 3, 7, 13, 40, 100), (1, 4, 8, 16, 32, 64, 100)  # of the lesson, and a single layer
+BILLIONS, LAYERS = (0.1, 1, 2.5, 7, 13, 40, 100), (1, 4, 8, 16, 32, 64, 100)  # of the lesson, and a single layer
 SAMPLE, GPUS = (0.1, 0.5, 2, 10, 30, 70, 150), (2, 4, 8, 16, 64, 512)
 
 
-def check_the_arrow(billions, layers, sample, gpus):
+def check_the_arrow(billions, layers, sample, gpus, card):
     held, cut = held_and_cut(billions, layers, sample, gpus)
-    names, (first, *others) = list(held), walk(billions, layers, sample, 8, gpus)[2]
-    one_sample = {tool for tool, size in held.items() if size + sample <= 80}
+    names, (first, *others) = list(held), walk(billions, layers, sample, 8, gpus, card)[2]
+    one_sample = {tool for tool, size in held.items() if size + sample <= card}
     if first == "activation checkpointing":
         tools = [tool for tool in others if tool != "accumulate"]
         assert sample > min(16 * billions, held["FSDP2"]) and "DDP" not in one_sample
         assert sample > 16 * billions or not one_sample
         for tool in tools or ["DDP"]:
-            assert 16 * billions / gpus < 80 if tool == "tensor parallel" else held[tool] < 80
-            assert all(held[smaller] >= 80 for smaller in names[: names.index(tool) if tool in held else None])
+            cut_too = (16 * billions / gpus < card) == (tool == "tensor parallel")
+            assert held[tool] < card if tool in held else cut_too
+            assert all(held[smaller] >= card for smaller in names[: names.index(tool) if tool in held else None])
     elif first in held:
         assert first in one_sample and not one_sample & {*names[: names.index(first)]}
     else:
-        assert not one_sample and (cut < 80) == (first == "tensor parallel")
-        assert ("pipeline or FSDP2 between nodes" in others) == (cut < 80 and gpus > 8)
+        assert not one_sample and (cut < card) == (first == "tensor parallel")
+        assert ("pipeline or FSDP2 between nodes" in others) == (cut < card and gpus > 8)
 
 
 def test_at_every_place_of_the_sliders_it_fits_where_the_arrow_leads_and_with_no_smaller_tool():
-    for place in product(BILLIONS, LAYERS, SAMPLE, GPUS):
+    for place in product(BILLIONS, LAYERS, SAMPLE, GPUS, (11, 32, 80)):
         check_the_arrow(*place)
 
 
@@ -119,7 +120,7 @@ def test_where_only_the_sample_is_too_much_and_it_is_the_larger_part_it_is_check
     assert sample["activation checkpointing"] == "a sample takes 70 GB, a shard and one whole layer 16"
 
 
-def test_the_four_walks_of_lesson_8_2_lead_where_it_says():
+def test_the_five_walks_of_lesson_8_2_lead_where_it_says():
     def ends(samples=(2,), gpus=(8,), billions=7, layers=32):
         return [next(iter(walk(billions, layers, size, 8, n)[2])) for size, n in product(samples, gpus)]
 
@@ -127,13 +128,15 @@ def test_the_four_walks_of_lesson_8_2_lead_where_it_says():
     assert ends(gpus=GPUS) == ["FSDP2"] + [zero] * 5
     assert ends(gpus=GPUS, billions=40) == ["more GPUs"] * 3 + ["FSDP2"] * 3
     assert ends(gpus=GPUS, billions=40, layers=4) == ["more GPUs"] * 3 + ["tensor parallel"] * 3
+    of_who_asked = [next(iter(walk(2.5, layers, sample, 8, 2, 32)[2])) for layers in (32, 8, 4) for sample in (2, 10)]
+    assert of_who_asked == [zero, "FSDP2", zero, "tensor parallel", zero, "tensor parallel"]
     assert ends(SAMPLE) == [zero] * 4 + ["FSDP2"] + ["activation checkpointing"] * 2
 
 
 def test_an_arrow_says_why_and_what_travels():
     told = arrows(billions=7, layers=32, GB_a_sample=10, samples=8, GPUs=8).splitlines()
     assert [line.split(",")[0] for line in told if line.startswith("→")] == ["→ ZeRO's optimiser", "→ accumulate"]
-    assert told[-2] == "→ accumulate, since of 8 samples 1 fit at a time"
+    assert told[-2] == "→ accumulate, since of 8 samples 1 fit at a time; with FSDP2 6"
     assert sum(line.startswith("  cuts ") for line in told) == 2
     reached = {tool for place in product(BILLIONS, LAYERS, SAMPLE, (1, 64), GPUS) for tool in walk(*place)[2]}
     assert reached == {*TOOLS}
