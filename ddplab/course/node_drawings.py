@@ -39,19 +39,6 @@ def gpus_asked_for(
     return figure
 
 
-def dealt(nodes: int, gpus: int) -> tuple[list[int], list[int]]:
-    """Return LOCAL_RANK and GROUP_RANK of every rank, as torchrun deals them with a rank for each GPU."""
-    ranks = range(nodes * gpus)
-    return [rank % gpus for rank in ranks], [rank // gpus for rank in ranks]
-
-
-def asking(nodes: int, gpus: int) -> tuple[str, Figure]:
-    """Say how many ranks of such a job ask, by RANK, for a GPU that their node lacks, and draw what all ask for."""
-    words = f"{nodes} node{'s' * (nodes > 1)} of {gpus} GPU{'s' * (gpus > 1)}"
-    in_vain = f"by RANK, {(nodes - 1) * gpus} of {nodes * gpus} ranks ask in vain"
-    return f"{words}: {in_vain}", gpus_asked_for(*dealt(nodes, gpus))
-
-
 def breaking(my_device: Callable[[dict[str, str], int], Any]) -> Callable[[int, int, int], tuple[str, Figure]]:
     """Return a function that counts who asks for a GPU that its node lacks, by RANK and by `my_device`, and draws all.
 

@@ -8,11 +8,9 @@ import matplotlib
 import nbformat
 
 from ddplab.course.node_drawings import (
-    asking,
     breaking,
     calls,
     crowd,
-    dealt,
     fall_back,
     gpus_asked_for,
     takes,
@@ -48,18 +46,6 @@ def test_those_whom_a_device_of_their_own_leaves_without_are_counted():
         size = nodes * ranks
         assert words == f"{by_rank} of {size} ask in vain by RANK; {by_mine} of {size} ask in vain by my_device"
         assert list(figure.axes[0].lines[1].get_ydata()) == [*range(ranks)] * nodes
-
-
-def test_those_who_ask_in_vain_are_counted():
-    for nodes, gpus in [(1, 4), (2, 2), (3, 2), (4, 1)]:
-        words, figure = asking(nodes, gpus)
-        by_rank, _ = figure.axes[0].lines
-        in_vain = sum(asked >= gpus for asked in by_rank.get_ydata())
-        assert words.endswith(f"by RANK, {in_vain} of {nodes * gpus} ranks ask in vain")
-
-
-def test_it_is_dealt_in_order():
-    assert dealt(2, 2) == ([0, 1, 0, 1], [0, 0, 1, 1])
 
 
 def test_a_tower_of_processes_stands_on_each_gpu():
