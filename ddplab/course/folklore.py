@@ -167,19 +167,20 @@ def _show(boxes: list[Box], in_a_saved_file: str, make: Callable[[], Any]) -> No
 
 
 def verdicts_by_text(boxes: Iterable[Box]) -> Figure:
-    """Draw a bar for each text, with a piece for each verdict."""
-    boxes, left = list(boxes), [0] * len(TEXTS)
+    """Draw a bar for each text, all equally long, with a piece for each verdict and its number of claims."""
+    boxes, left = list(boxes), [0.0] * len(TEXTS)
+    of = [max(1, sum(it.row in rows for it in boxes)) for rows in TEXTS.values()]
     with drawing(8, 3) as figure:
-        axis = figure.add_subplot(xlabel="claims")
+        axis = figure.add_subplot(xlabel="% of its claims")
         for verdict, hatch in HATCHES.items():
             counts = [sum(it.verdict == verdict and it.row in rows for it in boxes) for rows in TEXTS.values()]
-            bars = axis.barh([*TEXTS], counts, left=left, hatch=hatch, edgecolor=ON_COLOUR, label=verdict)
+            shares = [100 * count / all_of_it for count, all_of_it in zip(counts, of, strict=True)]
+            bars = axis.barh([*TEXTS], shares, left=left, hatch=hatch, edgecolor=ON_COLOUR, label=verdict)
             patch = {"facecolor": bars[0].get_facecolor(), "edgecolor": "none", "pad": 1}
             numbers = [count or "" for count in counts]
             axis.bar_label(bars, numbers, label_type="center", color=ON_COLOUR, bbox=patch)
-            left = [before + count for before, count in zip(left, counts, strict=True)]
+            left = [before + share for before, share in zip(left, shares, strict=True)]
         axis.invert_yaxis()
-        axis.xaxis.get_major_locator().set_params(integer=True)  # claims come in whole numbers
         axis.legend(loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=5)
     return figure
 

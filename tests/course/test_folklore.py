@@ -175,7 +175,7 @@ def test_the_picture_has_a_piece_for_each_verdict_of_each_text(tmp_path):
     lesson(tmp_path, "9_part/9.2_room.ipynb", settled("a", 1), settled("b", 2), settled("c", 19, verdict="false"))
     (axis,) = verdicts_by_text(boxes(tmp_path)).axes
     widths = {bars.get_label(): [bar.get_width() for bar in bars][:2] for bars in axis.containers}
-    assert widths["true if"] == [2, 0] and widths["false"] == [0, 1] and widths["true"] == [0, 0]
+    assert widths["true if"] == [100, 0] and widths["false"] == [0, 100] and widths["true"] == [0, 0]
 
 
 def test_the_texts_have_every_claim_once_and_yours_come_first(tmp_path, monkeypatch):
