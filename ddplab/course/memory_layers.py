@@ -21,7 +21,6 @@ from ddplab.course.models import CNN, MLP
 from ddplab.course.training_drawings import layer_bars
 from ddplab.hardware import device
 from ddplab.plots import COLOURS
-from ddplab.tables import text_table
 
 MODELS = {"MLP": MLP, "CNN": CNN, "CNN with BatchNorm": lambda: CNN(batch_norm=True)}
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -93,15 +92,15 @@ def memory_by_layer(model: str = "CNN", batch: int = 32, optimizer: str = "Adam"
     """Show what a training step holds, a bar for each layer; in a live notebook, with switches.
 
     model: a name in `MODELS`. batch: one of `BATCHES`. optimizer: a name in `STATE`. Where nobody can turn a switch
-    it is a picture and a table, in bytes.
+    it is a picture, and what it comes to in bytes.
     """
     from IPython.display import display
 
     rows = by_layer(model, batch, optimizer)
     if not screen.live():
         display(layer_bars(rows))
-    lines = [[name, *(f"{held:,.0f}" for held in row.values())] for name, row in [*rows.items(), ("all", total(rows))]]
-    screen.show(text_table(("bytes", *PARTS), lines), lambda: _page(model, batch, optimizer))
+    told = ", ".join(f"{part} {held:,.0f}" for part, held in total(rows).items())
+    screen.show(f"bytes in all: {told}", lambda: _page(model, batch, optimizer))
 
 
 def _page(model: str, batch: int, optimizer: str):

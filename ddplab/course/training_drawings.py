@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import floor, isfinite
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, ON_COLOUR, drawing, shades
@@ -59,13 +59,16 @@ def paths_apart(gaps: Mapping[str, Sequence[float]], each: int) -> Figure:
     return figure
 
 
-def beside_the_usual(losses: Sequence[float], usual: Sequence[float], name: str, its_name: str) -> Figure:
-    """Draw the loss before each step of one training, solid, and that of the usual way, dashed."""
+def beside_the_usual(
+    losses: Sequence[float], usual: Sequence[float], name: str, its_name: str, across: str = "step", first: int = 0
+) -> Figure:
+    """Draw the losses of a training, solid, and of the usual way, dashed. across: whose they are, from `first` on."""
     with drawing(7, 2.4) as figure:
         axis = figure.subplots()
-        axis.plot(usual, linestyle="--", color=COLOURS[1], linewidth=4, label=its_name)
-        axis.plot(losses, color=COLOURS[0], label=name)
-        axis.set(xlabel="step", ylabel="loss", ylim=(0, 1.1 * max(*losses, *usual)))
+        steps = range(first, first + len(losses))
+        axis.plot(steps, usual, linestyle="--", color=COLOURS[1], linewidth=4, label=its_name)
+        axis.plot(steps, losses, color=COLOURS[0], label=name)
+        axis.set(xlabel=across, ylabel="loss", ylim=(0, 1.1 * max(*losses, *usual)))
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return figure
 
@@ -141,54 +144,23 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
     return figure
 
 
-def how_full(billions: int, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT) -> tuple[str, Figure]:
+def how_full(
+    billions: int, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, copy: bool = False
+) -> tuple[str, Figure]:
     """Draw what fills each device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
 
     Each device has the whole model and its share of the batch. The activations of the whole batch are 60 GB, made up.
-    kept: optimiser → numbers kept for each parameter. Returns the GB in words, and the figure.
+    kept: optimiser → numbers kept for each parameter. copy: count DDP's copy of the gradients, too. Returns the GB in
+    words, and the figure.
     """
     gb, where = 4e9 * billions, "one device" if devices == 1 else f"each of {devices:,}"
     held = {
         name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / devices}
+        | ({"DDP's copy": gb} if copy else {})
         for name, numbers in kept.items()
     }
     told = ", ".join(f"{name} {sum(parts.values()) / 1e9:.1f}" for name, parts in held.items())
     return f"{billions} billion parameters, GB on {where}: {told}", memory_bars(held, room=80e9)
-
-
-def largest_models(share: Callable[..., float], card: float = 80, activations: float = 60) -> tuple[str, Figure]:
-    """Draw the largest model that fits, in billions of float32 parameters, against the number of devices.
-
-    share: (parameters, gradients, state, activations, devices) → GB on each device, from the GB on one. card: the GB
-        of a device. activations: the GB of the whole batch. There is a line for each of three optimisers. Returns
-        in words how many billions one device and a thousand train, and the figure.
-    """
-    counts = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1000]
-
-    def largest(numbers: int, devices: int) -> float:
-        fits, too_many = 0.0, card / 4
-        for _ in range(40):  # halve what is left
-            billions = (fits + too_many) / 2
-            gb = 4 * billions
-            over = share(gb, gb, numbers * gb, activations, devices) > card
-            fits, too_many = (fits, billions) if over else (billions, too_many)
-        return fits
-
-    told = [f"{card} GB on each device; billions of parameters that fit (rounded down), on one and on a thousand:"]
-    with drawing(7, 3.2) as figure:
-        axis = figure.subplots()
-        for number, (name, numbers) in enumerate(NUMBERS_KEPT.items()):
-            heights = [largest(numbers, devices) for devices in counts]
-            look = {"linestyle": DASHES[number], "marker": MARKERS[number], "markersize": 4}
-            axis.semilogx(counts, heights, **look, label=name)
-            told.append(f"{name:18}{_floored(heights[0]):5.1f}{_floored(heights[-1]):7.1f}")
-        axis.set(xlabel="devices", ylabel="billions of parameters", ylim=(0, None))
-        axis.legend(fontsize=8)
-    return "\n".join(told), figure
-
-
-def _floored(billions: float) -> float:
-    return floor(10 * billions + 1e-6) / 10
 
 
 def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "seed", across: str = "epoch") -> Figure:

@@ -6,6 +6,7 @@ import torch
 
 from ddplab.course.data import digits
 from ddplab.course.training_drawings import (
+    NUMBERS_KEPT,
     beside,
     beside_the_usual,
     clouds,
@@ -14,7 +15,6 @@ from ddplab.course.training_drawings import (
     gradients_of_rows,
     how_full,
     images,
-    largest_models,
     layer_bars,
     memory_bars,
     paths_apart,
@@ -104,33 +104,22 @@ def test_what_fills_each_of_so_many_devices():
 
 
 @pytest.mark.parametrize(
-    ("billions", "devices", "fit"),
-    [(7, 2, "---"), (7, 3, "s--"), (7, 1000, "s--"), (1, 1, "sma"), (2, 1, "s--"), (3, 1, "---"), (4, 1000, "sma")],
+    ("billions", "devices", "copy", "fit"),
+    [
+        (1, 1, False, "sma7"),
+        (2, 1, False, "s--7"),
+        (3, 1, False, "----"),
+        (7, 2, False, "----"),
+        (7, 3, False, "s--7"),
+        (7, 1000, False, "s--7"),
+        (7, 1000, True, "----"),
+    ],
 )
-def test_what_lesson_1_3_finds_on_cards_of_80_gb(billions, devices, fit):
-    gb = how_full(billions, devices)[0].partition(": ")[2].split(", ")
-    assert "".join(name if float(it.split()[-1]) < 80 else "-" for name, it in zip("sma", gb, strict=True)) == fit
-
-
-def rule(parameters, gradients, state, activations, devices):
-    return parameters + gradients + state + activations / devices
-
-
-def test_the_largest_model_that_fits_grows_four_times_and_without_activations_not_at_all():
-    words, figure = largest_models(rule)
-    assert [line.rsplit(maxsplit=2)[1:] for line in words.splitlines()[1:]] == [
-        ["2.5", "9.9"],
-        ["1.6", "6.6"],
-        ["1.2", "4.9"],
-    ]
-    (axis,) = figure.axes
-    assert labels(axis) == ["SGD", "SGD with momentum", "Adam"] and axis.get_xscale() == "log"
-    for line in axis.get_lines():
-        heights = list(line.get_ydata())
-        assert heights == sorted(heights) and heights[-1] / heights[0] == pytest.approx(4, abs=0.01)
-    for line in largest_models(rule, activations=0)[1].axes[0].get_lines():
-        assert max(line.get_ydata()) == pytest.approx(min(line.get_ydata()))
-    assert largest_models(rule, card=24)[0].splitlines()[1].split() == ["SGD", "0.0", "2.9"]
+def test_what_lesson_1_3_finds_on_cards_of_80_gb(billions, devices, copy, fit):
+    told, figure = how_full(billions, devices, NUMBERS_KEPT | {"Adafactor": 276 / 4810}, copy)
+    gb = told.partition(": ")[2].split(", ")
+    assert "".join(name if float(it.split()[-1]) < 80 else "-" for name, it in zip("sma7", gb, strict=True)) == fit
+    assert ("DDP's copy" in labels(figure.axes[0])) == copy
 
 
 def test_memory_in_a_device_with_so_much_room():
