@@ -38,7 +38,7 @@ def test_more_images_are_calmer_however_they_are_drawn(lesson):
     assert all(0.4 < after / before < 0.6 for before, after in pairwise(errors))  # half of it
     assert (along < 0).sum() <= 5
     assert (along - 1).pow(2).mean().sqrt() < errors[0] / 3  # the rest: sideways
-    lot, dealt = ({it: rms_error(found[it], fresh) for it in lesson["larger"]} for found in lesson["drawn"].values())
+    lot, dealt = ({it: rms_error(found[it], whole) for it in lesson["larger"]} for found in lesson["drawn"].values())
     share = {it: dealt[it] / lot[it] for it in lot}
     assert 0.8 < share[32] < 1.2 and 0.4 < share[1024] < 0.7 and share[len(x)] < 0.01
     later = [float(rms_error(trained[batch], whole)) for batch in lesson["sizes"]]
