@@ -855,7 +855,7 @@ turn(
         ),
         (
             lambda model, x: _moves(model, x, to=x.device),
-            "the input stays on the GPU, so no model runs",
+            "the input stays on the GPU: a model that has moved fails, and one that stayed behind runs",
             "It has to travel too: `x.cpu()`.",
         ),
         (lambda model, x: True, "each model survives", "What does it raise, on the CPU? `except RuntimeError:`."),
