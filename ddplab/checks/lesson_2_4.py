@@ -545,7 +545,7 @@ def _on_replicas(parallel: Any) -> None:
 
 STAY = "no weight of your own module has moved"
 INTO = "Write into each parameter `p` itself: not into a copy, and not on a replica, which is gone afterwards."
-UNWRITTEN = "nothing is written into a weight, nor into anything else: at most, new tensors were made"
+UNWRITTEN = "no weight was written into: at most, new tensors were made"
 NAME = "`p = …` gives the name a new tensor; the parameter keeps its numbers. (A replica's `parameters()` are none.)"
 
 turn(

@@ -377,7 +377,7 @@ ANSWERS = {
     "2.4.b": {
         "accepted": [by_data, by_state_dict, by_minimum_and_maximum],
         "wrong": [
-            (by_the_loops_name, ["nothing is written into a weight"]),
+            (by_the_loops_name, ["no weight was written into"]),
             (by_a_copy, ["no weight of your own module has moved"]),
             (by_gradients, ["the gradients are clipped, and no weight"]),
             (by_weights, ["the bias and `scale` are left out"]),
