@@ -418,6 +418,7 @@ turn(
             AWAY,
             STAY,
         ),
+        (lambda x: x.cpu().sum(1) / (x.cpu() != 0).sum(1), AWAY, STAY),
         (lambda x: x.sum(1), "those are the sums", "Divide each by how many numbers of its row are not 0."),
         (lambda x: x.mean(1), "the zeros are counted", "Divide by how many numbers of a row are not 0."),
         (
