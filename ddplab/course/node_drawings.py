@@ -17,43 +17,61 @@ if TYPE_CHECKING:
 
 BREAK = (float("nan"), float("nan"))  # where a line is interrupted
 HOW = ("by RANK", "by my_device")
+NONE = float("nan")  # in place of a GPU's number
 
 
 def gpus_asked_for(
-    local: Sequence[int], node: Sequence[int], gpus: int | None = None, ring: str = "cuda:{LOCAL_RANK}"
+    local: Sequence[float], node: Sequence[int], gpus: int | None = None, ring: str = "cuda:{LOCAL_RANK}"
 ) -> Figure:
     """Draw the GPU that each rank of a job asks for: by its RANK (a cross), and by its LOCAL_RANK (a ring).
 
     local, node: LOCAL_RANK, or what else the ring stands for, and GROUP_RANK of rank 0, 1, 2, … A grey band marks the
-    GPUs that a node has, as many as LOCAL_RANKs if not told. Returns the matplotlib figure.
+    GPUs that a node has, as many as LOCAL_RANKs if not told; a line joins the rings that share one. Returns the figure.
     """
     ranks = list(range(len(local)))
     with drawing(max(6, 0.7 * len(ranks)), max(3, 0.25 * len(ranks))) as figure:
         axis = figure.subplots()
-        axis.axhspan(-0.4, (gpus or max(local) + 1) - 0.6, color=INK, alpha=0.2, label="GPUs that a node has")
+        axis.axhspan(-0.4, (gpus or int(max(local)) + 1) - 0.6, color=INK, alpha=0.2, label="GPUs that a node has")
         axis.plot(ranks, ranks, "X", markersize=10, label="cuda:{RANK}")
         axis.plot(ranks, local, "o", markersize=16, fillstyle="none", label=ring)
+        for those in _sharing(local, node):
+            axis.plot(those, [local[rank] for rank in those], color=INK, linewidth=3, alpha=0.6)
         axis.set_xticks(ranks, [f"RANK {rank}\nnode {node[rank]}" for rank in ranks])
         axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])
-        axis.legend()
+        axis.set_ylim(-0.7, len(ranks) - 0.3)
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize=8)
     return figure
+
+
+def _sharing(local: Sequence[float], node: Sequence[int]) -> list[list[int]]:
+    """Return the ranks of each GPU that more than one asks for."""
+    asked = list(zip(node, local, strict=True))
+    crowds = {place: [rank for rank, its in enumerate(asked) if its == place] for place in asked if place[1] >= 0}
+    return [ranks for ranks in crowds.values() if len(ranks) > 1]
 
 
 def breaking(my_device: Callable[[dict[str, str], int], Any]) -> Callable[[int, int, int], tuple[str, Figure]]:
     """Return a function that counts who asks for a GPU that its node lacks, by RANK and by `my_device`, and draws all.
 
+    Whom `my_device` lets share a GPU, or leaves without an answer, it counts as well.
+
     my_device: from a process's variables and the number of GPUs that it sees to its device, as turn 5.1.c wants it.
     """
 
     def ask(nodes: int, ranks_on_each: int, gpus_on_each: int) -> tuple[str, Figure]:
-        asked, node, size = [], [], nodes * ranks_on_each
+        asked: list[float] = []
+        node, size = [], nodes * ranks_on_each
         for rank in range(size):
             told = {"RANK": rank, "LOCAL_RANK": rank % ranks_on_each, "GROUP_RANK": rank // ranks_on_each}
             told |= {"LOCAL_WORLD_SIZE": ranks_on_each, "WORLD_SIZE": size}
-            device = torch.device(my_device({name: str(number) for name, number in told.items()}, gpus_on_each))
-            asked, node = [*asked, device.index or 0], [*node, told["GROUP_RANK"]]
+            given = my_device({name: str(number) for name, number in told.items()}, gpus_on_each)
+            device = torch.device("cpu" if given is None else given)
+            asked += [NONE if device.type == "cpu" else device.index or 0]
+            node += [told["GROUP_RANK"]]
         vain = [sum(gpu >= gpus_on_each for gpu in gpus) for gpus in (range(size), asked)]
         by = [f"{'none' if it == 0 else it} of {size} ask in vain {how}" for it, how in zip(vain, HOW, strict=True)]
+        more = {"share a GPU": sum(map(len, _sharing(asked, node))), "ask for none": sum(it != it for it in asked)}
+        by += [f"{it} of {size} {fault} by my_device" for fault, it in more.items() if it]
         return "; ".join(by), gpus_asked_for(asked, node, gpus_on_each, "my_device")
 
     return ask

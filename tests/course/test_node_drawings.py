@@ -46,6 +46,14 @@ def test_those_whom_a_device_of_their_own_leaves_without_are_counted():
         size = nodes * ranks
         assert words == f"{by_rank} of {size} ask in vain by RANK; {by_mine} of {size} ask in vain by my_device"
         assert list(figure.axes[0].lines[1].get_ydata()) == [*range(ranks)] * nodes
+        assert len(figure.axes[0].lines) == 2, "nobody shares"
+
+
+def test_those_who_share_a_gpu_or_ask_for_none_are_counted_too():
+    words, figure = breaking(lambda env, gpus: "cuda:0")(2, 2, 2)
+    assert words.endswith("none of 4 ask in vain by my_device; 4 of 4 share a GPU by my_device")
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines[2:]] == [[0, 1], [2, 3]]
+    assert breaking(lambda env, gpus: None)(1, 2, 2)[0].endswith("by my_device; 2 of 2 ask for none by my_device")
 
 
 def test_a_tower_of_processes_stands_on_each_gpu():
