@@ -74,7 +74,8 @@ def table(boxes: Iterable[Box]) -> str:
     boxes, folded = list(boxes), []
     for text, rows in {"yours": range(79, 99), **TEXTS, "from elsewhere": [None]}.items():
         if own := [box for box in boxes if box.row in rows]:
-            lines = [[str(box.row or ""), box.text, _unfolds(box), f"[{box.lesson}]({box.link})"] for box in own]
+            led = [box.lesson if box.link == "#" else f"[{box.lesson}]({box.link})" for box in own]
+            lines = [[str(box.row or ""), box.text, _unfolds(box), to] for box, to in zip(own, led, strict=True)]
             head = f"<summary>{text}: {len(own)} claim{'s' * (len(own) > 1)}</summary>"
             made = markdown_table(["", "claim", "verdict", "settled in"], lines)
             folded.append(f"<details>{head}\n\n{made}\n\n</details>")
