@@ -73,7 +73,7 @@ def each_holds(share: Share, billions: int = 7) -> Callable[[int], tuple[str, Fi
         words += f"\n{billions} billion parameters, {ranks} GPU{'s' * (ranks > 1)}: "
         words += f"each holds {billions * sum(parts.values()):g} GB"
         rows = {"alone": alone, f"each of {ranks}": parts}
-        return words, bytes_held(rows, limit=CARD / billions, limit_name=f"a card of {CARD} GB", up_to=20)
+        return words, bytes_held(rows, limit=CARD / billions, limit_name=f"{CARD} GB for {billions} billion", up_to=20)
 
     return drawn
 
