@@ -14,6 +14,8 @@ from ddplab.plots import drawing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LABELS = {"exposed communication": "waits for a message", "hidden communication": "message beside work"}
+
 
 def sleepy(part: nn.Module, seconds: float = 0.004) -> nn.Module:
     """Let a part of a network sleep as well: so many seconds for each sample forward, and twice as many backward.
@@ -49,6 +51,8 @@ def lanes(runs: Mapping[str, Sequence[Sequence[Row]]]) -> Figure:
             busy = [[row._replace(kind="compute") for row in rows] for rows in working]
             share = f"{title}: a stage stands idle for {idle_share(working):.0%} of the time"
             legend = draw_on(axis, [[*rows, *more] for rows, more in zip(ranks, busy, strict=True)], share)
+        for patch in legend:  # a stage waits in a message mostly for another stage
+            patch.set_label(LABELS.get(patch.get_label(), patch.get_label()))
         axes[0].legend(handles=legend, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
         axes[-1].set_xlabel("ms")
     return figure

@@ -29,7 +29,7 @@ def test_a_message_is_waited_for_only_while_no_phase_runs():
     assert axis.get_title() == "2: a stage stands idle for 50% of the time"
     names = [text.get_text() for text in axis.get_legend().get_texts()]
     colours = dict(zip(names, [patch.get_facecolor() for patch in axis.get_legend().get_patches()], strict=True))
-    waited = [list(colours["exposed communication"])]
+    waited = [list(colours["waits for a message"])]
     bars = [bar for bars in axis.collections if bars.get_facecolor().tolist() == waited for bar in bars.get_paths()]
     assert [bar.get_extents().intervalx.tolist() for bar in bars] == [[10, 30]]
 
