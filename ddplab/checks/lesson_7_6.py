@@ -61,6 +61,9 @@ def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
     dist.all_reduce = counted
     try:
         model(x).sum().backward()
+    except RuntimeError as error:  # torch wraps what a callback raised, once for each `then`
+        own = str(error).rpartition("when running the callback: ")[2].partition("\n\nAt:")[0]
+        raise RuntimeError(own) from None
     finally:
         dist.all_reduce = all_reduce
     return [net.weight.grad, sum(sent)]
@@ -90,6 +93,8 @@ turn(
     ],
     hints={"future of a tensor": "A message's future holds a list: `.then(lambda done: done.value()[0])`.",
            "wants a future": "`dist.all_reduce(…, async_op=True).get_future()`, and `.then(…)` on that.",
+           "INTERNAL ASSERT": "The message has not come yet. Ask for its value in `.then(…)`.",
+           "'list' and": "`done.value()` is a list of one tensor: `[0]`.",
            "'list' object": "`done.value()` is a list of one tensor: `[0]`.",
            "not subscriptable": "`then` hands over the finished future: `done.value()[0]`.",
            "get_future": "Only `async_op=True` gives something that has a future."},
