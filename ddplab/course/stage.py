@@ -191,12 +191,13 @@ def draw(film: Film, title: str, calls: list[str]) -> Figure:
     begin = min(row["time"] for row in film.rows)
     figure = lanes({title: film.rows}, sorted(set(calls)), film.seconds - begin)
     patch = {"facecolor": COLOURS[1], "edgecolor": "none", "pad": 1}
-    look, skipped = {"va": "center", "fontsize": 8, "color": ON_COLOUR, "bbox": patch}, False
+    look, skipped = {"va": "center", "color": ON_COLOUR, "bbox": patch}, False
     for row in sorted(film.rows, key=lambda row: row["time"]):
         at, words = row["time"] - begin, f"{row.get('call') or '✗ skips'}"
         if row["doing"] == "skips" or "call" in row:
             meets = skipped and row["rank"] == film.act.rank  # a call that was not meant for it
-            figure.axes[0].text(at, row["rank"], words, ha="right" if meets else "left", **look)
+            x, y = at - 0.02 * film.seconds * meets, row["rank"] - 0.35 * (row["doing"] == "skips")  # on the bar's edge
+            figure.axes[0].text(x, y, words, ha="right" if meets else "left", fontsize=11 if meets else 8, **look)
             skipped = not meets and (skipped or row["doing"] == "skips")
             if meets:
                 figure.axes[0].axvline(at, color=INK, linewidth=1, linestyle="--")
