@@ -224,7 +224,7 @@ def calls(per_rank: Sequence[Sequence[tuple[str, str]]], first: int = 1) -> Figu
                     )
                 frame = Rectangle(*place, facecolor="none", edgecolor=INK, linewidth=2.5 if broken else 0.8)
                 axis.add_patch(frame)
-                axis.text(column + 0.47, lane + 0.44, f"{where}\n{which}", ha="center", va="center", **words)
+                axis.text(column + 0.47, lane + 0.44, f"{where}\n{which}".strip(), ha="center", va="center", **words)
             axis.text(column + 0.47, -0.1, str(column + first), ha="center", va="bottom", fontsize=8, style="italic")
         for lane in range(len(per_rank)):
             axis.text(-0.1, lane + 0.44, f"rank {lane}", ha="right", va="center", fontsize=9)
