@@ -75,6 +75,11 @@ def divides_what_comes_back(p, all_reduce):
     p.grad = all_reduce(p.grad) / dist.get_world_size()
 
 
+def mean_in_a_new_tensor(p, all_reduce):
+    mean = p.grad / dist.get_world_size()
+    all_reduce(mean)
+
+
 def step_by_sgd(net, images, labels, lr=0.5):
     rank, each = dist.get_rank(), len(images) // dist.get_world_size()
     optimizer = torch.optim.SGD(net.parameters(), lr)
@@ -273,6 +278,7 @@ ANSWERS = {
         "accepted": [mean_by_hand, mean_of_a_copy],
         "wrong": [
             (divides_what_comes_back, ["on 3 ranks", "raised"]),
+            (mean_in_a_new_tensor, ["the mean is in a new tensor, and `p.grad` is as it was"]),
             (sums_weights, ["the weights have changed", "gradients are only divided"]),
             (weights_of_rank_0, ["all hold rank 0's gradients"]),
             (mean_of_weights, ["the weights have changed, and the gradients are as they were"]),
