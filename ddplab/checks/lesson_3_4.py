@@ -252,6 +252,9 @@ def _outcome(text: Any) -> list[Any]:
     return [_who(ran), len(ran.lines), _error(ran.said)]
 
 
+A_TEXT = {"is not defined": 'Return the lines as a *text*, between `"""` and `"""`: they run as a file, not here.'}
+
+
 def _unknown(names: str, hint: str) -> list[tuple[Callable[[], str], str, str]]:
     """Rows of names that people write and that the file does not know."""
     return [
@@ -299,6 +302,7 @@ turn(
         (lambda: MAIN + "for rank in range(2): " + SPAWN, "two processes say hello", "One is asked for."),
         (lambda: None, "nothing is returned", "Return a text: in quotation marks, three of them for several lines."),
     ],
+    hints=A_TEXT,
     otherwise="Under the guard: a context that spawns, a `Process` with `hello` and its number, and `start()`.",
 )  # fmt: skip
 
@@ -370,7 +374,8 @@ turn(
          "`child` is defined under the guard, where no spawned process looks", "Define it above the guard."),
         (lambda: PRINTS, "no process is started", "Defining `child` starts nobody: a `Process`, under the guard."),
     ],
-    hints={"name 'number' is not defined": "No f-string: `number` stands in the text as it is; the file fills it in."},
+    hints={"name 'number' is not defined": "No f-string: `number` stands in the text as it is; the file fills it in."}
+    | A_TEXT,
     otherwise="Above the guard a function that prints what it is given; below it a `Process`, given `number`.",
 )  # fmt: skip
 

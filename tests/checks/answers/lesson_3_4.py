@@ -225,6 +225,7 @@ ANSWERS = {
         "wrong": [
             (end_with_a_name_unquoted, ["it names `__main__`, which the file does not know"]),
             (end_by_torch, ["it names `mp`, which the file does not know"]),
+            (lambda: get_context("spawn").Process(), ["NameError", "Return the lines as a *text*"]),  # noqa: F821
             (lambda: end_by_torch().replace("mp.spawn(", "Process(target="), ["it names `Process`, which the file"]),
             (lambda: end_by_torch().replace("mp.spawn(", "get_contxt("), ['error: "NameError: get_contxt"']),
             (end_saying_it_at_the_margin, ["each process that reads the file says hello"]),
