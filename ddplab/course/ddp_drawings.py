@@ -10,6 +10,7 @@ from ddplab.plots import COLOURS, DASHES, INK, MARKERS, ON_COLOUR, drawing, rimm
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from torch import Tensor
 
 Spans = Sequence[tuple[float, float]]  # (begin, length) each
 
@@ -121,6 +122,24 @@ def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry", who: Sequenc
             axis.xaxis.get_major_locator().set_params(integer=True)
             names = who or [f"rank {n}" for n in range(len(tables))]
             axis.set(title=title, xlabel=what, yticks=ticks, yticklabels=names)
+    return figure
+
+
+def album(panels: Mapping[str, tuple[Tensor, Sequence[bool]]], across: int = 24) -> Figure:
+    """Draw images, (n, 1, height, width) from 0 to 1, `across` in a row: title → they, and which are read right."""
+    with drawing(9, 3.7, layout="constrained") as figure:
+        axes = figure.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (title, (images, known)) in zip(axes, panels.items(), strict=True):
+            high, wide = images.shape[2] + 2, images.shape[3]
+            rows = images.new_zeros(len(images), high, wide)  # a dark line above each and one below
+            rows[:, 1:-1] = images[:, 0]
+            rows = rows.view(-1, across, high, wide).transpose(1, 2).reshape(-1, across * wide)
+            axis.imshow(rows.tolist(), cmap="gray", vmin=0, vmax=1, interpolation="none")
+            wrong = [divmod(place, across) for place, it in enumerate(known) if not it]
+            for row, column in wrong:
+                place = wide * (column + 0.5) - 0.5, high * (row + 0.5) - 0.5
+                axis.plot(*place, "X", color=COLOURS[1], markeredgecolor=ON_COLOUR, markersize=8)
+            axis.set(title=title, xticks=[], yticks=[])
     return figure
 
 

@@ -6,6 +6,7 @@ import torch
 
 from ddplab.course.ddp_drawings import (
     agreement,
+    album,
     arrows,
     beside,
     buckets_in_time,
@@ -68,6 +69,16 @@ def test_masks_name_their_axes_as_they_are_told():
     (axis,) = masks({"known": [torch.ones(2, 2)]}, "image", ["all ranks"]).axes
     assert axis.get_xlabel() == "image" and not axis.images[0].get_array().any()
     assert [label.get_text() for label in axis.get_yticklabels()] == ["all ranks"]
+
+
+def test_an_album_shows_images_as_bright_as_they_are_and_crosses_those_that_are_read_wrong():
+    images = torch.arange(8.0).view(4, 1, 1, 2) / 8
+    (axis,) = album({"dark": (images, [True, False, True, True])}, across=2).axes
+    rows = axis.images[0].get_array().tolist()
+    assert rows[1::3] == [[0, 1 / 8, 2 / 8, 3 / 8], [4 / 8, 5 / 8, 6 / 8, 7 / 8]] and not any(rows[0] + rows[2])
+    assert axis.images[0].get_clim() == (0, 1) and axis.get_title() == "dark"
+    (cross,) = axis.lines
+    assert (cross.get_marker(), *cross.get_xydata().tolist()) == ("X", [2.5, 1])
 
 
 def test_each_split_has_a_point_where_rank_0_has_so_many_and_the_right_half_is_mirrored_as_a_guess():
