@@ -40,6 +40,7 @@ HINTS = {
     "has no attribute 'register_post": "Parameters have it: hook each of `net.parameters()`.",
     "takes 0 positional": "torch calls a hook with the parameter: give it an argument.",
     "should return None": "A hook changes `p.grad` in place, and returns nothing.",
+    "expected Variable, but hook returned": "A hook changes `p.grad` in place, and returns nothing.",
     "must match the size of tensor": PIECES,
     "is invalid for input of size": PIECES,
     "match the broadcast shape": PIECES,
