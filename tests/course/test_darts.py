@@ -1,5 +1,7 @@
 """Darts: what a film of them is made of comes from the ranks, and it reads without a browser."""
 
+from math import pi
+
 import cloudpickle
 import pytest
 import torch
@@ -38,12 +40,16 @@ def test_with_more_ranks_the_worst_is_worse_and_their_mean_is_better_as_lesson_1
         thrown = torch.rand(200, 2, generator=torch.Generator().manual_seed(seed))
         return 4 * (thrown.norm(dim=1) < 1).double().mean().item()
 
-    found = [look_for_pi(seed) for seed in range(8)]
-    assert estimates(found[:1])[0] == "1 rank: the worst is off by 0.038, the mean by 0.038"
-    assert estimates(found[:2])[0] == "2 ranks: the worst is off by 0.102, the mean by 0.032"
+    throws = [[look_for_pi(1000 * throw + rank) for rank in range(8)] for throw in range(1, 6)]
+    off = lambda found: abs(sum(found) / len(found) - pi)  # noqa: E731
+    assert all(off(found) < off(found[:2]) for found in throws)
+    assert estimates(throws[0][:1])[0] == "1 rank: the worst is off by 0.022, the mean by 0.022"
+    assert estimates(throws[0][:2])[0] == "2 ranks: the worst is off by 0.218, the mean by 0.098"
+    found = throws[-1]
     said, figure = estimates(found)
-    assert said == "8 ranks: the worst is off by 0.178, the mean by 0.002"
+    assert said == "8 ranks: the worst is off by 0.158, the mean by 0.002"
     _, *ranks, mean = figure.axes[0].get_lines()
     assert [mark.get_xdata()[1] for mark in ranks] == found and len({mark.get_marker() for mark in ranks}) == 8
     assert mean.get_xdata()[0] == pytest.approx(sum(found) / 8) and mean.get_fillstyle() == "none"
-    assert all(figure.axes[0].get_xlim()[0] < estimate < figure.axes[0].get_xlim()[1] for estimate in found)
+    left, right = figure.axes[0].get_xlim()
+    assert all(left < estimate < right for found in throws for estimate in found)
