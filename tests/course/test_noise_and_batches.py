@@ -50,8 +50,9 @@ def test_more_images_are_calmer_however_they_are_drawn(lesson):
 
 
 def test_which_batch_is_first_depends_on_the_rate(lesson):
-    for rate in (0.1, 1.0, 2.0):
+    for rate in (0.1, 0.5, 1.0):
         lesson["four_runs"](rate)
     ended = lesson["ended"]
     assert list(ended[0.1].values()) == sorted(ended[0.1].values())
-    assert ended[1.0][32] < ended[1.0][512] < ended[1.0][8] and min(ended[2.0].values()) > 1.5
+    assert ended[1.0][32] < ended[1.0][512] < ended[1.0][8]
+    assert ended[0.5][8] == min(loss for losses in ended.values() for loss in losses.values())
