@@ -29,6 +29,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from importlib.machinery import BuiltinImporter
 from multiprocessing import util
@@ -145,6 +146,8 @@ def main(number: int) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "ddplab"]:
         if not name.startswith(("ddplab.vgpu", "ddplab.rehearse")):  # which patch torch in a rehearsal
             del sys.modules[name]  # a notebook imports it itself, and then finds its magic
+    for library in list(weakref.finalize._registry):  # torch's own 174, which each process would undo before it ends
+        library.atexit = False
     gc.freeze()  # forks share these objects for as long as nobody, the garbage collector included, touches them
     gc.enable()
     try:
