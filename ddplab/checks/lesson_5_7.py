@@ -248,7 +248,7 @@ turn(
     heads=("at the path", "the rank", "after the next save", "the rank"),
     mistakes=[
         (partial(_save, beside="", catch=()), "a full disk leaves half a file where a whole one was, and ends the rank",
-         "Write beside it first, under another name; and pass the error that the table names."),
+         "Write beside it first, under another name; and catch the error that the table names."),
         (partial(_save, beside=""), "the rank goes on, and half a file lies where a whole one was",
          "Write beside it first, under another name; and give it the old one's only if no error came: in the `try`."),
         (partial(_save, how="after"), "the rank goes on, and half of the new file is given the old one's name",
@@ -260,7 +260,7 @@ turn(
         (_clears_up, "half of the new file is removed, and the old one, over which it was written, is gone",
          "Write beside it first, under another name."),
         (partial(_save, catch=()), "the old file is safe, and the rank dies of the full disk",
-         "`try`, and pass the error that the table names. Is it of the kind that you pass?"),
+         "`try`, and catch the error that the table names. Is it of the kind that you catch?"),
         (partial(_save, how="remove"), "the old file is gone before the new one is there",
          "`os.replace` takes its place in one move."),
         (partial(_save, how="swap"), "nothing lies at the path, also where there is room",
@@ -268,7 +268,7 @@ turn(
         (partial(_save, how="forget"), "the file at the path is never renewed",
          "Write beside it; then, who gives the new file the name?"),
     ],
-    otherwise="Save under another name; `os.replace` puts it in its place; and pass the error of a full disk.",
+    otherwise="Save under another name; `os.replace` puts it in its place; and catch the error of a full disk.",
 )  # fmt: skip
 
 

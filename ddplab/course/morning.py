@@ -19,16 +19,19 @@ EPOCH, STEPS = 12, 36
 class Morning:
     """What a night came to. different: how many weights are not the calm night's, of `of`; None where there are none.
 
-    words: what happened, a sentence each.
+    words: what happened, a sentence each. held: what the disk holds instead, where the last weights were not saved.
     """
 
     different: int | None
     of: int
     words: list[str] = field(default_factory=list)
+    held: str = ""
 
     def __str__(self) -> str:
         if self.different is None:
             head = "✗ In the morning there are no weights."
+        elif self.held:
+            head = f"✗ The last weights are gone: their save failed, and the disk holds {self.held}."
         elif self.different:
             head = f"✗ {self.different:,} of {self.of:,} weights differ from the calm night's."
         else:
@@ -49,17 +52,20 @@ def compare(
     words = _begun_again(mine)
     of = sum(part.numel() for part in weights.values())
     left = shared / "night" / "weights0"
-    different = None
+    different, held = None, ""
+    saves = [line["saved"] for line in mine if "saved" in line]
     if left.exists():
         ended = torch.load(left)
         different = sum(int((ended[name] != part).sum()) for name, part in weights.items())
+        if saves and saves[-1] != STEPS - 1:
+            held = "half a checkpoint" if saves[-1] is None else f"step {saves[-1]}"
+            words += ["They were those of the calm night, bit for bit."] * (not different)
     else:
         last = max((line["trained"] for line in mine if "trained" in line), default=-1)
         words.append(f"After step {last} nothing was trained any more.")
-        saves = [line for line in mine if "saved" in line]
         if lost:
             words.append(f"Why: {lost}.")
-        elif (saves and saves[-1]["saved"] is None) or _broken(shared / "last.pt"):
+        elif (saves and saves[-1] is None) or _broken(shared / "last.pt"):
             broke = last_error(screens, "save")
             words.append("Why: the checkpoint is broken, half of it was written; no attempt could begin with it.")
             words += [f"Rank 0 had died of {broke}"] * bool(broke)
@@ -68,7 +74,7 @@ def compare(
             words.append("Why: torchrun had no restart left." + f" The last rank died of {died}" * bool(died))
     if different is None or different:
         words += _where(mine, quiet)
-    return Morning(different, of, words)
+    return Morning(different, of, words, held)
 
 
 def last_error(screens: str, function: str = "") -> str:

@@ -94,7 +94,7 @@ def patched(text: str, *mended: Callable[..., Any]) -> str:
         lines, name = text.splitlines(), function.__name__
         found = [it for it in ast.parse(text).body if isinstance(it, ast.FunctionDef) and it.name == name]
         if not found:
-            raise ValueError(f"the script has no function {name!r}")
+            raise ValueError(f"the script has no function {name!r}: give yours the name of the one that it replaces")
         source = textwrap.dedent(inspect.getsource(function)).strip()
         lines[found[0].lineno - 1 : found[0].end_lineno] = source.splitlines()
         text = "\n".join(lines) + "\n"

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
+import torch
 import warm_kernels
 
 from ddplab.course.holding import Board, holders, moments
@@ -230,6 +231,22 @@ def test_what_was_never_trained_is_told(tmp_path):
         "Why: torchrun had no restart left.",
         "From step 5 on they differ: it began with other weights.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("saved", "head"),
+    [
+        ([29, 35], "✓ All 3 weights are those of the calm night, bit for bit."),
+        ([29, 29], "✗ The last weights are gone: their save failed, and the disk holds step 29."),
+        ([29, None], "✗ The last weights are gone: their save failed, and the disk holds half a checkpoint."),
+    ],
+)
+def test_the_morning_counts_only_what_the_disk_holds(tmp_path, saved, head):
+    """A disk that fills up last: the job trains on to the end, and no save of it succeeds any more."""
+    (tmp_path / "night").mkdir()
+    torch.save({"net": torch.ones(3)}, tmp_path / "night" / "weights0")
+    said = str(compare([line(saved=step) for step in saved], [], {"net": torch.ones(3)}, "", tmp_path)).splitlines()
+    assert said == [head, *["  They were those of the calm night, bit for bit."] * (saved[-1] != 35)]
 
 
 def server(name, *said):
