@@ -123,12 +123,10 @@ def test_only_each_sample_once_counts_alike_on_any_number_of_ranks():
     space = functions("4.6_sharding_the_data.ipynb")
     torch.manual_seed(0)
     net, test = space["MLP"](), space["Subset"](space["digits"](train=False), range(357))
+    evaluate, device = space["evaluate"], space["device"]  # the whole of `space` may not travel
 
     def counted(ranks, share):
-        run = launch(
-            lambda: space["evaluate"](net.to(space["device"]()), test, share), nproc_per_node=ranks, quiet=True
-        )
-        return run.results[0]
+        return launch(lambda: evaluate(net.to(device()), test, share), nproc_per_node=ranks, quiet=True).results[0]
 
     once = counted(1, "each sample once")
     assert once == counted(4, "each sample once") == counted(1, "DistributedSampler")
