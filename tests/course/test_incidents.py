@@ -7,7 +7,7 @@ import pytest
 
 from ddplab.course import incident_runs
 from ddplab.course.faults import FAULTS, SOUND, build
-from ddplab.course.incident_runs import differences, last_night, patched
+from ddplab.course.incident_runs import Outcome, differences, last_night, monitor, patched
 from ddplab.course.incidents import BUDGET, PRICES, SHUT, incident
 
 SEEDS = range(1, len(FAULTS) + 1)
@@ -153,3 +153,12 @@ def test_of_a_traceback_the_librarys_frames_are_left_out():
 """
     left = incident_runs.LIBRARIES.sub(r"\1  …\n", said).splitlines()
     assert left == [*said.splitlines()[:2], "[rank1]:   …", said.splitlines()[-1]]
+
+
+@pytest.mark.parametrize("slept", [0, 1.5])
+def test_the_monitor_has_seconds_only_where_a_rank_slept(slept):
+    before, now = (
+        Outcome("ended", f"epoch 0: loss 1, accuracy 50%, {seconds} s", [{"slept": it}] * 2, [])
+        for seconds, it in ((1.0, 0), (2.5, slept))
+    )
+    assert ("seconds in epochs" in monitor(before, now)) == bool(slept)

@@ -84,6 +84,11 @@ def returns_a_list(state, bucket):
     return dist.all_reduce(numbers, async_op=True).get_future().then(lambda done: done.value())
 
 
+def divides_the_list(state, bucket):
+    future = dist.all_reduce(bucket.buffer().bfloat16(), async_op=True).get_future()
+    return future.then(lambda done: done.value() / dist.get_world_size())
+
+
 def the_messages_own(state, bucket):
     return dist.all_reduce(bucket.buffer().bfloat16(), async_op=True).get_future()
 
@@ -99,6 +104,7 @@ ANSWERS = {
         "wrong": [
             (returns_a_tensor, ["wants a future", "Tensor"]),
             (the_messages_own, ["wants a future of a tensor", "list"]),
+            (divides_the_list, ["met RuntimeError: TypeError: unsupported operand"]),  # without torch's wrapping
             (returns_a_list, ["wants a future of a tensor", "list"]),
         ],
     },
