@@ -43,7 +43,7 @@ def test_a_parts_page_lists_its_lessons_with_minutes_and_exercises(course):
 def test_the_readme_has_the_ways_with_their_minutes_and_the_map(course):
     root, _, _ = course
     text = made(root)[root / "README.md"].decode()
-    minutes = f"{10 * len(WAYS[SHORTEST])} minutes of lessons, twice that with every turn"
+    minutes = f"{10 * len(WAYS[SHORTEST])} minutes of lessons, two to three times that with every turn"
     assert f"**In {SHORTEST}** ({minutes}): [1.1](lessons/1_part/1.1_it.ipynb) → " in text
     assert text.index("## The lessons") < text.index("### Part 1 · [The first](lessons/1_part/1.0_it.ipynb)")
 
