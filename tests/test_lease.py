@@ -213,16 +213,18 @@ def test_containers_that_share_the_folder_wait_for_each_other(ask, folder):
     kill(outside)
 
 
-@pytest.mark.times(1, stress=200)
-def test_many_at_once_with_random_deaths_never_share_a_device(folder, times):
-    """Each proves by a lock of another kind that it is alone on its device; the kernel ends that at its death first."""
-    marks = [Path(folder).parent / name for name in GPUS]
-    for mark in marks:
+def ten_at_once_of_whom_some_die(folder: str) -> None:
+    """Fork ten who want devices, three times each; each proves by another kind of lock that it is alone on its device.
+
+    The kernel ends that lock first when its holder dies. AssertionError where two had one device.
+    """
+    marks = {name: Path(folder).parent / name for name in GPUS}
+    for mark in marks.values():
         mark.touch()
 
     def work():
         random.seed(os.getpid())
-        files = dict(zip(GPUS, [open(mark, "r+") for mark in marks], strict=True))
+        files = {name: open(mark, "r+") for name, mark in marks.items()}
         for _ in range(3):
             mine = Lease(folder, "GPU", GPUS, random.choice([1, 1, 2]))
             while not mine.ready():
@@ -239,19 +241,29 @@ def test_many_at_once_with_random_deaths_never_share_a_device(folder, times):
                 fcntl.lockf(files[name], fcntl.LOCK_UN)
             mine.end()
 
-    for _ in times:
-        pids = []
-        for _ in range(10):
-            if (pid := os.fork()) == 0:
-                try:
-                    work()
-                    os._exit(0)
-                finally:
-                    os._exit(4)
-            pids.append(pid)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        assert set(codes) <= {0, -signal.SIGKILL}, "3: two had one device"
-        assert tickets.read_tickets(folder) == []
+    pids = []
+    for _ in range(10):
+        if (pid := os.fork()) == 0:
+            try:
+                work()
+                os._exit(0)
+            finally:
+                os._exit(4)
+        pids.append(pid)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    assert set(codes) <= {0, -signal.SIGKILL}, f"3: two had one device: {codes}"
+    assert tickets.read_tickets(folder) == []
+
+
+@pytest.mark.times(1, stress=200)
+def test_many_at_once_with_random_deaths_never_share_a_device(folder, times):
+    """From a process with one thread: a fork of pytest's own, after other tests' threads, may crash by itself."""
+    code = f"import test_lease\nfor _ in range({len(times)}):\n    test_lease.ten_at_once_of_whom_some_die({folder!r})"
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # ------------------------------------------------------------------ harm
