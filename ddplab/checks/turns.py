@@ -284,7 +284,7 @@ def turn(
         if mine == "None" and left.at_times and not left.silent and not wanted.at_times:
             hint = "Is there a `return` on each way through the function? Here nothing came back."
         column = _column(heads, place, len(wanted.rows[row]))
-        told = f"{row} has {mine} as {column}, and {asked} is wanted{further}"
+        told = f"{row}: {column} is {mine}, and should be {asked}{further}"
         if asked == "right":  # a verdict of the check's own, not something that the answer has left
             told = f"{row}, {column}: {mine}{further}".replace('"', "")
         return f"{told}{'; ' if further else ': '}{clause}".rstrip(";: ") + before, hint

@@ -144,7 +144,7 @@ def test_what_was_left_stands_beside_what_is_wanted_and_each_wrong_cell_is_marke
 
 def test_an_unexpected_answer_is_told_by_its_first_wrong_cell(made):
     verdict = made(otherwise="Look at the second number.")(eight)
-    assert verdict.message == "rank 0 has 8 as seven, and 7 is wanted" and verdict.hint == "Look at the second number."
+    assert verdict.message == "rank 0: seven is 8, and should be 7" and verdict.hint == "Look at the second number."
 
 
 def test_an_unexpected_answer_is_told_how_its_numbers_relate_to_those_wanted(made):
@@ -153,14 +153,14 @@ def test_an_unexpected_answer_is_told_how_its_numbers_relate_to_those_wanted(mad
         x.neg_()
 
     told = made()(mirrored).message
-    assert told == "rank 0 has -0.5 as mean, and 0.5 is wanted: every number is minus what is wanted"
+    assert told == "rank 0: mean is -0.5, and should be 0.5: every number is minus what is wanted"
 
 
 def test_an_answer_that_returns_nothing_at_times_is_told_so(made):
     cases = {str(n): lambda n=n: (n,) for n in (1, 2)}
     asked = made(right=lambda n: n, ranks=(), given=cases, look=lambda it, *_: it)
     verdict = asked(lambda n: n if n == 1 else None)
-    assert verdict.message.startswith("2 has None as mean") and "on each way" in verdict.hint
+    assert verdict.message.startswith("2: mean is None") and "on each way" in verdict.hint
     verdict = asked(lambda n: None)
     assert "on each way" not in verdict.hint
 
@@ -169,27 +169,27 @@ def test_a_number_is_told_by_the_argument_that_it_is_off_by(made):
     cases = {f"{size} by {ranks}": lambda size=size, ranks=ranks: (size, ranks) for size, ranks in ((12, 4), (30, 3))}
     asked = made(right=lambda size, ranks: size / ranks, ranks=(), given=cases, look=lambda it, *_: it)
     told = {
-        asked(lambda size, ranks: size / ranks / ranks).message.partition("wanted: ")[2]: "divided once more",
-        asked(lambda size, ranks: size / 4).message.partition("is wanted")[2]: "one row alone is off",
-        asked(lambda size, ranks: ranks / size).message.partition("wanted: ")[2]: "swapped",
+        asked(lambda size, ranks: size / ranks / ranks).message.split(": ", 2)[2]: "divided once more",
+        asked(lambda size, ranks: size / 4).message.split(": ", 2)[2]: "one row alone is off",
+        asked(lambda size, ranks: ranks / size).message.split(": ", 2)[2]: "swapped",
     }
     assert told == {
         "each wrong number is what is wanted, divided by `ranks`": "divided once more",
-        ": only “12 by 4” is right": "one row alone is off",
+        "only “12 by 4” is right": "one row alone is off",
         "it is what is right with `size` and `ranks` swapped": "swapped",
     }
 
 
 def test_what_stands_under_no_head_of_its_own_is_numbered_within_the_one_before_it(made):
     asked = made(right=lambda x: [1, 7, 8], ranks=(), given={"one": lambda: (1,)}, look=lambda it, *_: it)
-    assert asked(lambda x: [1, 7, 9]).message == "one has 9 as number 2 of seven, and 8 is wanted"
-    assert asked(lambda x: [2, 7, 8]).message == "one has 2 as mean, and 1 is wanted"
+    assert asked(lambda x: [1, 7, 9]).message == "one: number 2 of seven is 9, and should be 8"
+    assert asked(lambda x: [2, 7, 8]).message == "one: mean is 2, and should be 1"
 
 
 def test_further_words_that_are_wrong_are_told_too(made):
     asked = made(right=lambda x: ["there", "ends well"], ranks=(), given={"one": lambda: (1,)}, look=lambda it, *_: it)
     told = asked(lambda x: ["elsewhere", "fails: KeyError"]).message
-    assert told == 'one has elsewhere as mean, and there is wanted; seven: "fails: KeyError"'
+    assert told == 'one: mean is elsewhere, and should be there; seven: "fails: KeyError"'
 
 
 def test_an_answer_that_changes_nothing_is_told_so(made):
@@ -201,7 +201,7 @@ def test_an_answer_that_changes_nothing_is_told_so(made):
 
 def test_what_is_said_in_words_stands_in_quotation_marks(made):
     asked = made(right=lambda x: "as on all", ranks=(), given={"one": lambda: (1,)})
-    assert asked(lambda x: "on rank 0").message == 'one has "on rank 0" as mean, and "as on all" is wanted'
+    assert asked(lambda x: "on rank 0").message == 'one: mean is "on rank 0", and should be "as on all"'
 
 
 def test_an_error_that_any_lesson_may_meet_has_a_hint(made):
@@ -351,7 +351,7 @@ def test_the_number_of_ranks_is_said_where_there_are_several(made):
         x[0] /= 2
 
     told = made(ranks=(2, 3))(halved)
-    assert told.message == "on 3 ranks, rank 0 has 1.5 as mean, and 1 is wanted; on 2 ranks it was right"
+    assert told.message == "on 3 ranks, rank 0: mean is 1.5, and should be 1; on 2 ranks it was right"
     assert made(ranks=(2, 3))(mean).state == checks.CORRECT
 
 
@@ -381,7 +381,7 @@ def test_who_is_slow_while_others_wait_for_him_gets_more_time(made, monkeypatch)
 def test_a_function_of_the_notebook_is_tried_on_each_case(made):
     asked = made(right=lambda x: 2 * x, ranks=(), given={"one": lambda: (1,), "two": lambda: (2,)})
     assert asked(lambda x: x + x).state == checks.CORRECT
-    assert asked(lambda x: x + 1).message == "two has 3 as mean, and 4 is wanted: only one is right"
+    assert asked(lambda x: x + 1).message == "two: mean is 3, and should be 4: only one is right"
 
 
 def ours(source):

@@ -112,7 +112,7 @@ ANSWERS = {
             (by_adams_names, ["only Adam's state is counted"]),
             (
                 lambda optimizer: 2 * by_adams_names(optimizer),  # and doubled
-                ["SGD with momentum has 0 as bytes of state, and 440 is wanted"],
+                ["SGD with momentum: bytes of state is 0, and should be 440"],
             ),
         ],
     },

@@ -99,7 +99,7 @@ ANSWERS = {
             (lambda n, batch: print(torch.randperm(n)[:batch]), ["raised TypeError"]),
             (lambda n, batch: torch.randperm(n).split(batch), ["returned a tuple of 100: the check met ValueError"]),
             (lambda n, batch: torch.randint(n, (batch,)).unique(), ["what came twice is dropped"]),
-            (lambda n, batch: torch.tensor([*range(n)])[torch.randperm(n) < batch // 2], ["has 5 as images"]),
+            (lambda n, batch: torch.tensor([*range(n)])[torch.randperm(n) < batch // 2], ["images is 5"]),
             (lambda n, batch: torch.randperm(n)[:batch].sum(), ["one number comes back"]),
             (lambda n, batch: torch.rand(n).topk(batch).values, ["those are fractions"]),
             (lambda n, batch: torch.randperm(n).chunk(batch)[0], ["n / batch come"]),

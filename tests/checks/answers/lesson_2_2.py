@@ -260,7 +260,7 @@ ANSWERS = {
     "2.2.b": {
         "accepted": [padded_by_hand, into_zeros, by_shape],
         "wrong": [
-            (lambda packed, tokens: None, ["nothing as shape"]),
+            (lambda packed, tokens: None, ["shape is nothing"]),
             (
                 lambda packed, tokens: by_shape(packed, tokens).sum(2).ne(0).sum(1),
                 ["the lengths come back, and not the states"],
@@ -317,7 +317,7 @@ ANSWERS = {
                 lambda model, tokens, lengths, scale: model(torch.tensor(lengths), tokens, scale),
                 ["in another order than `forward` takes them"],
             ),
-            (lambda model, tokens, lengths, scale: model(tokens, scale, scale), ['"lengths: 2" as GPU 0']),
+            (lambda model, tokens, lengths, scale: model(tokens, scale, scale), ['GPU 0 is "lengths: 2"']),
             (
                 lambda model, tokens, lengths, scale: model(tokens, torch.tensor(lengths), len(lengths) * [scale]),
                 ["the scale is a list"],
@@ -342,7 +342,7 @@ ANSWERS = {
     "2.2.a": {
         "accepted": [by_each_word, by_a_mask, by_sentence],
         "wrong": [
-            (lambda scores, targets: None, ["nothing as sums"]),
+            (lambda scores, targets: None, ["sums is nothing"]),
             (lambda scores, targets: by_a_mask(scores.data, targets), ["no gradient goes back"]),
             (
                 lambda scores, targets: (
@@ -353,7 +353,7 @@ ANSWERS = {
             ),
             (
                 lambda scores, targets: (2 * by_each_word(scores, targets)[0], by_each_word(scores, targets)[1]),
-                ["14.2 as sums"],
+                ["sums is 14.2"],
             ),
             (
                 lambda scores, targets: (

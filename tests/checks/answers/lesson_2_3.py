@@ -366,14 +366,14 @@ ANSWERS = {
             lambda module, x: x + torch.arange(x.shape[-1], device=module.gain.device),
         ],
         "wrong": [
-            (lambda module, x: None, ["nothing as result"]),
+            (lambda module, x: None, ["result is nothing"]),
             (
                 lambda module, x: x + torch.arange(len(x), device=x.device),
                 ["raised RuntimeError", "must match the size"],
             ),
             (
                 lambda module, x: x + torch.arange(x.numel(), device=x.device).view(x.shape),
-                ["10 11 12 / 13 14 15", "is wanted"],
+                ["10 11 12 / 13 14 15", "should be"],
             ),
             (lambda module, x: x[0] + torch.arange(x.shape[1], device=x.device), ["in another shape"]),
             (lambda module, x: x + torch.arange(x.shape[1]), ["raised RuntimeError", "cpu"]),
@@ -401,7 +401,7 @@ ANSWERS = {
     "2.3.d": {
         "accepted": [in_other_words, lambda model, x: by_a_helper(model, x) and by_a_helper(model.to("cpu"), x.cpu())],
         "wrong": [
-            (lambda model, x: None, ["nothing as your detector says"]),
+            (lambda model, x: None, ["your detector says is nothing"]),
             (lambda model, x: [by_a_helper(model.cpu(), x.cpu())], ["a list"]),
             (lambda model, x: by_a_helper(model.cpu(), x), ["the input stays on the GPU"]),
         ],

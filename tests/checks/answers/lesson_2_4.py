@@ -366,7 +366,7 @@ ANSWERS = {
             lambda diary, n: diary.total.data.__iadd__(1),
         ],
         "wrong": [
-            (counts_twice, ["has 2 as after 1 forward, and 1 is wanted"]),
+            (counts_twice, ["after 1 forward is 2, and should be 1"]),
             (lambda diary, n: diary.total.add(1), ["`total` never moves"]),
             (lambda diary, n: diary.total.copy_(torch.tensor(n)), ["how many rows came last"]),
             (lambda diary, n: diary.total.__iadd__(1 / 2), ["each forward adds a half"]),

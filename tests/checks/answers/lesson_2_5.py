@@ -108,7 +108,7 @@ ANSWERS = {
         "wrong": [
             (lambda net, x, labels: F.cross_entropy(x, labels, reduction="none"), ["Target ", "out of bounds"]),
             (lambda net, x, labels: F.cross_entropy(net(x), labels, reduction=None), ["valid value for reduction"]),
-            (lambda net, x, labels: F.cross_entropy(net(x), labels) / 2, ["4 as bytes gathered"]),  # not the sum
+            (lambda net, x, labels: F.cross_entropy(net(x), labels) / 2, ["bytes gathered is 4"]),  # not the sum
             (lambda net, x, labels: F.cross_entropy(net(x), labels).item(), ["returned a float"]),
             (lambda net, x, labels: F.cross_entropy(net(x), labels, reduction="none").cpu(), ["for CPU tensors"]),
             (loss_not_called, ["Boolean value of Tensor", "in loss_not_called"]),

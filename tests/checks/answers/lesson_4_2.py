@@ -281,7 +281,7 @@ ANSWERS = {
                 lambda model, portions, loss_of: loss_of(model, torch.cat(portions)).backward(),
                 ["there is one `backward()`"],
             ),
-            (lambda model, portions, loss_of: [loss_of(model, it) for it in portions], ["has none as gradient"]),
+            (lambda model, portions, loss_of: [loss_of(model, it) for it in portions], ["gradient is none"]),
             (held_too_late, ["every portion is exchanged: no forward pass stands in `no_sync()`"]),
             (only_the_last_backward, ["only the last portion is left"]),
             (of_four, ["on 3 ranks", "right for four portions only"]),

@@ -142,7 +142,7 @@ ANSWERS = {
         "wrong": [
             (lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"]),
             (lambda P, n: (8 * P * (n - 1), 2 * P * (n - 1) / n), ["a rank's are numbers"]),
-            (lambda P, n: (3 * P, 5 * P), ["is wanted"]),
+            (lambda P, n: (3 * P, 5 * P), ["should be"]),
             (lambda P, n: (2 * 4 * P, 2 * 4 * P * (n - 1) / n), ["right for two GPUs"]),
             (lambda P, n: (8 * P * (n - 1), 8 * P * n - 1 / n), ["`*` and `/` go before `-`"]),
         ],

@@ -323,7 +323,7 @@ ANSWERS = {
     "4.5.a": {
         "accepted": [in_two_rounds_normalised, gathered],
         "wrong": [
-            (lambda x: x + of_all(x), ["rank 0 has 7 as x"]),
+            (lambda x: x + of_all(x), ["rank 0: x is 7"]),
             (mean_of_the_ranks_means, ["on 3 ranks", "the ranks' means weigh alike"]),
             (less_the_mean, ["nothing is divided"]),
             (of_the_sums_of_places, ["as if it were alone"]),

@@ -221,7 +221,7 @@ ANSWERS = {
     "4.6.a": {
         "accepted": [round_and_round, by_torch],
         "wrong": [
-            (lambda order, rank, ranks: order[rank], ["and 4 is wanted"]),
+            (lambda order, rank, ranks: order[rank], ["and should be 4"]),
             (by_append, ["raised TypeError"]),
             (with_the_end_of_it, ["where nothing is missing with all of it"]),
             (with_zeros, ["padded with zeros"]),

@@ -120,7 +120,7 @@ ANSWERS = {
     "5.2.c": {
         "accepted": [by_sorting, in_a_loop],
         "wrong": [
-            (lambda logs: None, ["None as culprit"]),
+            (lambda logs: None, ["culprit is None"]),
             (not_below, ["raised ValueError"]),
             (lambda logs: next(json.loads(path) for path in logs.rglob("error.json")), ["raised TypeError"]),
             (without_the_words, ["the time is still there"]),
@@ -128,7 +128,7 @@ ANSWERS = {
             (lambda logs: [json.load(path) for path in logs.rglob("error.json")], ["has no attribute 'read'"]),
             (lambda logs: sorted(logs.glob("*/error.json"))[0], ["list index out of range"]),
             (lambda logs: [path.read_text()["message"] for path in logs.rglob("error.json")], ["string indices"]),
-            (lambda logs: by_sorting(logs).split(":")[0], ["OSError as culprit"]),
+            (lambda logs: by_sorting(logs).split(":")[0], ["culprit is OSError"]),
         ],
     },
 }

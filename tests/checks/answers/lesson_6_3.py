@@ -196,7 +196,7 @@ ANSWERS = {
             (its_number_or_none, ["rank 0's number is 0, and was taken for a failure"]),
             (one_that_is_false, ["rank 0's number is 0, and was taken for a failure"]),
             (met_in_the_try, ["rank 1 has returned without it"]),
-            (tells_what_it_was, ['rank 1 has "a bad row" as returns']),
+            (tells_what_it_was, ['rank 1: returns is "a bad row"']),
         ],
     },
     "6.3.c": {

@@ -170,7 +170,7 @@ ANSWERS = {
             (of_no_torch, ["torch_jobs is no library"]),
             (of_the_libraries, ["the innermost of the libraries' frames"]),
             (of_the_first_turn, ["where the innermost frame is a library's nothing comes back"]),
-            (lambda frames: None, ["has nothing as file"]),
+            (lambda frames: None, ["file is nothing"]),
         ],
     },
     "6.4.b": {

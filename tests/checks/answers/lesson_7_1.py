@@ -136,8 +136,8 @@ ANSWERS = {
         "accepted": [two_returns, by_factor],
         "wrong": [
             (by_true_division, ["a loader takes whole numbers of images only"]),
-            (as_a_tensor, ["has tensor(8.) as images of a rank, and 8 is wanted"]),
-            (as_many_as_ranks, ["4 ranks, keep has 4 as images of a rank, and 8 is wanted"]),
+            (as_a_tensor, ["images of a rank is tensor(8.), and should be 8"]),
+            (as_many_as_ranks, ["4 ranks, keep: images of a rank is 4, and should be 8"]),
         ],
     },
     "7.1.b": {
@@ -147,7 +147,7 @@ ANSWERS = {
     "7.1.c": {
         "accepted": [with_numpy, by_a_tensor],
         "wrong": [
-            (lambda *it: 0.3, ["update 0 of 100, 10 warm has 0.3 as share"]),
+            (lambda *it: 0.3, ["update 0 of 100, 10 warm: share of the peak is 0.3"]),
             (without_else, ["before update `warm` the cosine counts, too"]),
         ],
     },

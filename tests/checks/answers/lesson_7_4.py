@@ -157,7 +157,7 @@ ANSWERS = {
         "accepted": [the_last_apart, by_steps],
         "wrong": [
             (the_last_left_out, ["the last bucket is left out"]),
-            (where_it_does_not_fit, ["has None as step"]),
+            (where_it_does_not_fit, ["step is None"]),
             (the_larger_of_the_two, ["either the last bucket is exposed, or what the others leave over"]),
             (all_but_the_first, ["the first bucket is left out"]),
             (one_or_the_other, ["either the last bucket is exposed, or what the others leave over"]),

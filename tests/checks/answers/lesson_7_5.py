@@ -194,7 +194,7 @@ ANSWERS = {
             (with_bytes_of_one, ["one byte for you"]),
             (by_all_of_memory, ["'Memory'"]),
             (with_the_name, ["'str'"]),
-            (forgets_momentum, ["has None as billions"]),
+            (forgets_momentum, ["billions is None"]),
         ],
     },
     "7.5.c": {
