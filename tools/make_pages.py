@@ -82,7 +82,9 @@ def ways(found: list[Page], folder: Path) -> str:
         on_it = [by_number[number] for number in numbers]
         stops = " → ".join(f"[{it.number}]({os.path.relpath(it.path, folder)})" for it in on_it)
         minutes = sum(it.minutes for it in on_it)
-        lines.append(f"- **In {name}** ({minutes} minutes of lessons, two to three times that with every turn): {stops}")
+        lines.append(
+            f"- **In {name}** ({minutes} minutes of lessons, two to three times that with every turn): {stops}"
+        )
     hours = round(sum(it.minutes for it in found if not it.number.startswith("9")) / 60)
     guide = os.path.relpath(ROOT / "workshop" / "GUIDE.md", folder)
     lines.append(

@@ -260,7 +260,7 @@ ANSWERS = {
     "5.4.c": {
         "accepted": [through_a_file, by_pathlib, moved, of_a_name_not_taken],
         "wrong": [
-            (backup_left, ['"another file" as beside it']),
+            (backup_left, ['beside it is "another file"']),
             (backup_removed, ["the old checkpoint is emptied"]),
             (by_a_copy, ["to copy is to write"]),
             (copied_and_left, ["to copy is to write"]),
