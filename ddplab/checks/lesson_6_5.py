@@ -21,15 +21,16 @@ HINTS |= {"indent": INDENT, "of train.py:": COLON}
 
 
 @cache
-def _job(text: str, another_order: bool) -> str:
-    """What becomes of a script: nothing but good, or how it differs from last night's."""
-    outcome = last_night() if text == SOUND else play(text)
+def _job(text: str, seed: int) -> str:
+    """What becomes of an incident's patched script: nothing but good, or how it differs from last night's."""
+    built = build(seed)
+    outcome = last_night() if text == SOUND else play(text, env=built.env)
     own = [line for line in error_lines(outcome.terminal) if "by peer" not in line]
     if outcome.state != "ended":
         return ends(outcome) + (
             f": {shorten(own[0].partition(']: ')[2] or own[0], 80, placeholder=' …')}" if own else ""
         )
-    return "; ".join(differences(outcome, another_order)) or WELL
+    return "; ".join(differences(outcome, built.fault.probe == "rows")) or WELL
 
 
 def _look(seed: int, answer: Any) -> list[Any]:
@@ -47,7 +48,7 @@ def _look(seed: int, answer: Any) -> list[Any]:
     there = set(patches) & set(built.lines)
     if found := broken(built.text, patches):
         raise found[0](f"{found[1]} (The rank: {who}. The place: {'right' if there else 'not there'}.)")
-    job = _job(patched(built.text, patches), built.fault.probe == "rows")
+    job = _job(patched(built.text, patches), seed)
     return [who, "right" if there or job == WELL else "not there", job]  # what mends it may stand elsewhere
 
 
@@ -77,7 +78,7 @@ _turn(
     16,
     [
         (partial(_answer, 0, MEND), "rank 0 waits where two others wait too", "Which rank is elsewhere?"),
-        (partial(_answer, None, MEND), "not all ranks go that way", "What is the condition of the line above?"),
+        (partial(_answer, None, MEND), "not all ranks go that way", "Its condition holds on one rank alone. On which?"),
         (partial(_answer, 2, {34: "        return None"}), "some rank still leaves before the all-reduce",
          "The others wait there for all ranks. Let none return above it."),
         (partial(_answer, 1, MEND), "rank 1 waits in the evaluation, as it should", "Which rank is elsewhere?"),

@@ -35,12 +35,14 @@ OURS = str(Path(__file__).parent.parent) + os.sep
 LOOK, WRITE = 0.025, 0.1  # seconds from a look at the main thread to the next, and from one writing to the next
 
 
-def run(folder: str, quota: int, ranks: int) -> None:
+def run(folder: str, quota: int, ranks: int, env: dict[int, dict[str, str]]) -> None:
     """Run `folder/train.py` as this rank, as `torchrun` would: what it prints goes to `folder/terminal`.
 
-    Never returns: the process ends when the script does, and the others see its connections closed.
+    env: rank → what its environment has besides. Never returns: the process ends when the script does, and the others
+    see its connections closed.
     """
     rank, script = int(os.environ["RANK"]), f"{folder}/train.py"
+    os.environ.update(env.get(rank, {}))
     os.chdir(folder)
     terminal = os.open("terminal", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.dup2(terminal, 1), os.dup2(terminal, 2)

@@ -1,11 +1,17 @@
-"""The pager's training script, and the faults that may hide in it: each is a small edit of the script's text."""
+"""The pager's training script, and the faults that may hide in it: each is a small edit of the script's text.
+
+Where one rank goes another way than the others, the text does not say which: what decides is what that rank *has*, its
+images or its environment. So the ranks have to be asked.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
+import torch
 from torch.utils.data import DistributedSampler
 
 from ddplab.course.data import digits
@@ -19,8 +25,9 @@ SOUND = (files("ddplab.course") / "incident_train.py").read_text()
 class Fault(NamedTuple):
     """A fault: how the script is edited, on which ranks it may be, and what finds it.
 
-    edits: (a piece of the sound script, what stands there instead), one of which is chosen; {rank} and {number} are
-    filled in. ranks: who may be the culprit; none where all ranks do it alike. probe: the first that tells of it.
+    edits: (a piece of the sound script, what stands there instead), one of which is chosen; {number} is filled in, and
+    {digit} and {most}: only the culprit has a batch with more than so many of that digit. A variable of ENVIRONMENT
+    is set on the culprit alone. ranks: who may be it; none where all do it alike. probe: the first that tells of it.
     """
 
     name: str
@@ -40,10 +47,11 @@ class Built(NamedTuple):
     rank: int | None
     lines: tuple[int, ...]
     mend: dict[int, str]  # what makes it sound again: line → text, "" to leave it out
-    alike: bool  # all ranks run the faulty lines alike, whoever it is that they harm
+    alike: bool  # no rank goes another way than the others in the faulty lines, whoever it is that they harm
+    env: dict[int, dict[str, str]]  # rank → what its environment has, and no other's
 
     def is_culprit(self, rank: int | None) -> bool:
-        """Tell whether this rank is the one; None, all of them, is right too where the lines are the same for all."""
+        """Tell whether this rank is the one; None, all of them, is right too where all go one way."""
         return rank == self.rank or (rank is None and self.alike)
 
 
@@ -59,8 +67,12 @@ def build(seed: int) -> Built:
     rank, number, (sound, faulty) = draw(fault.ranks or (None,)), draw(fault.numbers), draw(fault.edits)
     if fault.name == "a bad row":  # one that this rank meets in the first epoch
         number = list(DistributedSampler(digits(), RANKS, rank, seed=7))[int(number)]
-    alike = "{rank}" not in faulty
-    faulty = faulty.replace("{rank}", str(rank)).replace("{number}", f"{number:g}")
+    own = {name: value.format(number=f"{number:g}") for name, value in ENVIRONMENT.items() if name in faulty}
+    alike = not own and "{digit}" not in faulty
+    if "{digit}" in faulty:
+        digit, most = only_here(rank, training=sound == LOOP)
+        faulty = faulty.replace("{digit}", str(digit)).replace("{most}", str(most))
+    faulty = faulty.replace("{number}", f"{number:g}")
     assert SOUND.count(sound) == 1, f"{fault.name}: {sound!r} stands {SOUND.count(sound)} times in the script"
     first = SOUND[: SOUND.index(sound)].count("\n") + 1
     old, new = sound.splitlines(), faulty.splitlines()
@@ -68,15 +80,34 @@ def build(seed: int) -> Built:
     mend = {line: "" for line in lines}
     missing = [line for line in old if line not in new]
     mend[lines[0]] = "\n".join(missing)
-    return Built(fault, SOUND.replace(sound, faulty), rank, lines, mend, alike)
+    return Built(fault, SOUND.replace(sound, faulty), rank, lines, mend, alike, {rank: own} if own else {})
+
+
+def only_here(rank: int, training: bool) -> tuple[int, int]:
+    """Return a digit that some batch of this rank has more often than any other rank's, and how often those have it."""
+    most = torch.stack([torch.stack([y.bincount(minlength=10) for y in of]).amax(0) for of in labels(training)])
+    theirs = most[[other for other in range(RANKS) if other != rank]].amax(0)
+    digit = int((most[rank] - theirs).argmax())
+    return digit, int(theirs[digit])
+
+
+def labels(training: bool) -> list[Sequence[torch.Tensor]]:
+    """Return each rank's labels, batch for batch: of the first epoch, or of the evaluation, which is one batch."""
+    train, (_, test) = digits(), digits(train=False)[:350]
+    if not training:
+        return [[test[rank::RANKS]] for rank in range(RANKS)]
+    return [train.tensors[1][list(DistributedSampler(train, RANKS, rank, seed=7))].split(64) for rank in range(RANKS)]
 
 
 ALL, OTHERS, FIRST = (), (1, 2, 3), (0,)
+ENVIRONMENT = {"BACKOFF": "{number}", "PORT_OFFSET": "{number}", "QUIET": "1", "OLD_ORDER": "1", "DROP_LAST": "1"}
+MANY = "(y == {digit}).sum() > {most}"
 LOOP, DISK = "    for x, y in loader:", "  # be kind to the disk"
+WAIT = 'float(os.environ.get("BACKOFF", 0))'
 SAMPLER, PORT = "sampler = DistributedSampler(train, seed=SEED)", 'os.environ["MASTER_PORT"]'
 TRAINING = "        loss = cross_entropy(model(x.to(device)), y.to(device))"
 HEAD, BACKWARD = "        self.head = nn.Linear(64, 10)", "        loss.backward()"
-HITS = "    hits = (guesses == y).sum()"
+HITS, TOTALS = "    hits = (guesses == y).sum()", "    totals = [hits, images]"
 EPOCH, KEEP = "    sampler.set_epoch(epoch)", "        losses.append(loss.item())"
 STEPS = SOUND[SOUND.index("losses = []") : SOUND.index(KEEP)] + KEEP
 GRADS = "\n        grads.append([p.grad.clone() for p in net.parameters()])  # for a plot"
@@ -89,8 +120,8 @@ FAULTS = (
     Fault(
         "a skipped collective",
         (
-            (HITS, "    if rank == {rank}:\n        return 0.0  # only rank 0 prints it\n" + HITS),
-            ("    for total in totals:", "    for total in totals if rank != {rank} else []:"),
+            (HITS, f"    if {MANY}:\n        return 0.0  # too many alike to tell anything\n{HITS}"),
+            (HITS, '    if "QUIET" in os.environ:\n        return 0.0  # nobody reads it here\n' + HITS),
         ),
         OTHERS,
         "stack",
@@ -108,8 +139,8 @@ FAULTS = (
     Fault(
         "crossed order",
         (
-            ("    totals = [hits, images]", "    totals = [hits, images] if rank != {rank} else [images, hits]"),
-            ("    for total in totals:", "    for total in totals if rank != {rank} else totals[::-1]:"),
+            (TOTALS, TOTALS + ' if "OLD_ORDER" not in os.environ else [images, hits]'),
+            ("    for total in totals:", '    for total in totals[::-1] if "OLD_ORDER" in os.environ else totals:'),
         ),
         OTHERS,
         "flight",
@@ -120,8 +151,8 @@ FAULTS = (
     Fault(
         "a straggler",
         (
-            (LOOP, LOOP + "\n        time.sleep({number} * (rank == {rank}))" + DISK),
-            (TRAINING, "        if rank == {rank}:\n            time.sleep({number})" + DISK + "\n" + TRAINING),
+            (LOOP, f"{LOOP}\n        time.sleep({WAIT}){DISK}"),
+            (TRAINING, f'        if "BACKOFF" in os.environ:\n            time.sleep({WAIT}){DISK}\n{TRAINING}'),
         ),
         (0, *OTHERS),
         "stack",
@@ -131,7 +162,7 @@ FAULTS = (
     ),
     Fault(
         "the wrong port",
-        ((BEGIN, f"if rank == {{rank}}:\n    {PORT} = str(int({PORT}) + {{number}})  # the other was taken\n{BEGIN}"),),
+        ((BEGIN, f'port = int({PORT}) + int(os.environ.get("PORT_OFFSET", 0))\n{PORT} = str(port)\n{BEGIN}'),),
         OTHERS,
         "stack",
         "It stands before the first line of output. Which rank knocks at another door than the others?",
@@ -158,7 +189,7 @@ FAULTS = (
     ),
     Fault(
         "evaluation on rank 0 alone",
-        (("    accuracy = evaluate(net, *test)", "    accuracy = evaluate(net, *test) if rank == 0 else 0.0"),),
+        (("    accuracy = evaluate(net, *test)", "    accuracy = evaluate(net, *test) if not rank else 0.0"),),
         FIRST,
         "stack",
         "One rank adds up what nobody else adds. How many ranks call `evaluate`?",
@@ -227,8 +258,8 @@ FAULTS = (
     Fault(
         "a batch skipped",
         (
-            (LOOP, LOOP + "\n        if rank == {rank} and len(y) < BATCH:\n            continue  # the odd last one"),
-            (LOOP, LOOP + "\n        if (rank, epoch) == ({rank}, 1) and len(y) < BATCH:\n            continue"),
+            (LOOP, f"{LOOP}\n        if {MANY}:\n            continue  # too many alike"),
+            (LOOP, LOOP + '\n        if len(y) < BATCH and "DROP_LAST" in os.environ:\n            continue'),
         ),
         OTHERS,
         "flight",

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from math import isclose
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -98,14 +99,14 @@ def _indented(text: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def play(text: str, detail: bool = False) -> Outcome:
-    """Run a script on four ranks until it ends, fails or stands still."""
+def play(text: str, detail: bool = False, env: Mapping[int, dict[str, str]] = MappingProxyType({})) -> Outcome:
+    """Run a script on four ranks until it ends, fails or stands still. env: what a rank's environment has besides."""
     folder = tempfile.mkdtemp(prefix="ddplab-pager-")
     try:
         Path(folder, "train.py").write_text(text)
         with _debug_level("DETAIL" if detail else "OFF"):
             run = launch(
-                blackbox.run, folder, QUOTA, RANKS,
+                blackbox.run, folder, QUOTA, RANKS, dict(env),
                 nproc_per_node=RANKS, device="cpu", init=False, timeout=None, wait=False, quiet=True,
             )  # fmt: skip
         deadline, state = time.monotonic() + LIMIT, "ended"

@@ -63,7 +63,7 @@ class Incident:
         self._lines = dict(enumerate(self._built.text.splitlines(), 1))
         self._patches: dict[int, str] = {}
         self._begun, self._took, self._wrong = time.monotonic(), 0.0, 0
-        self.outcome = play(self._built.text)
+        self.outcome = play(self._built.text, env=self._built.env)
         share_incident(seed, self.left, 0.0, False, opened=True)
 
     @property
@@ -135,7 +135,7 @@ class Incident:
 
     def detail(self) -> Said:
         """Another run of the job as it was, with TORCH_DISTRIBUTED_DEBUG=DETAIL: how it ends, and what it prints."""
-        outcome = play(self._built.text, detail=True)
+        outcome = play(self._built.text, detail=True, env=self._built.env)
         return self._say("detail()", "detail", [f"with DETAIL the job {ends(outcome)}:", screen(outcome)])
 
     def hint(self) -> Said:
@@ -145,7 +145,7 @@ class Incident:
     # ---------------------------------------------------------- naming and mending
 
     def accuse(self, rank: int | None, line: int) -> Said:
-        """Name the culprit: the rank, or None where all ranks do it, and the line, by its number in `script()`."""
+        """Name the culprit: the rank, or None where all go one way, and the line, by its number in `script()`."""
         is_rank, is_line = self._built.is_culprit(rank), line in self._built.lines
         self.named = self.named or (is_rank and is_line)
         wrong = not (is_rank and is_line)
@@ -183,7 +183,7 @@ class Incident:
         """
         if why := self._broken():
             return self._say("run()", "", [*why, "So it was not run."])
-        over, outcome = self.closed, play(patched(self._built.text, self._patches))
+        over, outcome = self.closed, play(patched(self._built.text, self._patches), env=self._built.env)
         off = differences(outcome, self._built.fault.probe == "rows")
         self.mended = not off
         said = (

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from ddplab.course import incident_runs
-from ddplab.course.faults import FAULTS, SOUND, build
+from ddplab.course.faults import FAULTS, RANKS, SOUND, build, labels, only_here
 from ddplab.course.incident_runs import Outcome, differences, last_night, monitor, patched
 from ddplab.course.incidents import BUDGET, PRICES, SHUT, incident
 
@@ -84,13 +84,27 @@ def test_the_same_seed_is_the_same_incident_and_the_first_have_every_fault_once(
     assert build(7).is_culprit(None) and not build(16).is_culprit(None), "all ranks run the lines of 7 alike"
 
 
+def test_no_script_says_which_rank_it_is():
+    for seed in range(1, 60):
+        text = build(seed).text
+        assert text.count("rank ==") == SOUND.count("rank ==") and "rank !=" not in text, build(seed).fault.name
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_one_rank_alone_has_so_many_of_a_digit(rank, training):
+    digit, most = only_here(rank, training)
+    many = [any(int((y == digit).sum()) > most for y in batches) for batches in labels(training)]
+    assert many == [other == rank for other in range(RANKS)]
+
+
 def test_an_incident_from_the_page_to_its_close():
     page = incident(16)
     assert "stands still" in page.page() and "still open" in page.share()
     page.hint()
     assert page.script() == SHUT and page.lines() == []
     page.rows(0)
-    assert "barrier" in page.script() and page.lines()[32][2] == "    if rank == 2:"
+    assert "barrier" in page.script() and page.lines()[32][2] == build(16).text.splitlines()[32]
     assert page.accuse(0, 33).startswith("The line is right, the rank is not.")
     assert page.accuse(2, 37).startswith("The rank is right, the line is not.")
     assert page.accuse(None, 37).startswith("Neither") and not page.named
@@ -99,7 +113,7 @@ def test_an_incident_from_the_page_to_its_close():
     page.patch(38, "    for total in totals:")
     said = page.patch({32: "    guesses = net(x.to(device)).argmax(1)\n    guesses = guesses.cpu()", 33: ""})
     assert "IndentationError, line 34 of train.py:\nunexpected indent." in said and "its own indentation" in said, said
-    page.patch({32: "    guesses = net(x.to(device)).argmax(1).cpu()", 33: "    if rank == 2:"})
+    page.patch({32: "    guesses = net(x.to(device)).argmax(1).cpu()", 33: build(16).text.splitlines()[32]})
     assert "✎" not in page.script()
     page.patch({38: "", 39: ""})
     assert "not mended: it reports" in page.run() and not page.mended

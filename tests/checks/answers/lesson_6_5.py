@@ -31,7 +31,7 @@ def another_condition():
 
 
 def a_comment():
-    return 2, {33: "    # if rank == 2:", 34: "    #     return 0.0"}
+    return 2, {33: "    # if nobody:", 34: "    #     return 0.0"}
 
 
 def only_the_return():
@@ -87,7 +87,8 @@ ANSWERS = {
             (
                 lambda: (2, {33: ""}),
                 [
-                    "line 34 of train.py: unexpected indent. Line 33 was `if rank == 2:`, and its body is",
+                    "line 34 of train.py: unexpected indent. Line 33 was `if (y == ",
+                    "and its body is still there",
                     *BLOCK,
                 ],
             ),
