@@ -121,7 +121,8 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
     """Draw what fills a device's memory as stacked bars.
 
     Args:
-        held: a bar's name → what it is made of, from the bottom up: name → bytes. Every bar has the same names.
+        held: a bar's name → what it is made of, from the bottom up: name → bytes. Every bar has the same names; "?" is
+            an empty box.
         room: the bytes that a device has, a dashed line; the axis then counts GB, and goes to three times that, and
             above each bar stands what it comes to.
     """
@@ -131,7 +132,9 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
         bottoms = [0.0] * len(held)
         for name, hatch in zip(next(iter(held.values())), HATCHES, strict=False):
             heights = [parts[name] / bytes_in_it for parts in held.values()]
-            axis.bar(list(held), heights, 0.6, bottoms, hatch=hatch, edgecolor=ON_COLOUR, linewidth=0.6, label=name)
+            unknown = {"fill": False, "edgecolor": INK, "linewidth": 1.2, "linestyle": ":"}
+            look = unknown if name == "?" else {"hatch": hatch, "edgecolor": ON_COLOUR, "linewidth": 0.6}
+            axis.bar(list(held), heights, 0.6, bottoms, label=name, **look)
             bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
         axis.set(ylabel=unit, xlim=(-0.5, len(held) - 0.5))
         handles, names = axis.get_legend_handles_labels()  # beside the bars, and in their order
@@ -145,21 +148,23 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
 
 
 def how_full(
-    billions: int, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, copy: bool = False
+    billions: int, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, copy: bool = False, known: Any = ()
 ) -> tuple[str, Figure]:
     """Draw what fills each device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
 
-    Each device has the whole model and its share of the batch. The activations of the whole batch are 60 GB, made up.
-    kept: optimiser → numbers kept for each parameter. copy: count DDP's copy of the gradients, too. Returns the GB in
-    words, and the figure.
+    Each device has the whole model and its share of the batch. The whole batch's activations are made up: 60 GB for 7
+    billion. kept: optimiser → numbers kept for each parameter. copy: count DDP's copy of the gradients, too. known: the
+    parts that are shown; the others are one, "?", and without any all are. Returns the GB in words, and the figure.
     """
     gb, where = 4e9 * billions, "one device" if devices == 1 else f"each of {devices:,}"
     held = {
-        name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / devices}
+        name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / 7 * billions / devices}
         | ({"DDP's copy": gb} if copy else {})
         for name, numbers in kept.items()
     }
     told = ", ".join(f"{name} {sum(parts.values()) / 1e9:.1f}" for name, parts in held.items())
+    for parts in held.values() if known else ():
+        parts["?"] = sum(parts.pop(name) for name in [*parts] if name not in known)
     return f"{billions} billion parameters, GB on {where}: {told}", memory_bars(held, room=80e9)
 
 

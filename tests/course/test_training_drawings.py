@@ -101,14 +101,18 @@ def test_what_fills_each_of_so_many_devices():
     assert [label.get_text() for label in figure.axes[0].texts] == ["80 GB", "116 GB", "144 GB", "172 GB"]
     assert [label.get_text() for label in how_full(7, 1000)[1].axes[0].texts[1:]] == ["56 GB", "84 GB", "112 GB"]
     assert how_full(7, 3, {"mine": 0.5})[0] == "7 billion parameters, GB on each of 3: mine 90.0"
+    named, unnamed = how_full(7, kept={"mine": 0.5}, known=["parameters"])[1].axes[0].patches
+    assert (named.get_height(), named.get_fill()) == (28, True) and unnamed.get_height() == pytest.approx(102)
+    assert not unnamed.get_fill()
 
 
 @pytest.mark.parametrize(
     ("billions", "devices", "copy", "fit"),
     [
         (1, 1, False, "sma7"),
-        (2, 1, False, "s--7"),
-        (3, 1, False, "----"),
+        (3, 1, False, "sma7"),
+        (4, 1, False, "s--7"),
+        (5, 1, False, "----"),
         (7, 2, False, "----"),
         (7, 3, False, "s--7"),
         (7, 1000, False, "s--7"),
