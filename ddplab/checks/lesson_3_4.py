@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from ddplab.checks import NotYet, exercise
@@ -246,7 +247,7 @@ def _error(said: str) -> str:
 def _outcome(text: Any) -> list[Any]:
     if what := _no_text(text):
         return [f"{what} is returned", 0, "no text"]
-    ran = _run(HELLO + text)
+    ran = _run(HELLO + dedent(text))
     if ran is None:
         return ["nobody", 0, "it does not end"]
     return [_who(ran), len(ran.lines), _error(ran.said)]
@@ -274,8 +275,7 @@ turn(
         (lambda: SPAWN, "each process that reads the file is about to spawn the next",
          "What must be true of a process that may start others? Python's message has the line."),
         (lambda: MAIN.replace("__main__", "main") + SPAWN, "no process is started",
-         'The first process has the `__name__` `"__main__"`; a process begins with `start()`; and what is indented '
-         "is still the body of `hello`."),
+         'The first process has the `__name__` `"__main__"`, and a process begins with `start()`.'),
         (lambda: MAIN + "hello(0)\n", "the first process calls `hello` itself",
          "`Process(target=hello, args=(0,))`: function and arguments apart, and then `start()`, which is not `run()`."),
         (lambda: MAIN + SPAWN + "\nhello(0)\n", "each process that reads the file says hello",
@@ -310,7 +310,7 @@ turn(
 def _number(text: Any) -> list[Any]:
     if what := _no_text(text):
         return [f"{what} is returned", "nothing", "no text"]
-    ran = _run(DRAWN + text + TOLD)
+    ran = _run(DRAWN + dedent(text) + TOLD)
     if ran is None:
         return ["nobody", "nothing", "it does not end"]
     what = "no number" if ran.lines else "nothing"

@@ -382,7 +382,7 @@ def says_nothing(answer: Callable[..., Any]) -> bool:
     places = [n for n, line in enumerate(lines) if re.search(r"(^|: *)\.\.\.( *#.*)?$", line)]
     return any(
         (lines[n] != "..." or lines[n - 1].startswith(("# your turn", "def ", '"""')))
-        and all(line.startswith(("return ", "#")) for line in lines[n + 1 :])
+        and all(line.startswith(("return ", "#", '"""')) for line in lines[n + 1 :])
         for n in places
     )
 

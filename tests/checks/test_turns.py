@@ -75,6 +75,13 @@ def blank_after_a_docstring(x):
     ...
 
 
+def blank_inside_a_text():
+    return """
+    # your turn: 1 line of a file
+    ...
+    """
+
+
 def on_one_line(x): ...
 
 
@@ -106,7 +113,7 @@ def written(x):
     mean(x)
 
 
-BLANK = [blank, blank_before_a_return, blank_after_a_docstring, on_one_line, WithABlankMethod]
+BLANK = [blank, blank_before_a_return, blank_after_a_docstring, blank_inside_a_text, on_one_line, WithABlankMethod]
 
 
 @pytest.mark.parametrize("answer", BLANK, ids=lambda it: it.__name__)
