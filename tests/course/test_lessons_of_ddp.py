@@ -1,4 +1,4 @@
-"""What some lessons of part 4 say below a slider, run once: the page launches only what its reader asks for."""
+"""What some lessons of part 4, and 6.2, say below a slider, run once: the page launches only what its reader asks for."""
 
 import ast
 import re
@@ -26,6 +26,12 @@ def functions(lesson: str) -> dict[str, Any]:
             tree.body = [statement for statement in tree.body if isinstance(statement, defines)]
             exec(compile(tree, lesson, "exec"), space)
     return space
+
+
+def test_a_roll_call_names_all_who_are_late_and_never_rank_0():
+    called = functions("../6_when_it_goes_wrong/6.2_when_a_rank_is_late.ipynb")["called"]
+    assert called("ranks 1 and 3", True).startswith("[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier")
+    assert called("rank 0", True) == "nobody is missed"
 
 
 def test_who_uses_which_head_decides_what_a_backward_leaves():
