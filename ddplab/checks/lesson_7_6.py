@@ -26,7 +26,7 @@ def _half(
     numbers = bucket.buffer() / (dist.get_world_size() * parts)
     numbers = numbers if late else numbers.to(kind)
     for _ in range(times - 1):
-        dist.all_reduce(numbers)
+        dist.all_reduce(numbers, async_op=True).wait()
     done = dist.all_reduce(numbers, async_op=True).get_future()
     return done.then(lambda done: done.value()[0].to(kind).float())
 
@@ -39,9 +39,10 @@ def _sends_nothing(state: Any, bucket: dist.GradBucket) -> torch.futures.Future:
 
 def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
     """Return the gradient that a hook brings DDP, and the bytes that this rank hands over for it."""
-    sent, all_reduce = [], dist.all_reduce
+    sent, waits, all_reduce = [], [], dist.all_reduce
 
     def counted(tensor: Tensor, *given: Any, **named: Any) -> Any:
+        waits.append(not named.get("async_op", any(given[2:3])))
         sent.append(tensor.nbytes)
         return all_reduce(tensor, *given, **named)
 
@@ -49,6 +50,8 @@ def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
         future = hook(state, bucket)
         if not hasattr(future, "then"):  # DDP itself would end in a segmentation fault
             raise TypeError(f"DDP wants a future from its hook, and not: {type(future).__name__}")
+        if any(waits):
+            raise TypeError("the hook waits for its message, so nothing hides: async_op=True, get_future()")
         return future.then(tensor)
 
     def tensor(done: torch.futures.Future) -> Tensor:  # else torch asks for a bug report

@@ -100,9 +100,10 @@ def by_avg(state, bucket):
 
 ANSWERS = {
     "7.6.a": {
-        "accepted": [rounded_again, as_torch_has_it, waited_for, by_avg],
+        "accepted": [rounded_again, as_torch_has_it, by_avg],
         "wrong": [
             (returns_a_tensor, ["wants a future", "Tensor"]),
+            (waited_for, ["waits for its message", "async_op=True"]),
             (the_messages_own, ["wants a future of a tensor", "list"]),
             (divides_the_list, ["met RuntimeError: TypeError: unsupported operand"]),  # without torch's wrapping
             (returns_a_list, ["wants a future of a tensor", "list"]),
