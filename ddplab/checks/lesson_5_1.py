@@ -318,7 +318,7 @@ SEATS = {  # each process of a node, as torchrun tells it: RANK, LOCAL_RANK, GRO
 }
 
 
-def _taken(my_device: Callable[..., Any], seats: list[tuple[int, int, int]], gpus: int) -> list[str]:
+def taken(my_device: Callable[..., Any], seats: list[tuple[int, int, int]], gpus: int) -> list[str]:
     """What became of each process of a node: "a GPU of its own", "shares cuda:0". Which one plays no part."""
     job = {"WORLD_SIZE": "6", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     names = ("RANK", "LOCAL_RANK", "GROUP_RANK")
@@ -344,7 +344,7 @@ turn(
     "A GPU for each process",
     _my_device,
     SEATS,
-    call=_taken,
+    call=taken,
     heads=("one process", "the other"),
     mistakes=[
         (partial(_my_device, by="RANK"), "RANK runs on from node to node, and the GPUs of a node do not",

@@ -186,7 +186,8 @@ def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64, what: str 
                 axis.plot(*corners, color=INK, linewidth=0.8, clip_on=False)
                 axis.spines[:].set_visible(False)
             axis.set_title(fill(title, 18), fontsize=9)
-            axis.set(xticks=[], yticks=[], xlabel=f"{sum(told):.0f} of {len(told)}\n{what}")
+            anchor = "N" if len({*map(len, panels.values())}) > 1 else "C"  # unlike panels begin at one height
+            axis.set(xticks=[], yticks=[], anchor=anchor, xlabel=f"{sum(told):.0f} of {len(told)}\n{what}")
     return figure
 
 

@@ -95,9 +95,12 @@ def _told(boxes: Iterable[Box]) -> list[list[Any]]:
 def board(boxes: Iterable[Box], *yours: Claim, said: Mapping[int, bool] | None = None) -> None:
     """Show the boxes: in a live notebook with search and a filter, in a saved file as tables. yours: come first.
 
-    said: row → whether the learner judged it right, as `quiz` returns it; what was guessed in this session counts too.
+    said: row → whether the learner judged it right, as `quiz` returns it; what was guessed in this session counts too,
+    and above stands how many of all those were otherwise.
     """
     judged = {str(row): so for row, so in (right | dict(said or {})).items()}
+    if judged:
+        print(f"You judged {len(judged)} of these claims; {[*judged.values()].count(False)} turned out otherwise.")
     own = [Box(it.row, it.text, it.verdict, it.because, it.measured, "yours", "#") for it in yours]
     boxes = [*own, *boxes]
     _show(boxes, table(boxes), lambda: widget("board", claims=_told(boxes), said=judged))

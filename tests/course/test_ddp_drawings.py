@@ -99,7 +99,9 @@ def test_numbers_that_agree_are_filled_and_counted_beneath():
     assert frame.get_xydata()[2:5].tolist() == [[1.5, 0.5], [0.5, 0.5], [0.5, 1.5]], "a short last row is no difference"
     assert not agreement({"full": [True] * 4}, across=2).axes[0].lines
     (alone,) = agreement({"both": [True]}).axes
-    assert alone.get_xlabel() == "1 of 1\nagree"
+    assert (alone.get_xlabel(), alone.get_anchor()) == ("1 of 1\nagree", "C")
+    unlike = agreement({"few": [True] * 2, "many": [True] * 4}, across=2).axes
+    assert [axis.get_anchor() for axis in unlike] == ["N", "N"], "they begin at one height"
 
 
 def test_a_star_has_one_road_fewer_than_gpus_and_a_ring_one_for_each_and_two_gpus_have_as_much_to_do_in_both():

@@ -91,7 +91,7 @@ def test_the_board_is_a_widget_where_somebody_looks_and_always_a_table(tmp_path,
     assert ("application/vnd.jupyter.widget-view+json" in shown[0]) == looked_at
 
 
-def test_the_board_knows_what_you_have_said_and_guessed(tmp_path, monkeypatch):
+def test_the_board_knows_what_you_have_said_and_guessed(tmp_path, monkeypatch, capsys):
     import IPython.display
 
     made = []
@@ -105,6 +105,7 @@ def test_the_board_knows_what_you_have_said_and_guessed(tmp_path, monkeypatch):
     lesson(tmp_path, "9_part/9.2_room.ipynb", settled("theirs", 7))
     board(boxes(tmp_path), said={7: True})
     assert made[0]["said"] == {"79": False, "7": True}
+    assert capsys.readouterr().out == "You judged 2 of these claims; 1 turned out otherwise.\n"
 
 
 def test_a_room_lets_one_guess_and_its_saved_file_tells_nothing(tmp_path, monkeypatch):

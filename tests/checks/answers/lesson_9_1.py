@@ -1,0 +1,42 @@
+"""Answers to the turn of lesson 9.1; its mistakes are rows in ddplab/checks/lesson_9_1.py."""
+
+import torch
+from torch.utils.data import DistributedSampler, TensorDataset
+
+
+def by_a_generator(rank, ranks):
+    same = torch.Generator().manual_seed(7)
+    images = TensorDataset(torch.randn(1000, 1, 28, 28, generator=same), torch.randint(10, (1000,), generator=same))
+    return images, DistributedSampler(images, num_replicas=ranks, rank=rank)
+
+
+def every_other(rank, ranks):
+    torch.manual_seed(3)
+    images = TensorDataset(torch.randn(1000, 1, 28, 28), torch.randint(10, (1000,)))
+    return images, range(rank, 1000, ranks)
+
+
+def as_in_the_text(rank, ranks, seed=None):
+    if seed is not None:
+        torch.manual_seed(seed(rank))
+    images = TensorDataset(torch.randn(1000, 1, 28, 28), torch.randint(10, (1000,)))
+    return images, DistributedSampler(images, ranks, rank)
+
+
+def labels_of_its_own(rank, ranks):
+    same = torch.Generator().manual_seed(7)
+    images = TensorDataset(torch.randn(1000, 1, 28, 28, generator=same), torch.randint(10, (1000,)))
+    return images, DistributedSampler(images, ranks, rank)
+
+
+ANSWERS = {
+    "9.1.a": {
+        "accepted": [by_a_generator, every_other],
+        "wrong": [
+            (as_in_the_text, ["images of its own"]),
+            (lambda rank, ranks: as_in_the_text(rank, ranks, seed=lambda rank: rank), ["images of its own"]),
+            (labels_of_its_own, ["images drawn"]),
+            (lambda rank, ranks: as_in_the_text(rank, ranks)[0], ["to unpack"]),
+        ],
+    },
+}
