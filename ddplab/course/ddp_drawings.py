@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, ON_COLOUR, drawing, rimmed, shades
@@ -101,11 +101,11 @@ def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float], left:
             axis.bar_label(bar, [f" bucket {number}"], fontsize=7)
 
 
-def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry", who: Sequence[str] = ()) -> Figure:
+def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:
     """Draw the dropout masks of ranks: a panel for each title, the ranks below one another with a line between them.
 
     panels: title → for each rank a table (tensor or lists) of rows. An entry of 0 was dropped, and is drawn grey.
-    what: the name of the horizontal axis. who: those of the lanes, if not the ranks. Returns the matplotlib figure.
+    what: the name of the horizontal axis. Returns the matplotlib figure.
     """
     with drawing(8, 3.4, layout="constrained") as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
@@ -120,7 +120,7 @@ def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry", who: Sequenc
                 if top < len(dropped):
                     axis.axhline(top - 0.5, linewidth=4, color=COLOURS[1])
             axis.xaxis.get_major_locator().set_params(integer=True)
-            names = who or [f"rank {n}" for n in range(len(tables))]
+            names = [f"rank {n}" for n in range(len(tables))]
             axis.set(title=title, xlabel=what, yticks=ticks, yticklabels=names)
     return figure
 
@@ -143,24 +143,24 @@ def album(panels: Mapping[str, tuple[Tensor, Sequence[bool]]], across: int = 24)
     return figure
 
 
-def shares_apart(off: Mapping[tuple[int, int], float], now: tuple[int, int]) -> Figure:
-    """Draw how far from one device's gradient two ranks are for each split of a batch: (rank 0's, rank 1's) → share.
+def shares_apart(off: Mapping[str, Mapping[tuple[int, int], float]], now: str, pair: tuple[int, int]) -> Figure:
+    """Draw how far from one device's gradient two ranks are for each split of a batch: loss → (rank 0's, 1's) → share.
 
-    now: the split that is looked at; it has a ring. What rank 0 has more than half of is mirrored, as a pale guess.
+    now, pair: the loss and the split that are looked at; they have a ring.
     """
-    places = sorted((first, 100 * share) for (first, _), share in off.items())
-    whole = sum(now)
-    mirrored = [(whole - first, height) for first, height in places if 2 * first >= whole]
+    whole = sum(pair)
     with drawing(8, 3) as figure:
         axis = figure.subplots()
-        guess = {"linestyle": ":", "marker": "o", "fillstyle": "none", "markersize": 4, "color": INK}
-        axis.plot(*zip(*mirrored, strict=True), **guess, label="the right half, mirrored")
-        axis.plot(*zip(*places, strict=True), "o-", color=COLOURS[1], label="measured")
-        x, height = now[0], 100 * off[now]
+        for number, (loss, shares) in enumerate(off.items(), 1):
+            places = sorted((first, 100 * share) for (first, _), share in shares.items())
+            look = {"marker": MARKERS[number], "linestyle": DASHES[number - 1], "color": COLOURS[number]}
+            axis.plot([first for first, _ in places], [height for _, height in places], **look, label=loss)
+        x, height = pair[0], 100 * off[now][pair]
         axis.plot(x, height, "o", markersize=14, fillstyle="none", color=INK)
-        words = f"{x} + {now[1]}: {height:.0f}%"
+        words = f"{x} + {pair[1]}: {height:.0f}%"
         axis.annotate(words, (x, height), (0, 12), textcoords="offset points", ha="center")
-        axis.set(xlim=(-4, whole + 4), ylim=(-4, 118 * max(off.values()) + 4))
+        top = max(share for shares in off.values() for share in shares.values())
+        axis.set(xlim=(-4, whole + 4), ylim=(-8, 118 * top + 4))
         axis.set(xlabel=f"images of rank 0; rank 1 has the rest of {whole}", ylabel="% off one device")
         axis.set_xticks(range(0, whole + 1, 8))
         axis.legend(loc="upper center", fontsize=8)
@@ -288,6 +288,21 @@ def held_beside(rows: Mapping[str, Sequence[Any]]) -> Figure:
         for rank in range(len(held)):
             axis.text(2.6 * rank + 1, -0.1, f"rank {rank}", ha="center", va="bottom", fontsize=9)
         axis.set(xlim=(-4, 2.6 * len(held)), ylim=(len(rows) + 0.1, -0.7))
+        axis.axis("off")
+    return figure
+
+
+def without(rows: Mapping[str, Collection[int]], size: int) -> Figure:
+    """Draw `size` numbered boxes in a row for each title, title → the numbers that are missing: those are marked."""
+    from ddplab.course.drawings import box
+
+    with drawing(9.5, 0.42 * len(rows) + 0.2) as figure:
+        axis = figure.subplots()
+        for row, (title, missing) in enumerate(rows.items()):
+            axis.text(-0.4, row + 0.5, title, ha="right", va="center", fontsize=9)
+            for number in range(size):
+                box(axis, number, row + 0.08, 1, 0.84, str(number), number in missing, size=8)
+        axis.set(xlim=(-4, max(size, 20) + 0.2), ylim=(len(rows) + 0.1, -0.1))
         axis.axis("off")
     return figure
 

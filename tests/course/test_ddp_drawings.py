@@ -16,6 +16,7 @@ from ddplab.course.ddp_drawings import (
     on_a_line,
     shares_apart,
     star_and_ring,
+    without,
 )
 from ddplab.plots import COLOURS, DASHES
 
@@ -65,10 +66,11 @@ def test_masks_are_grey_where_an_entry_was_dropped_with_a_line_between_ranks():
     assert [tick.get_text() for tick in other.get_yticklabels()] == ["rank 0", "rank 1"]
 
 
-def test_masks_name_their_axes_as_they_are_told():
-    (axis,) = masks({"known": [torch.ones(2, 2)]}, "image", ["all ranks"]).axes
-    assert axis.get_xlabel() == "image" and not axis.images[0].get_array().any()
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["all ranks"]
+def test_what_is_missing_is_marked_in_a_row_of_numbered_boxes():
+    (axis,) = without({"served": [1], "known": [1, 2]}, 3).axes
+    assert [text.get_text() for text in axis.texts] == ["served", "0", "1", "2", "known", "0", "1", "2"]
+    assert [box.get_linewidth() > 1 for box in axis.patches] == [False, True, False, False, True, True]
+    assert [text.get_weight() for text in axis.texts[1:4]] == ["normal", "bold", "normal"]
 
 
 def test_an_album_shows_images_as_bright_as_they_are_and_crosses_those_that_are_read_wrong():
@@ -81,12 +83,14 @@ def test_an_album_shows_images_as_bright_as_they_are_and_crosses_those_that_are_
     assert (cross.get_marker(), *cross.get_xydata().tolist()) == ("X", [2.5, 1])
 
 
-def test_each_split_has_a_point_where_rank_0_has_so_many_and_the_right_half_is_mirrored_as_a_guess():
-    (axis,) = shares_apart({(48, 16): 0.41, (32, 32): 0.0, (16, 48): 0.6}, (48, 16)).axes
-    guess, measured, ring = axis.lines
-    assert measured.get_xydata().tolist() == [[16, 60], [32, 0], [48, 41]]
-    assert guess.get_xydata().tolist() == [[32, 0], [16, 41]] and ring.get_xydata().tolist() == [[48, 41]]
-    assert [text.get_text() for text in axis.texts] == ["48 + 16: 41%"] and guess.get_linestyle() == ":"
+def test_each_split_has_a_point_where_rank_0_has_so_many_in_a_line_for_each_loss():
+    off = {"mean": {(48, 16): 0.41, (32, 32): 0.0, (16, 48): 0.6}, "yours": {(48, 16): 0.0}}
+    (axis,) = shares_apart(off, "mean", (48, 16)).axes
+    measured, mended, ring = axis.lines
+    assert measured.get_xydata().tolist() == [[16, 60], [32, 0], [48, 41]] and mended.get_xydata().tolist() == [[48, 0]]
+    assert ring.get_xydata().tolist() == [[48, 41]] and measured.get_marker() != mended.get_marker()
+    assert [text.get_text() for text in axis.texts] == ["48 + 16: 41%"]
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["mean", "yours"]
 
 
 def test_numbers_that_agree_are_filled_and_counted_beneath():
