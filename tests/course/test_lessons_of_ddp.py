@@ -73,7 +73,8 @@ def test_averaged_memories_are_no_cure_for_a_dark_camera_and_mixed_cameras_are()
     assert read(0.1, mend=space["average_statistics"])[1] < 0.2
     assert min(read(0.1, mixed=True)) > 0.75
     assert min(read(0.25, mixed=True, flash="rank 0", take=space["scaled_step"])) > 0.9
-    assert read(0.5)[1] > 0.75
+    ranks = launch(space["two_cameras"], 0.25, mend=space["left_alone"], quiet=True).results
+    assert min(ranks[rank][1][rank].float().mean() for rank in (0, 1)) > 0.9, "each knows its own camera"
 
 
 def test_a_run_of_all_three_pieces_is_one_devices():
@@ -96,6 +97,13 @@ def test_a_shadow_counts_or_does_not():
     assert under_join(2, 3, "those with data")[0].startswith("rank 0: [1.0, 1.0, 1.0]")
 
 
+def test_a_count_of_the_ranks_own_fits_after_join_only():
+    space = functions("4.7_uneven_shares_and_workers.ipynb")
+    space["offered"] = places = ["in each step", "after the loop, inside Join", "after Join"]
+    assert space["counted_in"](places[1]).endswith("the ranks count [3, 3] batches")
+    assert space["counted_in"](places[2]) == "all_reduce after Join: the ranks count [5, 5] batches  ✓"
+
+
 def test_two_ways_to_be_careful_with_dice_are_worse():
     space = functions("4.7_uneven_shares_and_workers.ipynb")
     space.update(drawn={}, everybody=[""] * 4)
@@ -112,10 +120,12 @@ def test_a_stream_that_is_shared_out_freezes_without_join_and_ends_with_it():
     assert "served 5 times; crops that came up before: 0" in words
 
 
-def test_a_look_through_the_module_breaks_no_run():
+def test_a_look_through_ddp_breaks_a_run_after_step_1_only_and_one_through_the_module_none():
     look = functions("4.5_batchnorm_buffers_and_mixed_precision.ipynb")["train_with_a_look"]
-    for after in (1, 2, 3):
-        assert launch(look, after, "model.module", device="cpu", quiet=True).state == "finished"
+    for after, through in ((1, "model.module"), (2, "model"), (3, "model")):
+        assert launch(look, after, through, device="cpu", quiet=True).state == "finished"
+    with pytest.raises(RankError, match="rank"):
+        launch(look, 1, "model", device="cpu", quiet=True)
 
 
 @pytest.mark.parametrize("samples, set_epoch, unknown", [(43, "each epoch", []), (40, "never", []), (44, "never", [])])
@@ -140,7 +150,9 @@ def test_only_each_sample_once_counts_alike_on_any_number_of_ranks():
 
 
 def test_four_ranks_with_32_images_are_one_device_with_128():
-    gap = functions("4.1_distributed_data_parallel.ipynb")["gap"]
+    space = functions("4.1_distributed_data_parallel.ipynb")
+    gap = space["gap"]
+    assert gap([48, 16], steps=1, loss_of=space["yours"]) < 1e-14, "a sum mends an uneven split"
     assert gap([32] * 4, 128, steps=10).max() < 1e-14 and gap([32] * 4, 32, steps=1).max() > 0.5
 
 
@@ -164,6 +176,13 @@ def test_a_switch_that_is_read_in_forward_is_torchs():
     assert [space["who_sends"](it).split()[4] for it in space["moments"]] == ["differ", "differ", "agree"]
     space["with_switch"] = read_in_forward
     assert [space["who_sends"](it).split()[4] for it in space["moments"]] == ["agree"] * 3
+
+
+def test_two_heads_are_mixed_up_by_a_hook_and_carried_by_what_averages_after_backward():
+    space = functions("4.9_puzzles_from_a_start_to_ddp.ipynb")
+    two_heads, afterwards = space["two_heads"], space["average_whatever_was_used"]
+    assert launch(two_heads, ["a", "b"], None, quiet=True).results == [["33", None], [None, "33"]]
+    assert launch(two_heads, ["ab", "a"], afterwards, quiet=True).results == [["33", "3"]] * 2
 
 
 def test_what_carries_it_and_what_breaks_it():
