@@ -290,7 +290,7 @@ turn(
         (lambda: MAIN + "hello(0)\n    " + SPAWN, "the first process says hello as well", "Only the child is to."),
         (lambda: MAIN + SPAWN.replace("start", "join"), "a process is waited for that was never started", "`start()`"),
         (lambda: "    if True:\n" + SPAWN, "Python cannot read the file: the lines are indented in another way",
-         "The `if` begins at the margin, and what belongs to it is indented, by four spaces."),
+         "What belongs to the `if` is indented by four spaces more than the `if`."),
         (lambda: MAIN.replace(":", "") + SPAWN, "Python cannot read the file",
          "Is a colon missing, a bracket, or a quotation mark? Does `==` have both of its signs?"),
         (list, "a list is returned, and no text", "One text: three quotation marks go around several lines."),
