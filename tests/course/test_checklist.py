@@ -1,5 +1,7 @@
 """The DataParallel checklist: what it finds, and how it is read and walked through."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -89,6 +91,12 @@ def test_wrapped_where_there_was_no_gpu(no_gpu):
     found = finding(WRAPPED, nn.DataParallel(nn.Linear(3, 1)))
     assert found.ok is False and "device_ids is [], so every batch passes through" in found.found
     assert "wrap it anew" in found.do
+
+
+def test_without_a_gpu_each_batch_passes_through_in_silence_as_lesson_2_1_says(no_gpu):
+    net, batch = nn.Linear(3, 1), torch.ones(4, 3)
+    with warnings.catch_warnings(action="error"):
+        assert torch.equal(nn.DataParallel(net)(batch), net(batch))
 
 
 def test_wrapped_on_one_device(gpus):
