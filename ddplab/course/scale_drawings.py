@@ -17,29 +17,28 @@ def strong_and_weak(
     strong: Sequence[float],
     weak: Sequence[float],
     places: int,
-    said: Sequence[Sequence[float]] = ((), ()),
-    name: str = "measured",
+    guess: Sequence[float] = (),
 ) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
 
     ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
-    said: what a model says of both, if any does.  name: what the legend calls the circles.
+    guess: what somebody guessed of the speed-up, if anybody did.
 
     Returns the matplotlib figure.
     """
     panels = {
-        "strong scaling: speed-up": (strong, list(ranks), said[0]),
-        "weak scaling: efficiency": (weak, [1 for _ in ranks], said[1]),
+        "strong scaling: speed-up": (strong, list(ranks), guess),
+        "weak scaling: efficiency": (weak, [1 for _ in ranks], ()),
     }
     with drawing(9, 3.4) as figure:
         axes = figure.subplots(1, 2)
-        for axis, (title, (measured, ideal, model)) in zip(axes, panels.items(), strict=True):
+        for axis, (title, (measured, ideal, guessed)) in zip(axes, panels.items(), strict=True):
             limit = [best * min(n, places) / n for best, n in zip(ideal, ranks, strict=True)]
             axis.plot(ranks, ideal, ":", color=INK, label="ideal")
             axis.plot(ranks, limit, "--", color=COLOURS[1], label="limit of the machine")
-            axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label=name)
-            if model:
-                axis.plot(ranks, model, "D-.", color=COLOURS[3], label="your two numbers")
+            axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label="measured")
+            if guessed:
+                axis.plot(ranks, guessed, "D-.", color=COLOURS[3], label="your guess")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
         axes[0].legend(fontsize=8, loc="upper left")
     return figure
