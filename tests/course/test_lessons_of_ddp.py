@@ -94,14 +94,14 @@ def test_a_run_of_all_three_pieces_is_one_devices():
 
 def test_a_shadow_counts_or_does_not():
     under_join = functions("4.7_uneven_shares_and_workers.ipynb")["under_join"]
-    assert under_join(2, 3, "those with data")[0].startswith("rank 0: [1.0, 1.0, 1.0]")
+    assert under_join(2, 3, "those with data")[0].startswith("rank 0's gradients: 1, 1, 1\n")
 
 
 def test_a_count_of_the_ranks_own_fits_after_join_only():
     space = functions("4.7_uneven_shares_and_workers.ipynb")
     space["offered"] = places = ["in each step", "after the loop, inside Join", "after Join"]
-    assert space["counted_in"](places[1]).endswith("the ranks count [3, 3] batches")
-    assert space["counted_in"](places[2]) == "all_reduce after Join: the ranks count [5, 5] batches  ✓"
+    assert space["counted_in"](places[1]).endswith("the ranks count 3 and 3 batches")
+    assert space["counted_in"](places[2]) == "all_reduce after Join: the ranks count 5 and 5 batches  ✓"
 
 
 def test_two_ways_to_be_careful_with_dice_are_worse():
