@@ -1,4 +1,4 @@
-"""What some lessons of part 4, and 6.2, say below a slider, run once: the page launches only what its reader asks for."""
+"""What some lessons of part 4, and 6.2, say below a slider, run once: a page launches only what its reader asks for."""
 
 import ast
 import re
