@@ -126,7 +126,7 @@ FAULTS = (
         OTHERS,
         "stack",
         "Ask the ranks where they are. Who is not where the others wait?",
-        "one rank left the evaluation before its all-reduce, and its next call met theirs. Lesson 6.1.",
+        "what one rank alone had made it leave before the all-reduce, and its next call met theirs. Lesson 6.1.",
     ),
     Fault(
         "a barrier for one",
@@ -146,7 +146,7 @@ FAULTS = (
         "flight",
         "The training is right, rank for rank; only what is reported is wrong. Which calls make that number, and what "
         "does each rank bring to them?",
-        "one rank added its two sums in the other order: same kind, same shape, so nobody noticed. Lesson 6.1.",
+        "one rank's environment turned its two sums round: same kind, same shape, so nobody noticed. Lesson 6.1.",
     ),
     Fault(
         "a straggler",
@@ -157,7 +157,7 @@ FAULTS = (
         (0, *OTHERS),
         "stack",
         "It is right, and slow. Where is each rank most of the time? Who comes last does not wait.",
-        "one rank slept before each batch, and all waited for it in backward. Lesson 6.2.",
+        "one rank's environment let it sleep before each batch, and all waited for it in backward. Lesson 6.2.",
         (0.12, 0.14, 0.16),
     ),
     Fault(
@@ -166,7 +166,7 @@ FAULTS = (
         OTHERS,
         "stack",
         "It stands before the first line of output. Which rank knocks at another door than the others?",
-        "one rank looked for the store at another port, and the others waited for its key. Lessons 5.1 and 6.2.",
+        "one rank's environment sent it to another port, and the others waited for its key. Lessons 5.1 and 6.2.",
         (1, 2),
     ),
     Fault(
@@ -264,7 +264,7 @@ FAULTS = (
         OTHERS,
         "flight",
         "Compare the lists of two ranks: at which number do their calls differ?",
-        "one rank took a step less, so its next collective met the backward of the others. Lesson 6.1.",
+        "what one rank alone had cost it a step, so its next call met the backward of the others. Lesson 6.1.",
     ),
     Fault(
         "the bare model",
