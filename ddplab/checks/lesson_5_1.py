@@ -231,6 +231,8 @@ def _met(tell: Callable[..., None], size: int) -> list[str]:
         return said
     except RankError as error:
         why = error.reason.partition("rendezvous: ")[2] or f"{error.type_name}: {error.reason}"
+        if "EADDRINUSE" in why and said.count("waits as rank 0") == 1:
+            return _met(tell, size)  # no other rank wanted the port: another program has taken it in the meantime
         if "EADDRINUSE" in why:
             why = "EADDRINUSE: two want to hold the store"
         return [why.splitlines()[0][:80]]

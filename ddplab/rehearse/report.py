@@ -143,7 +143,7 @@ def objections(found: dict, copies_per_step: int) -> list[str]:
     ]
     often = sum(max(1, row["times"] // found["steps"]) for row in every_step(found))
     if often > copies_per_step:
-        out.append(f"{often} blocking copies to the CPU in every step, {copies_per_step} are allowed")
+        out.append(f"blocking copies to the CPU in every step: {often}, and {copies_per_step} are allowed")
     if found["parameters"] == "differ":
         out.append("the ranks' parameters differ at the end")
     if not found["exit_status"]:

@@ -33,6 +33,28 @@ def test_the_random_state_costs_least_and_the_model_alone_most_after_one_epoch_t
     assert found[2]["scheduler"] < found[1]["scheduler"] / 2
 
 
+def test_without_the_optimisers_state_the_rate_is_twice_what_it_is_in_peace_and_a_new_cosine_begins_flat():
+    def rates(optimizer, scheduler):  # of the 24 steps that are left
+        there = []
+        for _ in range(24):
+            there.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return there
+
+    def anew():
+        optimizer = torch.optim.Adam(torch.nn.Linear(1, 1).parameters(), lr=0.01)
+        return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=48)
+
+    calm, lost_optimizer, lost_scheduler = anew(), anew(), anew()
+    rates(*calm)
+    lost_optimizer[1].load_state_dict(calm[1].state_dict())
+    lost_scheduler[0].load_state_dict(calm[0].state_dict())
+    peace, twice, flat = (torch.tensor(rates(*it)) for it in (calm, lost_optimizer, lost_scheduler))
+    assert torch.allclose(twice, 2 * peace) and (flat[1:] > peace[1:]).all()
+    assert flat[12] > 0.85 * flat[0] and peace[12] < 0.3 * peace[0]
+
+
 def test_the_curve_of_a_run_that_has_lost_its_model_jumps_where_it_was_stopped():
     words, figure = lose(**KEPT | {"model": "lost"}, stopped_after=1, goes_on_at=GOES_ON[0])
     peace, gone_on, *_ = [line for line in figure.axes[0].lines]

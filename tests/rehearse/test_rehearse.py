@@ -79,7 +79,7 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     assert done.returncode == 1 and found["exit_status"] == 0, done.stderr
     assert found["objections"] == [
         "cuda:0 is used by 2 processes",
-        "1 blocking copies to the CPU in every step, 0 are allowed",
+        "blocking copies to the CPU in every step: 1, and 0 are allowed",
         "the ranks' parameters differ at the end",
     ]
     line = next(i for i, text in enumerate((HERE / "spawned.py").read_text().splitlines(), 1) if "loss.item()" in text)
