@@ -269,7 +269,7 @@ ANSWERS = {
             (partial(step_by, mine=lambda rank, size: slice(32 * rank, 32 * rank + 32)), ["right on two ranks only"]),
             (partial(step_by, mine=lambda rank, size: slice(rank + 1, None, size)), ["one image too late"]),
             (step_of_the_last_parameter, ["only the last parameter moves"]),
-            (step_of_the_biases, ["on 2 ranks", "as number 1 of change of weights"]),
+            (step_of_the_biases, ["on 2 ranks", "number 1 of change of weights is 0"]),
             (partial(step_averaging, divides_below_the_loop), ["only the last parameter's gradient is divided"]),
             (partial(step_averaging, averages_below_the_loop), ["only the last parameter's gradient is averaged"]),
         ],

@@ -384,7 +384,7 @@ ANSWERS = {
             (lambda n, seed, rank, size: by_random(n, 1, rank, size), ["the same for each `seed`"]),
             (lambda n, seed, rank, size: by_random(n // size, seed, rank, size), ["all ranks together have"]),
             (own_share_shuffled, ["the same images for each `seed`"]),
-            (overlapping, ["as also elsewhere"]),
+            (overlapping, ["also elsewhere is 32"]),
             (by_the_rank_too, ["each rank shuffles in an order of its own"]),
             (by_the_global_seed_and_the_rank, ["each rank shuffles in an order of its own"]),
             (unseeded, ["two calls with the same one give two orders"]),

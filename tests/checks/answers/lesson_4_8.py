@@ -499,7 +499,7 @@ ANSWERS = {
             (into_the_senders, ["another chunk has changed", "own chunk is as it was"]),
             (a_new_sum, ["a new tensor stands in the list"]),
             (to_itself_first, ["rank 0 sends to itself (line", "in pass_on)"]),
-            (always_the_neighbour, ["as its own chunk"]),
+            (always_the_neighbour, ["its own chunk is 201"]),
             (exchanged, ["what goes to a rank is not that rank's chunk"]),
             (whole_tensors, ["right, but as much is sent as if whole tensors"]),
         ],

@@ -67,7 +67,7 @@ ANSWERS = {
         "wrong": [
             (chosen_without_a_number, ["without a number"]),
             (lambda: torch.device("cuda", dist.get_rank()), ["process group has not been initialized"]),
-            (lambda: torch.device("cuda", int(os.environ["RANK"]) - 1), ["as its GPU, on a second machine"]),
+            (lambda: torch.device("cuda", int(os.environ["RANK"]) - 1), ["its GPU, on a second machine is cuda:1"]),
             (lambda: os.environ["LOCAL_RANK"], ["that is text"]),
         ],
     },
