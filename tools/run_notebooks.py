@@ -102,9 +102,10 @@ def fold(notebook: NotebookNode) -> None:
     """Fold in place what would give an answer away, so that nobody reads it by chance; a cell that is run unfolds.
 
     A cell that settles a prediction or holds a claim box is folded whole. Of a cell between a question and its answer
-    the outputs are folded, but not what a turn asks for; of a cell tagged `hide-input` or `one-way` the source; and of
-    one tagged `hide-output`, which answers a question in the text above it, the outputs. JupyterLab shows the first
-    line of folded outputs beside the dots: so they begin with an empty one.
+    the outputs are folded, but not what a turn asks for, or what is tagged `keep-open`: sliders that begin where they
+    give nothing away. Of a cell tagged `hide-input` or `one-way` the source is folded; and of one tagged `hide-output`,
+    which answers a question in the text above it, the outputs. JupyterLab shows the first line of folded outputs beside
+    the dots: so they begin with an empty one.
     """
     waiting: set[str] = set()  # the names of predictions that no cell has settled yet
     for cell in code_cells(notebook):
@@ -115,7 +116,7 @@ def fold(notebook: NotebookNode) -> None:
             "source_hidden": verdict or bool({"hide-input", "one-way"} & set(tags(cell))),
             "outputs_hidden": verdict
             or "hide-output" in tags(cell)
-            or (bool(waiting) and not asked and "your-turn" not in tags(cell)),
+            or (bool(waiting) and not asked and not {"your-turn", "keep-open"} & set(tags(cell))),
         }
         if any(folds.values()):
             cell.metadata["jupyter"] = {name: True for name, folded in folds.items() if folded}
