@@ -342,3 +342,12 @@ def test_our_way_is_judged_in_a_rehearsed_lesson_when_asked_for(our_way, monkeyp
     )
     nbformat.write(new_notebook(cells=[turn, way]), path)
     assert tool.rehearse(path, our_way=our_way)[2] == "" and ('judge("1.1.a", one)' in ran[0]) == our_way
+
+
+def test_between_a_question_and_its_answer_outputs_are_folded_but_of_turns_and_of_what_is_tagged_to_stay_open():
+    asked, after = code('one = predict("One?", "yes", "no")'), code("2")
+    between = [code("1"), code('check("1.1.a", one)', "your-turn"), code("move(one)", "keep-open")]
+    cells = [asked, *between, code('settle(one, "yes")'), after]
+    run_notebooks.fold(new_notebook(cells=cells))
+    hidden = [cell.metadata.get("jupyter", {}).get("outputs_hidden", False) for cell in cells]
+    assert hidden == [False, True, False, False, True, False]
