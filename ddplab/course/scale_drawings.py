@@ -65,30 +65,32 @@ def all_reduces(timings: Sequence[tuple], explained: Callable[[float, int], floa
     return figure
 
 
-def flat_then_steep(
+def exposed_times(
     backwards: Sequence[float],
     lines: Mapping[str, Sequence[float]],
     marks: Mapping[str, Sequence[float]] | None = None,
+    behind: Mapping[str, Sequence[float]] | None = None,
     here: tuple[float, float] | None = None,
     top: float | None = None,
 ) -> Figure:
-    """Draw when all gradients are back, against how long the backward pass computes, in milliseconds.
+    """Draw how much of the messages is exposed, against how long the backward pass computes, in milliseconds.
 
-    lines: name → what is planned for each of `backwards`.  marks: name → what was measured for each.  here: a point of
-    a line to mark with a star.  top: where the axis ends.  Dotted is what computing alone takes. Returns the figure.
+    lines: name → what is planned for each of `backwards`.  marks: name → what was measured for each.  behind: the same,
+    to be drawn pale.  here: a point to mark with a star.  top: where the axis ends. Returns the figure.
     """
     with drawing(8, 3.6) as figure:
         axis = figure.subplots()
-        axis.plot(backwards, backwards, ":", color=INK, label="computing alone")
         for n, (name, found) in enumerate(lines.items()):
             axis.plot(backwards, found, DASHES[n], color=COLOURS[n], label=name)
-        for n, (name, found) in enumerate((marks or {}).items()):
-            axis.plot(backwards, found, MARKERS[n], color=COLOURS[n], label=name, markersize=9, fillstyle="none")
+        for some, pale in ((behind, 0.35), (marks, 1)):
+            for n, (name, found) in enumerate((some or {}).items()):
+                look = {"color": COLOURS[n], "markersize": 9, "fillstyle": "none", "alpha": pale, "clip_on": False}
+                axis.plot(backwards, found, MARKERS[n], label=name, **look)
         if here:
-            axis.plot(*here, "*", color=INK, markersize=13)
-        axis.set(xlabel="ms that the backward pass computes", ylabel="ms until all gradients are back")
+            axis.plot(*here, "*", color=INK, markersize=13, clip_on=False)
+        axis.set(xlabel="ms that the backward pass computes", ylabel="exposed ms")
         axis.set(xlim=(0, None), ylim=(0, top))
-        axis.legend(loc="upper left" if here else "lower right", fontsize=8)
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8, frameon=False)
     return figure
 
 
