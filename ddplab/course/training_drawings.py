@@ -148,7 +148,7 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
 
 
 def how_full(
-    billions: int, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, copy: bool = False, known: Any = ()
+    billions: float, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, copy: bool = False, known: Any = ()
 ) -> tuple[str, Figure]:
     """Draw what fills each device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
 

@@ -116,6 +116,8 @@ def test_what_fills_each_of_so_many_devices():
         (7, 2, False, "----"),
         (7, 3, False, "s--7"),
         (7, 1000, False, "s--7"),
+        (3.5, 1, False, "sm-7"),  # 7 billion in bfloat16, which has half the bytes
+        (3.5, 2, False, "sma7"),
         (7, 1000, True, "----"),
     ],
 )
