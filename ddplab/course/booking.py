@@ -13,7 +13,7 @@ from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
-from ddplab.course.plan import MACHINES, PRECISION, WAITING, Plan, plan_training, step, transformer_seconds
+from ddplab.course.plan import MACHINES, WAITING, Plan, plan_training, step, transformer_seconds
 from ddplab.plots import COLOURS, INK, MARKERS, drawing
 from ddplab.pointer import pointing
 
@@ -34,7 +34,6 @@ OFFERED = {
     "machine": tuple(PRICES),
     "gpus": (8, 16, 32, 64, 128),
     "batch": (1, 2, 4, 8, 16, 32, 64),
-    "precision": tuple(PRECISION),
 }
 DAYS = 200
 OFF = 0.25  # by which part a number may be off, on a simulated day
@@ -42,12 +41,11 @@ OFF = 0.25  # by which part a number may be off, on a simulated day
 
 @dataclass(frozen=True)
 class Booking:
-    """What somebody has booked: machine, GPUs, samples on each of them, and precision. The optimiser is Adam."""
+    """What somebody has booked: machine, GPUs and samples on each of them. The optimiser is Adam, in bf16."""
 
     machine: str
     gpus: int
     batch: int
-    precision: str = "bf16"
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -61,7 +59,7 @@ class Booking:
         machine = MACHINES[self.machine]
         compute = transformer_seconds(PARAMETERS, SEQUENCE * self.batch, machine)
         held = ACTIVATIONS * self.batch
-        return plan_training(PARAMETERS, self.batch, self.gpus, machine, compute, "adam", self.precision, held)
+        return plan_training(PARAMETERS, self.batch, self.gpus, machine, compute, "adam", "bf16", held)
 
     @property
     def refused(self) -> str | None:
@@ -92,7 +90,7 @@ class Booking:
         return hours, hours * self.gpus * PRICES[self.machine] + FINE * max(0.0, hours - HOURS)
 
     def __str__(self) -> str:
-        return f"{self.gpus} GPUs, {self.machine.split(', ', 1)[1]}, {self.batch} samples each, {self.precision}"
+        return f"{self.gpus} GPUs, {self.machine.split(', ', 1)[1]}, {self.batch} samples each"
 
 
 def playable() -> list[Booking]:
@@ -130,7 +128,7 @@ def bills(**bookings: Booking) -> tuple[str, Figure]:
             axis.plot(*zip(*days, strict=True), MARKERS[n], color=COLOURS[n], markersize=4, alpha=0.4)
             axis.plot(hours, dollars, MARKERS[n], color=COLOURS[n], markersize=12, markeredgecolor=INK, label=name)
         axis.axvline(HOURS, color=INK, linestyle="--", linewidth=1)
-        axis.set(xlabel="hours until it is ready", ylabel="the bill, dollars", xlim=(0, 48), ylim=(0, 3000))
+        axis.set(xlabel="hours until it is ready", ylabel="the bill, dollars", xlim=(0, None))
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="lower right")
     return "\n".join(words), figure

@@ -70,14 +70,14 @@ def test_each_booking_has_a_mark_and_a_cloud_of_its_own():
     cloud, mark, other, mine, deadline = figure.axes[0].lines
     assert len(cloud.get_xdata()) == len(other.get_xdata()) == DAYS and mark.get_marker() != mine.get_marker()
     assert list(mark.get_xdata()) == [cheapest().on_paper()[0]] and set(deadline.get_xdata()) == {HOURS}
-    assert "rival: 16 GPUs, PCIe, 100 Gb Ethernet, 32 samples each, bf16" in words
+    assert "rival: 16 GPUs, PCIe, 100 Gb Ethernet, 32 samples each" in words
     assert [it.get_text() for it in figure.axes[0].get_legend().get_texts()] == ["rival", "you"]
 
 
 def test_only_what_the_lists_offer_can_be_booked():
     with pytest.raises(ValueError, match="gpus is 9; it must be one of 8, 16, 32, 64, 128"):
         Booking(HUNDRED, 9, 8)
-    assert set(OFFERED) == {"machine", "gpus", "batch", "precision"}
+    assert set(OFFERED) == {"machine", "gpus", "batch"}
 
 
 def test_what_lesson_7_5_says_of_the_two_bookings_and_of_others(monkeypatch):
