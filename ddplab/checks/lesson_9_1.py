@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import DistributedSampler, SequentialSampler, TensorDataset
 
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import leaving, turn
 
 
 def _together(my_images: Callable[..., Any], ranks: int) -> list[int]:
@@ -46,9 +46,16 @@ turn(
          "every rank is dealt all of them", "A `DistributedSampler` deals each rank a share."),
         (partial(_my_images, deal=lambda images, ranks, rank: DistributedSampler(images, 2 * ranks, rank)),
          "half of the images are dealt to nobody", "The sampler is told how many ranks there are."),
-        (partial(_my_images, deal=lambda images, ranks, rank: DistributedSampler(images, rank, ranks)),
+        (leaving("Invalid rank", partial(_my_images, deal=lambda images, ranks, rank:
+                                         DistributedSampler(images, rank, ranks))),
          "the rank and how many there are have changed places", "`DistributedSampler(images, ranks, rank)`"),
     ],
-    hints={"to unpack": "Return both: `images, sampler`.", "Invalid rank": "`DistributedSampler(images, ranks, rank)`"},
+    hints={
+        "to unpack": "Return both: `images, sampler`.",
+        "object is not iterable": "What is returned second is a sampler: it gives this rank's places in `images`.",
+        "Invalid rank": "`DistributedSampler(images, ranks, rank)`",
+        "process group": "The check asks one rank after another, without a process group, and you need none: let every "
+        "rank draw the same, and tell the sampler `ranks` and `rank`.",
+    },
     otherwise="The text's two lines, and one before them.",
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Answers to the turn of lesson 9.1; its mistakes are rows in ddplab/checks/lesson_9_1.py."""
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import DistributedSampler, TensorDataset
 
 
@@ -29,6 +30,13 @@ def labels_of_its_own(rank, ranks):
     return images, DistributedSampler(images, ranks, rank)
 
 
+def broadcast_from_rank_0(rank, ranks):
+    images, sampler = as_in_the_text(rank, ranks)
+    for tensor in images.tensors:
+        dist.broadcast(tensor, src=0)
+    return images, sampler
+
+
 ANSWERS = {
     "9.1.a": {
         "accepted": [by_a_generator, every_other],
@@ -37,6 +45,8 @@ ANSWERS = {
             (lambda rank, ranks: as_in_the_text(rank, ranks, seed=lambda rank: rank), ["images of its own"]),
             (labels_of_its_own, ["images drawn"]),
             (lambda rank, ranks: as_in_the_text(rank, ranks)[0], ["to unpack"]),
+            (lambda rank, ranks: (as_in_the_text(rank, ranks)[0], None), ["NoneType"]),
+            (broadcast_from_rank_0, ["process group"]),
         ],
     },
 }
