@@ -534,9 +534,10 @@ turn(
         (partial(_scaled_step, do="backward step update"), TEN, TOO_LATE),
         (partial(_scaled_step, do="backward unscale step clip update"), TEN,
          TOO_LATE),
-        (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its number", FOUR),
-        (partial(_scaled_step, do="backward unscale clip update step"), "the number is updated before the step: "
-         "the gradients are divided a second time", "First the step, then `update()`."),
+        (partial(_scaled_step, do="backward unscale clip step"), "the scaler never adapts its scale", FOUR),
+        (partial(_scaled_step, do="backward unscale clip update step"), "the scale is updated before the step: "
+         "`update()` forgets that the gradients are divided, and `step()` divides them again",
+         "First the step, then `update()`."),
         (partial(_scaled_step, do="backward unscale clip update"),
          "no weight has moved: there is no step, or the gradients are gone",
          "`scaler.step(optimizer)`, and no `zero_grad` before it."),
@@ -568,7 +569,7 @@ turn(
          "lengthened", "At most `limit` long: what is shorter stays as it is."),
         (lambda model, optimizer, scaler, loss, limit: _scaled_step(model, optimizer, scaler, loss, 5.0),
          "clipped to 5, and not to `limit`", "Here `limit` is 100."),
-        (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its number", FOUR),
+        (partial(_scaled_step, do="backward clip optimizer.step"), "the scaler never adapts its scale", FOUR),
     ],
     hints={
         "scale is None": "`scaler.scale(loss)` first, and of that `backward()`.",

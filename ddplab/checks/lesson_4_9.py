@@ -383,7 +383,8 @@ def _with_gradients(rank: int, size: int) -> tuple[nn.Module]:
 
 def _averaged(_: Any, net: nn.Module) -> list[Any]:
     """How many sums left, and the gradients, but of sums that nobody has waited for."""
-    gradients = ["not there yet?"] * 2 if _still_on_its_way(net.sums, net.waited) else _gradients(net)
+    all_of_b = "none" if net.b.grad is None else net.b.grad  # not one number for four
+    gradients = ["not there yet?"] * 2 if _still_on_its_way(net.sums, net.waited) else [_one(net.a.grad), all_of_b]
     changed = any((p != p.flatten()[0]).any() or p.flatten()[0] != first * 10.0 ** dist.get_rank()
                   for p, first in ((net.a, 1), (net.b, 2)))  # fmt: skip
     return [len(net.sums), *gradients, *["the weights changed"] * bool(changed)]
@@ -404,7 +405,7 @@ turn(
         (partial(_in_one, by=1), "added up, and not divided", "Divide by `dist.get_world_size()`."),
         (partial(_in_one, by=2), TWO_ONLY, COUNTS),
         (partial(_in_one, by=4), "divided by four, and here are two ranks", "Once, by `dist.get_world_size()`."),
-        (partial(_in_one, ones=True), "each gradient got one number, which `copy_` wrote everywhere", PIECES),
+        (partial(_in_one, ones=True), "each gradient got one number, in all its places", PIECES),
         (partial(_in_one, by=-1), "divided by how many numbers the vector has", "By `dist.get_world_size()`."),
         (_one_number, "all parameters have got one and the same number",
          "`torch.cat` puts gradients side by side, and `split` takes them apart again."),

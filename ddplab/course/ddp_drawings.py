@@ -56,10 +56,11 @@ def differences(gaps: Mapping[str, Sequence[float]], lines: Mapping[str, float])
         for name, height in lines.items():
             axis.axhline(height, color=INK, linewidth=0.8)
             axis.annotate(name, (0, height), (0, -4), textcoords="offset points", va="top", fontsize=8)
-        top = max(1, *(1e5 * max(values) for values in gaps.values()))
+        room = 1e8 if len(gaps) > 2 else 1e5  # for the legend
+        top = max(1, *(room * max(values) for values in gaps.values()))
         axis.set(xlabel="step", ylabel="difference, as a share", ylim=(1e-19, top))
         axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.legend(loc="upper right")
+        axis.legend(loc="upper right", ncols=1 + (len(gaps) > 2))
     return figure
 
 
