@@ -156,6 +156,15 @@ def test_four_ranks_with_32_images_are_one_device_with_128():
     assert gap([32] * 4, 128, steps=10).max() < 1e-14 and gap([32] * 4, 32, steps=1).max() > 0.5
 
 
+def test_a_lucky_seed_has_one_devices_gradient_and_one_seed_needs_no_luck():
+    dealt = functions("4.1_distributed_data_parallel.ipynb")["dealt"]
+    said = [dealt(4, seed, "its own")[0] for seed in range(20)]
+    lucky = [words for words in said if "each image is used once  ✓, where 1 seed in 6 is lucky" in words]
+    assert 1 <= len(lucky) <= 10 and all("nothing but rounding" in words for words in lucky)
+    assert all(re.search(r"[12] of 4 images are used twice\n.* off by \d+%$", it) for it in said if it not in lucky)
+    assert "used once  ✓\n" in dealt(16, 3, "the same")[0] and "rounding" in dealt(16, 3, "the same")[0]
+
+
 def read_in_forward(net):
     switch, read = {"send": True}, {}
 
@@ -168,6 +177,15 @@ def read_in_forward(net):
     for p in net.parameters():
         p.register_post_accumulate_grad_hook(average)
     return switch
+
+
+def test_a_cap_makes_torchs_ddp_b_or_c():
+    sent_by = functions("4.9_puzzles_from_a_start_to_ddp.ipynb")["sent_by"]
+    caps = {"not named": 1, 1200: 2, 600: 3, 300: 4, 100: 6, 16: 12}
+    for cap, messages in caps.items():
+        ranks = launch(sent_by, "torch's", 6, cap, device="cpu", quiet=True).results
+        assert [len(sizes) for sizes in ranks] == [messages] * 2, cap
+    assert len(launch(sent_by, "b", 6, 16, device="cpu", quiet=True).results[0]) == 12
 
 
 def test_a_switch_that_is_read_in_forward_is_torchs():
