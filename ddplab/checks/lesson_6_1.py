@@ -40,12 +40,16 @@ def _never_came(stacks: Any, words: str = "distributed_c10d.py", wait: bool = Fa
     return [rank for rank, stack in stacks.items() if (words in stack) == wait][:of]
 
 
+def _listed(ranks: Any) -> str:
+    return ", ".join(map(str, sorted(ranks))) or "nobody"
+
+
 turn(
     "6.1.a",
     "Who never came",
     _never_came,
     STACKS,
-    look=lambda ranks, _: ", ".join(map(str, sorted(ranks))) or "nobody",
+    look=lambda ranks, _: f"the text {ranks!r}" if isinstance(ranks, str) else _listed(ranks),
     heads=("never came",),
     mistakes=[
         (partial(_never_came, wait=True), "you list those who wait", "For whom do they wait?"),
