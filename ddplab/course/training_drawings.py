@@ -142,7 +142,10 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
         if room:
             axis.axhline(room / bytes_in_it, color=INK, linestyle="--")
             axis.text(len(held) - 0.45, room / bytes_in_it, f"{room / bytes_in_it:g} GB", va="center")
-            axis.bar_label(axis.containers[-1], [f"{height:.0f} GB" for height in bottoms])
+            for place, height in enumerate(height * bytes_in_it for height in bottoms):
+                above = room if 0.78 * room < height < room else height  # no number lies across the dashed line
+                words, look = f"{height / bytes_in_it:.0f} GB", {"ha": "center", "va": "bottom"}
+                axis.annotate(words, (place, above / bytes_in_it), (0, 3), textcoords="offset points", **look)
             axis.set_ylim(0, 3 * room / bytes_in_it)
     return figure
 

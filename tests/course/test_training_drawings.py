@@ -104,6 +104,8 @@ def test_what_fills_each_of_so_many_devices():
     named, unnamed = how_full(7, kept={"mine": 0.5}, known=["parameters"])[1].axes[0].patches
     assert (named.get_height(), named.get_fill()) == (28, True) and unnamed.get_height() == pytest.approx(102)
     assert not unnamed.get_fill()
+    _, *numbers = how_full(4.3)[1].axes[0].texts
+    assert [round(number.xy[1], 1) for number in numbers] == [80, 88.5, 105.7], "that of 71 GB is not across the line"
 
 
 @pytest.mark.parametrize(
