@@ -19,11 +19,11 @@ def _returned(returned: Any, *_: Any) -> Any:
 
 
 def _half(
-    state: Any, bucket: dist.GradBucket, kind: torch.dtype = torch.bfloat16, parts: float = 1.0, times: int = 1,
-    late: bool = False,
+    state: Any, bucket: dist.GradBucket, kind: torch.dtype = torch.bfloat16,
+    by: Callable[[], float] = dist.get_world_size, times: int = 1, late: bool = False,
 ) -> torch.futures.Future:  # fmt: skip
     """The hook, with one thing done otherwise. late: it rounds what has come back, and not what leaves."""
-    numbers = bucket.buffer() / (dist.get_world_size() * parts)
+    numbers = bucket.buffer() / by()
     numbers = numbers if late else numbers.to(kind)
     for _ in range(times - 1):
         dist.all_reduce(numbers, async_op=True).wait()
@@ -35,6 +35,11 @@ def _sends_nothing(state: Any, bucket: dist.GradBucket) -> torch.futures.Future:
     future = torch.futures.Future()
     future.set_result(bucket.buffer().bfloat16().float())
     return future
+
+
+def _net_and_images(rank: int, size: int) -> tuple[nn.Module, Tensor]:
+    numbers = [1.002, 257.0, 3.0] if size == 2 else [3.0, 6.0, 12.0]  # a third of these is whole, so nothing is rounded
+    return nn.Linear(3, 1, bias=False), torch.tensor([numbers]) * (1 + 2 * rank)
 
 
 def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
@@ -76,15 +81,16 @@ turn(
     "7.6.a",
     "A hook that sends half the bytes",
     _half,
-    lambda rank, size: (nn.Linear(3, 1, bias=False), torch.tensor([[1.002, 257.0, 3.0]]) * (1 + 2 * rank)),
-    ranks=(2,),
+    _net_and_images,
+    ranks=(2, 3),
     device="cpu",
     call=_through,
     look=_returned,
     heads=("mean: 1st", "2nd", "3rd", "bytes sent"),
     mistakes=[
-        (partial(_half, parts=0.5), "the sum over the ranks, not their mean", "Divide by `dist.get_world_size()`."),
-        (partial(_half, parts=2.0), "divided twice", "By the number of ranks, once."),
+        (partial(_half, by=lambda: 1), "the sum over the ranks, not their mean", "Divide by `dist.get_world_size()`."),
+        (partial(_half, by=lambda: dist.get_world_size() ** 2), "divided twice", "By the number of ranks, once."),
+        (partial(_half, by=lambda: 2), "right on two ranks only", "`dist.get_world_size()` counts them."),
         (partial(_half, kind=torch.float32), "all bytes are sent, and nothing is rounded",
          "`bucket.buffer().bfloat16()`."),
         (partial(_half, late=True), "rounded after the journey: all bytes were sent",
