@@ -50,9 +50,12 @@ def test_more_images_are_calmer_however_they_are_drawn(lesson):
 
 
 def test_which_batch_is_first_depends_on_the_rate(lesson):
-    for rate in (0.1, 0.5, 1.0):
+    for rate in (0.1, 0.5, 0.6, 0.7, 0.9, 1.0):
         lesson["four_runs"](rate)
     ended = lesson["ended"]
     assert list(ended[0.1].values()) == sorted(ended[0.1].values())
     assert ended[1.0][32] < ended[1.0][512] < ended[1.0][8]
-    assert ended[0.5][8] == min(loss for losses in ended.values() for loss in losses.values())
+    assert ended[0.6][8] == min(loss for losses in ended.values() for loss in losses.values())
+    first = {rate: min(losses, key=losses.get) for rate, losses in ended.items()}
+    assert first == {0.1: 8, 0.5: 8, 0.6: 8, 0.7: 32, 0.9: 32, 1.0: 32}
+    assert max(ended[0.9], key=ended[0.9].get) == 8 and ended[1.0][8] > 2  # of ten digits, guessing costs 2.3
