@@ -68,28 +68,21 @@ def all_reduces(timings: Sequence[tuple], explained: Callable[[float, int], floa
 def exposed_times(
     backwards: Sequence[float],
     lines: Mapping[str, Sequence[float]],
-    marks: Mapping[str, Sequence[float]] | None = None,
-    behind: Mapping[str, Sequence[float]] | None = None,
-    here: tuple[float, float] | None = None,
-    top: float | None = None,
+    marks: Mapping[str, Sequence[float]],
 ) -> Figure:
     """Draw how much of the messages is exposed, against how long the backward pass computes, in milliseconds.
 
-    lines: name → what is planned for each of `backwards`.  marks: name → what was measured for each.  behind: the same,
-    to be drawn pale.  here: a point to mark with a star.  top: where the axis ends. Returns the figure.
+    lines: name → what is planned for each of `backwards`. marks: the same, as measured. Returns the figure.
     """
     with drawing(8, 3.6) as figure:
         axis = figure.subplots()
         for n, (name, found) in enumerate(lines.items()):
             axis.plot(backwards, found, DASHES[n], color=COLOURS[n], label=name)
-        for some, pale in ((behind, 0.35), (marks, 1)):
-            for n, (name, found) in enumerate((some or {}).items()):
-                look = {"color": COLOURS[n], "markersize": 9, "fillstyle": "none", "alpha": pale, "clip_on": False}
-                axis.plot(backwards, found, MARKERS[n], label=name, **look)
-        if here:
-            axis.plot(*here, "*", color=INK, markersize=13, clip_on=False)
+        for n, (name, found) in enumerate(marks.items()):
+            look = {"color": COLOURS[n], "markersize": 9, "fillstyle": "none", "clip_on": False}
+            axis.plot(backwards, found, MARKERS[n], label=name, **look)
         axis.set(xlabel="ms that the backward pass computes", ylabel="exposed ms")
-        axis.set(xlim=(0, None), ylim=(0, top))
+        axis.set(xlim=(0, None), ylim=(0, None))
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8, frameon=False)
     return figure
 

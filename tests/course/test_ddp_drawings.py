@@ -16,6 +16,7 @@ from ddplab.course.ddp_drawings import (
     on_a_line,
     shares_apart,
     star_and_ring,
+    step_lanes,
     without,
 )
 from ddplab.plots import COLOURS, DASHES
@@ -130,6 +131,15 @@ def test_below_the_roads_messages_are_filled_where_nothing_is_computed_and_both_
     filled = [bool(them.get_facecolor().size and them.get_facecolor()[0][3]) for them in axis.collections]
     assert filled == [True, True, True, True, False, False, True]
     assert [text.get_text() for text in axis.texts] == [" 20.0 ms", " 12.0 ms"]
+
+
+def test_steps_by_themselves_are_drawn_in_the_same_way_and_more_of_them_need_more_room():
+    lanes = {"slow": (0.0, 10.0, [(5.0, 4.0), (9.0, 4.0)]), "fast": (0.0, 10.0, [(5.0, 1.0), (10.0, 1.0)])}
+    figure = step_lanes(lanes)
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.texts] == [" 13.0 ms", " 11.0 ms"]
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["slow", "fast"]
+    assert figure.get_size_inches()[1] > step_lanes({"slow": lanes["slow"]}).get_size_inches()[1]
 
 
 def test_arrows_end_where_the_gradients_do_and_the_last_is_bold_in_ink():
