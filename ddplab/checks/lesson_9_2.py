@@ -1,7 +1,144 @@
-"""Checks of lesson 9.2, Only one GPU is used: turn 5.1.c again, on nodes that all have GPUs."""
+"""Checks of lesson 9.2, Only one GPU is used: the text's three programs, mended. The third is turn 5.1.c again."""
 
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DataParallel
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
+
+from ddplab.checks.common import gpus_for, place
 from ddplab.checks.lesson_5_1 import taken
-from ddplab.checks.turns import TURNS, turn
+from ddplab.checks.turns import TURNS, leaving, turn
+
+# The first program
+
+
+class _Counts(nn.Linear):
+    """Notes where its replicas compute, and how many rows."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 3)
+        self.rows: dict[str, int] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows[place(x)] = self.rows.get(place(x), 0) + len(x)
+        return super().forward(x)
+
+
+def _computes(my_first: Callable[..., Any], gpus: int) -> list[Any]:
+    """Return how many rows each GPU has, how many the CPU, and whether the loss is right and its gradients arrive."""
+    torch.manual_seed(0)
+    model, images, labels = _Counts(), torch.randn(16, 4), torch.arange(16) % 3
+    wanted = F.cross_entropy(nn.functional.linear(images, model.weight, model.bias), labels).item()
+    with gpus_for(gpus, virtual=True) as those:
+        loss = my_first(model, images, labels, those[0])
+        loss.backward()
+        rows = [model.rows.get(name, 0) for name in (*(f"GPU {n}" for n in range(gpus)), "CPU")]
+        right = abs(loss.item() - wanted) < 1e-4 and all(it.grad is not None for it in model.parameters())
+    *each, cpu = rows
+    return [", ".join(map(str, each)), cpu, "the batch's" if right else "another"]
+
+
+def _my_first(
+    model: Any, images: Any, labels: Any, gpu: Any, wrap: Any = DataParallel, moved: Iterable[str] = ("model", "labels")
+) -> Any:
+    its, x, y = (it.to(gpu) if name in moved else it for name, it in
+                 {"model": model, "images": images, "labels": labels}.items())  # fmt: skip
+    return F.cross_entropy(wrap(its)(x), y)
+
+
+EVERYTHING = ("model", "images", "labels")
+turn(
+    "9.2.a",
+    "Every GPU computes",
+    _my_first,
+    {"2 GPUs": lambda: (2,), "4 GPUs": lambda: (4,)},
+    call=_computes,
+    heads=("rows on each GPU", "on the CPU", "the loss"),
+    mistakes=[
+        (partial(_my_first, wrap=lambda model: model, moved=EVERYTHING), "GPU 0 does everything",
+         "`DataParallel(model)` deals a batch out to all GPUs. Is it the wrapped one that you call?"),
+        (partial(_my_first, wrap=lambda model: model, moved=()), "no GPU does anything, and nobody says so",
+         "Nothing is moved, and nothing is wrapped: so all of it happens on the CPU."),
+        (leaving("parameters and buffers on device", partial(_my_first, moved=("images", "labels"))),
+         "the model is wrapped, and still on the CPU", "`model.to(gpu)`, before it is called."),
+        (leaving("target is on cpu", partial(_my_first, moved=("model", "images"))),
+         "the labels are still on the CPU", "The scores come back to `gpu`. The labels have to meet them there."),
+        (lambda model, images, labels, gpu: DataParallel(model.to(gpu))(images).mean(),
+         "it is not the cross entropy of scores and labels", "`F.cross_entropy(scores, labels)`."),
+    ],
+    hints={"attribute 'backward'": "Return the loss.",
+           "grad can be implicitly": "That is no loss, but the scores: `F.cross_entropy(scores, labels)`.",
+           "mat1": "Model and images have to be in one place, unless `DataParallel` takes the images along.",
+           "Tensors must be on": "One of them has not been moved to `gpu`.",
+           "not wrapped": "Call the wrapped model."},
+    otherwise="Wrap, move the model, call the wrapped one, and move the labels to where its scores are.",
+)  # fmt: skip
+
+
+# The second program
+
+
+class _Sees(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.seen: dict[str, list[int]] = {}
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        self.seen.setdefault(place(samples), []).extend(samples.tolist())
+        return samples
+
+
+def _deals(my_loader: Callable[..., Any], gpus: int) -> list[int]:
+    """Return how many of 32 samples an epoch has, how many once more, and how many GPUs are left without any."""
+    with gpus_for(gpus, virtual=True) as those:
+        model = DataParallel(_Sees().to(those[0]))
+        for samples in my_loader(range(32), gpus):
+            model(samples)
+        by_gpu = model.module.seen
+    served = [sample for those in by_gpu.values() for sample in those]
+    return [len({*served}), len(served) - len({*served}), gpus - len(by_gpu)]
+
+
+def _my_loader(dataset: Any, gpus: int, **how: Any) -> Any:
+    return DataLoader(dataset, **{"batch_size": 16, "shuffle": True} | how)
+
+
+turn(
+    "9.2.b",
+    "Every sample, and every GPU",
+    _my_loader,
+    {"2 GPUs": lambda: (2,), "4 GPUs": lambda: (4,), "8 GPUs": lambda: (8,)},
+    call=_deals,
+    heads=("samples seen", "seen again", "idle GPUs"),
+    mistakes=[
+        (lambda dataset, gpus: DataLoader(dataset, 40, sampler=DistributedSampler(dataset, gpus, 0)),
+         "one share is loaded, and nobody loads the others",
+         "The sampler deals data out to processes, and here there is one. `DataParallel` cuts batches up by itself."),
+        (lambda dataset, gpus: DataLoader(dataset), "one GPU does everything: a batch has one row",
+         "`batch_size` is 1 if nobody says otherwise, and one row cannot be cut up."),
+        (lambda dataset, gpus: DataLoader(dataset, gpus // 2), "a batch has fewer rows than there are GPUs",
+         "Each batch is cut up for all GPUs: give it more rows, say 16."),
+        (partial(_my_loader, batch_size=20, drop_last=True), "the last batch is dropped",
+         "Leave `drop_last` out, or take a batch that divides 32."),
+        (lambda dataset, gpus: DataLoader(dataset, 16, sampler=RandomSampler(dataset, replacement=True)),
+         "samples are drawn, and put back", "`shuffle=True` deals each of them once."),
+        (lambda dataset, gpus: DataLoader([*dataset] * gpus, 16), "each sample comes once for each GPU",
+         "`DataParallel` cuts the batch up. The data need no copies."),
+    ],
+    hints={"not iterable": "Return a `DataLoader`.",
+           "process group": "There is one process, and no group: an ordinary loader.",
+           "mutually exclusive": "`shuffle=True` is a sampler already: take one of the two.",
+           "has no attribute": "Return a `DataLoader`: it gives batches, as tensors."},
+    otherwise="An ordinary `DataLoader`, whose batches have at least as many rows as there are GPUs.",
+)  # fmt: skip
+
+
+# The third program
 
 ASKED = TURNS["5.1.c"]
 NODES = {  # each process of a node, as torchrun tells it: RANK, LOCAL_RANK, GROUP_RANK; and the node's GPUs
@@ -11,7 +148,7 @@ NODES = {  # each process of a node, as torchrun tells it: RANK, LOCAL_RANK, GRO
 }
 
 turn(
-    "9.2.a",
+    "9.2.c",
     "A GPU of its own, on every node",
     ASKED.right,
     NODES,

@@ -1,6 +1,94 @@
-"""Answers to the turn of lesson 9.2; its mistakes are rows in ddplab/checks/lesson_5_1.py."""
+"""Answers to the turns of lesson 9.2; most of their mistakes are rows in ddplab/checks/lesson_9_2.py, and in 5.1's."""
 
 import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
+
+# The first program
+
+
+def all_moved(model, images, labels, gpu):
+    model = nn.DataParallel(model.to(gpu))
+    return nn.CrossEntropyLoss()(model(images.to(gpu)), labels.to(gpu))
+
+
+def moved_after_the_wrap(model, images, labels, gpu):
+    parallel = nn.DataParallel(model).to(gpu)
+    scores = parallel(images)
+    return F.cross_entropy(scores, labels.to(scores.device))
+
+
+def scores_come_to_the_labels(model, images, labels, gpu):
+    return F.cross_entropy(nn.DataParallel(model.to(gpu))(images).cpu(), labels)
+
+
+def for_one_gpu(model, images, labels, gpu):
+    model = nn.DataParallel(model.to(gpu), device_ids=[0])
+    return F.cross_entropy(model(images.to(gpu)), labels.to(gpu))
+
+
+def wrapped_in_vain(model, images, labels, gpu):
+    nn.DataParallel(model.to(gpu))
+    return F.cross_entropy(model(images.to(gpu)), labels.to(gpu))
+
+
+def labels_forgotten(model, images, labels, gpu):
+    return F.cross_entropy(nn.DataParallel(model.to(gpu))(images), labels)
+
+
+def model_forgotten(model, images, labels, gpu):
+    return F.cross_entropy(nn.DataParallel(model)(images.to(gpu)), labels.to(gpu))
+
+
+def images_forgotten_too(model, images, labels, gpu):
+    return F.cross_entropy(model.to(gpu)(images), labels.to(gpu))
+
+
+def scores(model, images, labels, gpu):
+    return nn.DataParallel(model.to(gpu))(images)
+
+
+def returns_nothing(model, images, labels, gpu):
+    all_moved(model, images, labels, gpu)
+
+
+# The second
+
+
+def in_turn(dataset, gpus):
+    return DataLoader(dataset, batch_size=32)
+
+
+def two_rows_for_each(dataset, gpus):
+    return DataLoader(dataset, batch_size=2 * gpus, sampler=RandomSampler(dataset))
+
+
+def one_share_of_one(dataset, gpus):
+    return DataLoader(dataset, 16, sampler=DistributedSampler(dataset, num_replicas=1, rank=0))
+
+
+def batches_of_a_sampler(dataset, gpus):
+    return DataLoader(dataset, batch_sampler=BatchSampler(RandomSampler(dataset), 8, drop_last=False))
+
+
+def the_texts(dataset, gpus):
+    return DataLoader(dataset, 32, sampler=DistributedSampler(dataset, num_replicas=gpus, rank=0))
+
+
+def shuffled_one_by_one(dataset, gpus):
+    return DataLoader(dataset, shuffle=True)
+
+
+def without_a_number_of_ranks(dataset, gpus):
+    return DataLoader(dataset, 16, sampler=DistributedSampler(dataset))
+
+
+def both_samplers(dataset, gpus):
+    return DataLoader(dataset, 16, shuffle=True, sampler=RandomSampler(dataset))
+
+
+# The third
 
 
 def by_local_rank(env, gpus):
@@ -17,6 +105,30 @@ def from_the_last(env, gpus):
 
 ANSWERS = {
     "9.2.a": {
+        "accepted": [all_moved, moved_after_the_wrap, scores_come_to_the_labels],
+        "wrong": [
+            (for_one_gpu, ["GPU 0 does everything"]),
+            (wrapped_in_vain, ["GPU 0 does everything"]),
+            (labels_forgotten, ["the labels are still on the CPU"]),
+            (model_forgotten, ["still on the CPU"]),
+            (images_forgotten_too, ["raised"]),
+            (scores, ["scalar outputs"]),
+            (returns_nothing, ["NoneType"]),
+        ],
+    },
+    "9.2.b": {
+        "accepted": [in_turn, two_rows_for_each, one_share_of_one, batches_of_a_sampler],
+        "wrong": [
+            (the_texts, ["one share is loaded"]),
+            (shuffled_one_by_one, ["a batch has one row"]),
+            (lambda dataset, gpus: DataLoader(dataset, 4, shuffle=True), ["idle GPUs"]),
+            (lambda dataset, gpus: DataLoader(dataset, 24, drop_last=True), ["samples seen"]),
+            (lambda dataset, gpus: dataset, ["returned a range"]),
+            (without_a_number_of_ranks, ["process group"]),
+            (both_samplers, ["mutually exclusive"]),
+        ],
+    },
+    "9.2.c": {
         "accepted": [by_local_rank, by_remainder, from_the_last],
         "wrong": [
             (lambda env, gpus: f"cuda:{env['RANK']}", ["RANK runs on"]),
