@@ -1,12 +1,15 @@
 """Checks of lesson 1.1, Start here."""
 
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -145,53 +148,90 @@ def _estimates(rank: int) -> list[float]:
 # ------------------------------------------------------------------ your turn
 
 
-def _hand(cards: list[str], first: int = 0, step: int = 0) -> list[str]:
-    return cards[dist.get_rank() + first :: step or dist.get_world_size()]
+def _fragile(
+    broken: int,
+    fails: Callable[[int, int], bool] = lambda rank, broken: rank == broken,
+    returns: Callable[[int], Any] = lambda rank: 10 * rank,
+    waits: Callable[[int], float] = lambda rank: rank,
+) -> Any:
+    rank = dist.get_rank()
+    time.sleep(waits(rank))
+    if fails(rank, broken):
+        raise ValueError("ouch")
+    return returns(rank)
 
 
-def _block(cards: list[str]) -> list[str]:
-    each = len(cards) // dist.get_world_size()
-    return cards[dist.get_rank() * each :][:each]
+def _rank_after_its_nap() -> int:
+    time.sleep(dist.get_rank())
+    return dist.get_rank()
+
+
+SLIPS = (NameError, AttributeError, TypeError, ImportError)
+
+
+def _became(fragile: Callable[[int], Any], broken: int) -> Any:
+    """Return what a rank brings back, or that it fails: in a moment, and without an end to the process that is asked.
+
+    A slip on a rank that is not to fail is raised: it was not meant.
+    """
+    naps: list[float] = []
+    dies = {"side_effect": SystemExit}
+    with (
+        patch.object(time, "sleep", naps.append),
+        patch.object(os, "_exit", **dies),
+        patch.object(os, "abort", **dies),
+        patch.object(os, "kill", **dies),
+        patch.object(signal, "raise_signal", **dies),
+    ):
+        try:
+            brings = fragile(broken)
+        except BaseException as error:
+            if dist.get_rank() != broken and isinstance(error, SLIPS):
+                raise
+            brings = "fails"
+    early = "fails too early" if brings == "fails" else "does not wait"
+    return brings if sum(naps) == dist.get_rank() else early
 
 
 turn(
     "1.1.a",
-    "A hand of cards",
-    _hand,
-    lambda rank, size: (["♠A", "♥K", "♦Q", "♣J", "♠10", "♥9"],),
-    ranks=(2, 3),
-    look=lambda hand, _: [] if hand is None else "a dictionary" if isinstance(hand, dict) else hand,
-    heads=("cards",),
+    "One of the ranks fails",
+    _fragile,
+    lambda rank, size: ({4: 2, 3: 0}[size],),
+    ranks=(4, 3),
+    call=_became,
+    look=lambda brings, broken: [] if brings is None else brings,
+    heads=("comes back",),
     mistakes=[
-        (lambda cards: cards, "every rank has all the cards", "`dist.get_rank()` says whose hand it is."),
-        (lambda cards: cards[dist.get_rank()], "each rank has one card only", "And the next round? `[start::step]`."),
-        (lambda cards: cards[dist.get_world_size() * dist.get_rank() :][: dist.get_world_size()],
-         "each rank has neighbours, and what is left is dealt to nobody",
-         "The card in place i goes to rank i % W, with W ranks."),
-        (lambda cards: " ".join(_hand(cards)), "the cards have become one text", "A list of them."),
-        (lambda cards: _hand([*range(len(cards))]), "those are places in the list, and not cards",
-         "The cards that lie there."),
-        (_block, "the cards are cut into piles, not dealt round", "Rank 0's second card comes after a card for all."),
-        (partial(_hand, first=1), "the dealing begins with the wrong card", "Ranks count from 0, and so do lists."),
-        (partial(_hand, step=2), "that deals to two ranks, however many there are", "`dist.get_world_size()`"),
-        (lambda cards: cards[:: dist.get_world_size()], "every rank has rank 0's hand", "Where does a hand begin?"),
-        (lambda cards: [sign for card in _hand(cards) for sign in card], "the cards have come apart into their signs",
-         "`append` adds a card to a list; `+=` adds all that is in it."),
-        (lambda cards: _hand(cards[::-1]), "it is dealt from the last card on", "The first card goes to rank 0."),
-        (lambda cards: {dist.get_rank(): _hand(cards)}, "a dictionary comes back", "The cards alone, in a list."),
-        (lambda cards: cards[dist.get_rank() : dist.get_world_size()],
-         "each hand goes from the rank's own place to that of the number of ranks",
-         "`start::step` has two colons: where the hand begins, and how far it is to its next card."),
-        (lambda cards: [card for n, card in enumerate(cards) if n % dist.get_world_size() == dist.get_rank() + 1],
-         "rank 0 has the hand of rank 1, and the last has none", "Ranks count from 0, and so does what `%` leaves."),
-        (lambda cards: cards[dist.get_rank() :: dist.get_world_size() - 1],
-         "a hand has every card from the rank's own place on",
-         "`start::step`: from one round to the next it is as many cards as there are ranks."),
-        (lambda cards: None, "nothing comes back", "What a rank prints is output. `return` what it has."),
+        (partial(_fragile, fails=lambda rank, broken: True), "every rank fails", "`if rank == broken:` comes first."),
+        (partial(_fragile, fails=lambda rank, broken: False), "no rank fails",
+         "Printing is no failure, and neither is an error that is caught. `raise` one, or divide by zero."),
+        (partial(_fragile, returns=lambda rank: None), "the number does not come back, and no rank fails",
+         "Leave the last line as it is, and `raise` above it."),
+        (partial(_fragile, fails=lambda rank, broken: rank != broken), "all the others fail", "`==` for `!=`."),
+        (partial(_fragile, fails=lambda rank, broken: rank == broken - 1), "the rank before it fails",
+         "Ranks are counted from 0, and so is `broken`."),
+        (partial(_fragile, fails=lambda rank, broken: rank == broken + 1), "the rank after it fails",
+         "`broken` has its number, as `rank` has this one's: both are counted from 0."),
+        (partial(_fragile, fails=lambda rank, broken: rank == 2), "it is always rank 2 that fails",
+         "Another time it is to be another: `broken` has the number."),
+        (partial(_fragile, fails=lambda rank, broken: rank >= broken), "the ranks after it fail as well", "`==`"),
+        (partial(_fragile, fails=lambda rank, broken: rank <= broken), "the ranks before it fail as well", "`==`"),
+        (partial(_fragile, fails=lambda rank, broken: rank > 0), "all but rank 0 fail",
+         "`if rank` is true of every rank but 0: `if rank == broken`."),
+        (partial(_fragile, fails=lambda rank, broken: rank == 0), "rank 0 fails",
+         "`broken` has the number of the one that is to fail."),
+        (lambda broken: 1 / 0, "every rank fails", "`if rank == broken:` comes first, below `time.sleep(rank)`."),
+        (lambda broken: 1 / 0 if dist.get_rank() == broken else 10 * _rank_after_its_nap(),
+         "it fails before its second has come", "Your line belongs below `time.sleep(rank)`."),
+        (partial(_fragile, waits=lambda rank: 0), "the ranks do not wait", "Leave `time.sleep(rank)` as it is."),
+        *[
+            (lambda broken, instead=instead: instead if _rank_after_its_nap() == broken else 10 * dist.get_rank(),
+             "the rank returns, and does not fail", "An error that is *returned* is a value: `raise` it.")
+            for instead in (None, ValueError("ouch"))
+        ],
     ],
-    hints={"step cannot be zero": "`start::step`: first the rank, then how many ranks there are.",
-           "is not defined": "A rank asks: `dist.get_rank()`, and `dist.get_world_size()` for how many there are."},
-    otherwise="Rank r gets the card in place r, then every W-th one after it, with W ranks.",
+    otherwise="Where `rank` is `broken`, `raise` an error; everything else stays.",
 )  # fmt: skip
 
 

@@ -7,6 +7,9 @@ arguments of `check`. A mistake that a `Number` of the check lists is judged wit
 """
 
 import os
+import signal
+import sys
+import time
 from functools import partial
 
 import torch
@@ -89,16 +92,56 @@ def mean_of_estimates(handfuls):
 # your turn
 
 
-def by_a_loop(cards):
-    mine = []
-    for place, card in enumerate(cards):
-        if place % dist.get_world_size() == dist.get_rank():
-            mine.append(card)
-    return mine
+def breaks(how):
+    def fragile(broken):
+        rank = dist.get_rank()
+        time.sleep(rank)
+        if rank == broken:
+            how()
+        return 10 * rank
+
+    return fragile
 
 
-def by_places(cards):
-    return tuple(cards[place] for place in range(dist.get_rank(), len(cards), dist.get_world_size()))
+def shouts():
+    raise RuntimeError("I am broken")
+
+
+def without_an_if(broken):
+    rank = dist.get_rank()
+    time.sleep(rank)
+    1 / (rank - broken)
+    return 10 * rank
+
+
+def asserts(broken):
+    time.sleep(dist.get_rank())
+    assert dist.get_rank() != broken, "ouch"
+    return 10 * dist.get_rank()
+
+
+def before_its_time(broken):
+    rank = dist.get_rank()
+    if rank == broken:
+        raise ValueError("ouch")
+    time.sleep(rank)
+    return 10 * rank
+
+
+def asks_nobody(broken):
+    time.sleep(dist.get_rank())
+    if rnk == broken:  # noqa: F821
+        raise ValueError("ouch")
+    return 10 * dist.get_rank()
+
+
+def catches_it(broken):
+    time.sleep(dist.get_rank())
+    try:
+        1 / (dist.get_rank() - broken)
+    except ZeroDivisionError:
+        print("ouch")
+    return 10 * dist.get_rank()
 
 
 def with_a_mean(handfuls):
@@ -137,10 +180,6 @@ def listed_by_rank(hits):
 def a_plain_number(hits):
     dist.all_reduce(hits)
     return hits
-
-
-def asks_nobody(cards):
-    return cards[rank::world_size]  # noqa: F821
 
 
 def darts_alone(handfuls, note):
@@ -202,14 +241,22 @@ ANSWERS = {
         ],
     },
     "1.1.a": {
-        "accepted": [by_a_loop, by_places],
+        "accepted": [
+            breaks(shouts),
+            breaks(lambda: 1 / 0),
+            breaks(lambda: int("seven")),
+            breaks(lambda: os._exit(1)),
+            breaks(lambda: os.kill(os.getpid(), signal.SIGKILL)),
+            breaks(sys.exit),
+            breaks(lambda: misspelt),  # noqa: F821
+            without_an_if,
+            asserts,
+        ],
         "wrong": [
-            (asks_nobody, ["NameError: name 'rank' is not defined"]),
-            (lambda cards: cards[dist.get_world_size() :: dist.get_rank()], ["slice step cannot be zero"]),
-            (
-                lambda cards: [it for n, it in enumerate(cards, 1) if n % dist.get_world_size() == dist.get_rank()],
-                ["each rank holds what the other rank is to hold"],
-            ),
+            (asks_nobody, ["rank 0 raised NameError", "'rnk' is not defined"]),
+            (before_its_time, ["it fails before its second has come"]),
+            (catches_it, ["no rank fails"]),
+            (lambda broken: sys.exit(), ["every rank fails"]),
         ],
     },
     "1.1.b": {
