@@ -79,7 +79,10 @@ def one_forward(crossed: Mapping[str, int], parts: Sequence[int] = (4, 4)) -> Fi
 
 
 def sentence_grid(
-    sentences: Sequence[Sequence[str]], ends: Sequence[int] = (), says: Sequence[float] = (1, 1)
+    sentences: Sequence[Sequence[str]],
+    ends: Sequence[int] = (),
+    says: Sequence[float] = (1, 1),
+    rings: Sequence[int] = (),
 ) -> Figure:
     """Draw a padded batch of sentences, a row for each, a box for each word, and the cut between two GPUs.
 
@@ -87,10 +90,11 @@ def sentence_grid(
         sentences: each as a list of words; the first half is GPU 0's.
         ends: how many words wide each GPU's result is, drawn as a dashed line across its half.
         says: what a word counts on each GPU, drawn as so many times the usual size of letters.
+        rings: of each sentence, from the first on, the place of a word that gets a ring; 1 is its first.
 
     Padding is hatched, and the cut is a thick line. Returns the matplotlib figure.
     """
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import Ellipse, Rectangle
 
     width, cut = max(map(len, sentences)), (len(sentences) + 1) // 2
     with drawing(9, 3.6) as figure:
@@ -107,6 +111,9 @@ def sentence_grid(
         for gpu, end in enumerate(ends):
             top, bottom = (0, cut) if gpu == 0 else (cut, len(sentences))
             axis.plot([end, end], [top + 0.1, bottom - 0.1], "--", color=COLOURS[1], linewidth=4)
+        for row, place in enumerate(rings):
+            ring = {"fill": False, "edgecolor": COLOURS[1], "linewidth": 3}
+            axis.add_patch(Ellipse((place - 0.5, row + 0.5), 0.9, 0.8, **ring))
         middles = [cut / 2, (cut + len(sentences)) / 2]
         axis.set(xlim=(0, width + 0.05), ylim=(len(sentences), 0), xticks=[])
         axis.set_yticks(middles, ["GPU 0", "GPU 1"])
@@ -142,3 +149,29 @@ def traffic(meter: Any, most: Sequence[float | None] = (None, None)) -> Figure:
             if len(axis.containers) > 1:  # below the bars, where it hides none
                 axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / height), ncols=3)
     return figure
+
+
+def kept_and_lost(kept: Mapping[str, Sequence[int]], rows: int, heads: Sequence[str]) -> str:
+    """Return a table in words: of each line of code, below each head, how many of the rows are kept, ■, or lost, □."""
+    table = {"": [f"{head:{rows + 3}}" for head in heads]}
+    table |= {line: [f"{n:2} {'■' * n}{'□' * (rows - n)}" for n in counts] for line, counts in kept.items()}
+    width = max(map(len, table)) + 1
+    return "\n".join(f"{line:{width}}{'    '.join(cells)}".rstrip() for line, cells in table.items())
+
+
+def right_or_wrong(right: Mapping[str, Sequence[bool]], rows: Sequence[int]) -> str:
+    """Return a table in words: of each line of code a ✓ or ✗ below each number of rows."""
+    width = max(map(len, ["rows", *right])) + 1
+    told = [f"{line:{width}}" + "".join(f"{'✗✓'[it]:>3}" for it in them) for line, them in right.items()]
+    return "\n".join([f"{'rows':{width}}" + "".join(f"{n:3}" for n in rows), *told])
+
+
+def whose_mean_is_kept(parts: Sequence[Sequence[int]], kept: float, last: int) -> str:
+    """Return lines in words: each GPU's numbers from 1 to `last`, ■ on the GPU whose mean is `kept`, □ elsewhere."""
+    lines = [f"       {'   '.join(map(str, range(1, last + 1)))}"]
+    for gpu, part in enumerate(parts):
+        mean = sum(part) / len(part)
+        sign, fate = ("■", "kept") if mean == kept else ("□", "lost")
+        places = "   ".join(sign if it in part else "·" for it in range(1, last + 1))
+        lines.append(f"GPU {gpu}  {places}    mean {mean:.2f}, {fate}")
+    return "\n".join(lines)

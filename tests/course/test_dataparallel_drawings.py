@@ -6,7 +6,15 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch import nn
 
-from ddplab.course.dataparallel_drawings import crossing, one_forward, sentence_grid, traffic
+from ddplab.course.dataparallel_drawings import (
+    crossing,
+    kept_and_lost,
+    one_forward,
+    right_or_wrong,
+    sentence_grid,
+    traffic,
+    whose_mean_is_kept,
+)
 from ddplab.course.models import MLP
 from ddplab.vgpu import virtual_gpus
 from ddplab.vgpu.meter import Meter
@@ -45,7 +53,8 @@ def test_what_lesson_2_1_says_to_find():
     assert found == {8: [24, 32, 40], 64: [152, 232, None], 512: [None] * 3}
     assert crossing(MLP(), 8, 2) == ([4, 4], CROSSED)
     assert crossing(MLP(), 1, 3) == ([1, 0, 0], {"scatter": 0, "replicate": 0, "gather": 0})
-    assert crossing(MLP(), 5, 4)[0] == [2, 2, 1, 0]
+    assert crossing(MLP(), 5, 4)[0] == [2, 2, 1, 0] and crossing(MLP(), 6, 4)[0] == [2, 2, 2, 0]
+    assert [images for images in [*range(5, 17), *range(24, 257, 8)] if 0 in crossing(MLP(), images, 4)[0]] == [5, 6, 9]
     assert crossing(MLP(), 8, 3) == ([3, 3, 2], {"scatter": 5 * 256, "replicate": 38480, "gather": 200})
 
 
@@ -96,6 +105,11 @@ def test_a_word_is_as_large_as_what_it_counts():
     assert {text.get_text(): text.get_fontsize() for text in axis.texts} == {"a": 4.75, "b": 4.75, "c": 19}
 
 
+def test_a_ring_is_around_the_word_that_it_counts():
+    axis = sentence_grid([["a", "b"], ["c"]], rings=[2, 1]).axes[0]
+    assert [tuple(patch.center) for patch in axis.patches if hasattr(patch, "center")] == [(1.5, 0.5), (0.5, 1.5)]
+
+
 def test_bytes_on_a_link_are_stacked_by_cause_and_every_device_has_its_peak():
     meter = Meter()
     for cause, source, target, nbytes in (("scatter", 0, 1, 8), ("replicate", 0, 1, 100), ("gather", 1, 0, 4)):
@@ -107,3 +121,23 @@ def test_bytes_on_a_link_are_stacked_by_cause_and_every_device_has_its_peak():
     assert {(0, 0, 100), (0, 100, 8), (1, 0, 4)} <= {tuple(map(round, bar)) for bar in bars}
     assert len({bar.get_hatch() for bar in links.patches}) == 3
     assert [bar.get_width() for bar in held.patches] == [7]
+
+
+def test_a_row_that_is_lost_is_an_empty_box():
+    assert kept_and_lost({"a += n": [3, 0], "b": [3, 2]}, 3, ["1 GPU", "2 GPUs"]).splitlines() == [
+        "       1 GPU     2 GPUs",
+        "a += n  3 ■■■     0 □□□",
+        "b       3 ■■■     2 ■■□",
+    ]
+
+
+def test_right_and_wrong_stand_below_their_rows():
+    assert right_or_wrong({"a": [True, False]}, [1, 12]).splitlines() == ["rows   1 12", "a      ✓  ✗"]
+
+
+def test_the_gpu_whose_mean_is_kept_has_filled_boxes():
+    assert whose_mean_is_kept([[1, 2], [3, 4]], 1.5, 4).splitlines() == [
+        "       1   2   3   4",
+        "GPU 0  ■   ■   ·   ·    mean 1.50, kept",
+        "GPU 1  ·   ·   □   □    mean 3.50, lost",
+    ]
