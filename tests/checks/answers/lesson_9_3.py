@@ -1,0 +1,50 @@
+"""Answers to the turn of lesson 9.3; most of its mistakes are rows in ddplab/checks/lesson_9_3.py."""
+
+import torch
+from torch import nn
+
+
+def moved_afterwards(ones, gpu):
+    return nn.Parameter(ones).to(gpu)
+
+
+def a_plain_tensor(ones, gpu):
+    return ones.to(gpu).requires_grad_()
+
+
+def in_a_tuple(ones, gpu):
+    weight = nn.Parameter(ones.to(gpu))
+    return (weight,)
+
+
+def computed(ones, gpu):
+    return 2 * nn.Parameter(ones.to(gpu))
+
+
+def in_a_parameter_list(ones, gpu):
+    return nn.ParameterList([nn.Parameter(ones.to(gpu))])
+
+
+def of_another_shape(ones, gpu):
+    return [nn.Parameter(torch.ones(5, device=gpu))]
+
+
+def a_list_on_the_cpu(ones, gpu):
+    return [nn.Parameter(ones)]
+
+
+def returns_nothing(ones, gpu):
+    nn.Parameter(ones).to(gpu)
+
+
+ANSWERS = {
+    "9.3.a": {
+        "accepted": [moved_afterwards, a_plain_tensor, in_a_tuple, computed],
+        "wrong": [
+            (in_a_parameter_list, ["1 GPU"]),
+            (of_another_shape, ["must match the size"]),
+            (a_list_on_the_cpu, ["one GPU stops as well"]),
+            (returns_nothing, ["1 GPU"]),
+        ],
+    },
+}
