@@ -97,7 +97,9 @@ class Planner:
     def __str__(self) -> str:
         lines = [self._title(), text_table(HEADS, self.rows()), *self.doubts()]
         if self.plan().unknown is None:
-            lines += ["", f"→ {_gpus(self.gpus)}, with the numbers filled in:", *map(str, self.formula())]
+            its = self.plan().step
+            computes, exposed = (round(30 * part / its.seconds) for part in (its.seconds - its.exposed, its.exposed))
+            lines += ["", f"→ {_gpus(self.gpus)}, {1e3 * its.seconds:,.0f} ms: {'█' * computes}{'░' * exposed}"]
         return "\n".join(lines)
 
     __repr__ = __str__

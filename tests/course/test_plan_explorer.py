@@ -17,7 +17,9 @@ def test_text_where_nobody_can_press(capsys):
     lines = str(found).splitlines()
     assert lines[0].startswith("1.3 B parameters, 8 x 1024 tokens a GPU, adam, bf16, 1 GB of activations a sample, on")
     assert [line.split()[0] for line in lines[2:6]] == ["1", "8", "→", "512"] and len(set(map(len, lines[1:6]))) == 1
-    assert lines[7] == "→ 64 GPUs, with the numbers filled in:"
+    slower = str(planner(gpus=64, machine="8 A100, PCIe, 100 Gb Ethernet")).splitlines()
+    assert lines[7:] == [f"→ 64 GPUs, 543 ms: {30 * '█'}"]
+    assert slower[7:] == [f"→ 64 GPUs, 817 ms: {20 * '█'}{10 * '░'}"]  # 275 ms of it are exposed
 
 
 def test_every_choice_can_be_planned():
