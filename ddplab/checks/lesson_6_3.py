@@ -16,18 +16,22 @@ from ddplab.vgpu import active, virtual_gpus
 PEER = "RuntimeError: Connection closed by peer [10.0.0.7]:33698"
 RESET = "RuntimeError: Connection reset by peer [10.0.0.7]:33698"
 WRECKS = {  # rank, at, exit, said
-    "a bad row": [(2, 8.2, 1, PEER), (1, 8.1, 1, "ValueError: could not convert string"), (0, 8.3, 1, RESET)],
-    "a clock behind": [(3, 7.9, 1, RESET), (2, 7.8, 1, PEER), (0, 8.4, 1, "KeyError: 'label'")],
-    "without a word": [(0, 5.1, 1, PEER), (2, 5.0, -9, ""), (1, 5.2, 1, PEER)],
-    "torchrun ends the rest": [(0, 5.9, -15, ""), (3, 6.0, 1, "RuntimeError: no memory"), (1, 6.2, 1, PEER)],
-    "four of their own": [
+    "one fails, two are victims": [
+        (2, 8.2, 1, PEER),
+        (1, 8.1, 1, "ValueError: could not convert string"),
+        (0, 8.3, 1, RESET),
+    ],
+    "a victim's clock is behind": [(3, 7.9, 1, RESET), (2, 7.8, 1, PEER), (0, 8.4, 1, "KeyError: 'label'")],
+    "one is killed, without a word": [(0, 5.1, 1, PEER), (2, 5.0, -9, ""), (1, 5.2, 1, PEER)],
+    "one fails, torchrun ends another": [(0, 5.9, -15, ""), (3, 6.0, 1, "RuntimeError: no memory"), (1, 6.2, 1, PEER)],
+    "four fail, one after the other": [
         (1, 6.0, 1, "KeyError: 'label'"),
         (2, 3.1, 1, PEER),
         (3, 3.0, -11, "Fatal Python error: Segmentation fault"),
         (0, 5.2, 1, "OSError"),
         (4, 9.1, 1, "OSError"),
     ],
-    "its own, and a signal": [
+    "two fail, torchrun ends the first": [
         (0, 7.2, 1, PEER),
         (2, 7.0, -15, "ValueError: bad row"),
         (1, 7.1, 1, "ValueError: bad row"),
