@@ -1,14 +1,16 @@
 """Checks of lesson 6.5, The pager."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, partial, wraps
 from textwrap import shorten
 from typing import Any
 
+from ddplab.checks import EXERCISES
 from ddplab.checks.turns import turn
 from ddplab.course.bare import error_lines
 from ddplab.course.faults import SOUND, build
 from ddplab.course.incident_runs import COLON, INDENT, broken, differences, ends, last_night, patched, play
+from ddplab.course.incidents import note_closed
 
 HEADS = ("rank", "the place", "the job then")
 WELL = "ends as it should"
@@ -69,6 +71,15 @@ def _turn(id: str, seed: int, mistakes: list[tuple[Callable[..., Any], str, str]
         hints=HINTS,
         otherwise=otherwise,
     )
+    judge = EXERCISES[id].judge
+
+    @wraps(judge)
+    def noting(*answers: Any) -> Any:
+        picture = judge(*answers)
+        note_closed(seed)  # on the lesson's board; it has not come back where the answer was wrong
+        return picture
+
+    EXERCISES[id].judge = noting
 
 
 MEND = {33: "", 34: ""}

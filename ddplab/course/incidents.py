@@ -9,6 +9,8 @@
 
 The ranks are `launch`'s: real processes, which find what torchrun would have set, on virtual GPUs (CPU memory with a
 label). What a probe says has been recorded in the run (see `blackbox`). The GPU-minutes are played.
+
+    closed_nights()            # a board of all nights, which of them you have closed; it follows
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from __future__ import annotations
 import textwrap
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ddplab.course import probes
-from ddplab.course.faults import RANKS, build
+from ddplab.course.faults import FAULTS, RANKS, build
 from ddplab.course.incident_runs import broken, differences, ends, last_night, monitor, patched, play, screen
 from ddplab.course.pager import page_of
 from ddplab.pointer import pointing
-from ddplab.screen import counting, show
+from ddplab.screen import counting, in_kernel, show
 from ddplab.sharing import share_incident
 
 BUDGET = 120  # GPU-minutes
@@ -40,6 +43,10 @@ HOW = """\
 Ask a rank: stack, flight, memory, rows, weights.
 Ask all: detail, hint. Then accuse(rank, line), None for all
 ranks; patch(line, text); run(). After one probe: script()."""
+
+
+CLOSED: dict[int, int | None] = {}  # seed → GPU-minutes that were left, None where only its check was content
+BOARDS: list[Any] = []  # what shows the board in this notebook
 
 
 class Said(str):
@@ -218,6 +225,8 @@ class Incident:
         paid = kind and not (self.closed if over is None else over)
         if paid:
             self.left = max(0, self.left - PRICES[kind])
+        if self.closed:
+            note_closed(self.seed, self.left)
         text = "\n".join(lines) if len(lines) > 1 else (lines or ["nothing yet"])[0]
         self.log.append((call, text))
         share_incident(self.seed, self.left, (self._took or time.monotonic() - self._begun) / 60, self.closed)
@@ -238,3 +247,46 @@ def incident(seed: int) -> Incident:
     with counting("Four ranks run last night's train.py and tonight's, which may take half a minute:"):
         last_night()  # once for all incidents; the page shows it too
         return Incident(seed)
+
+
+class Board:
+    """The nights that have every fault once: ☐ waits, ✓ is closed, with the GPU-minutes that were left."""
+
+    def __str__(self) -> str:
+        boxes = [f"{sign} {seed:2} {left:4}" for seed, sign, left in self._boxes()]
+        rows = ["  ".join(boxes[n : n + 7]).rstrip() for n in range(0, len(boxes), 7)]
+        return "\n".join([*rows, self._count()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        look = "border:1px solid #8a8a8a;padding:2px 6px;min-width:4.5em"
+        boxes = "".join(f'<div style="{look}">{sign} {seed} {left}</div>' for seed, sign, left in self._boxes())
+        return (
+            f'<div style="display:flex;flex-wrap:wrap;gap:4px;max-width:46em">{boxes}</div><div>{self._count()}</div>'
+        )
+
+    def _boxes(self) -> list[tuple[int, str, str]]:
+        lefts = {seed: "" if left is None else f"({left})" for seed, left in CLOSED.items()}
+        return [(seed, "✓" if seed in CLOSED else "☐", lefts.get(seed, "")) for seed in range(1, len(FAULTS) + 1)]
+
+    def _count(self) -> str:
+        return f"closed: {sum(sign == '✓' for _, sign, _ in self._boxes())} of {len(FAULTS)}"
+
+
+def closed_nights() -> None:
+    """Show the board of the nights that this kernel has seen closed. In a notebook it changes with every one."""
+    if not in_kernel():
+        print(Board())
+        return
+    from IPython.display import display
+
+    BOARDS.append(display(Board(), display_id=True))
+
+
+def note_closed(seed: int, left: int | None = None) -> None:
+    """Note on the board that a night is closed: on its page, with so many GPU-minutes left, or by its check."""
+    if CLOSED.get(seed) is None:
+        CLOSED[seed] = left
+        for shown in BOARDS:
+            shown.update(Board())

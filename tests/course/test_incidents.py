@@ -5,10 +5,11 @@ import re
 
 import pytest
 
+from ddplab.checks import CORRECT, NOT_YET, judge
 from ddplab.course import incident_runs
 from ddplab.course.faults import FAULTS, RANKS, SOUND, build, labels, only_here
 from ddplab.course.incident_runs import Outcome, differences, last_night, monitor, patched
-from ddplab.course.incidents import BUDGET, PRICES, SHUT, incident
+from ddplab.course.incidents import BUDGET, CLOSED, PRICES, SHUT, Board, closed_nights, incident
 
 SEEDS = range(1, len(FAULTS) + 1)
 STANDS, FAILS, ENDS = "stands still", "failed", "ended"
@@ -129,6 +130,22 @@ def test_an_incident_from_the_page_to_its_close():
         page.stack(4)
     with pytest.raises(ValueError, match="no line 99"):
         page.patch(99)
+
+
+def test_the_board_counts_a_night_that_its_page_or_its_check_has_seen_closed(capsys):
+    CLOSED.clear()
+    assert judge("6.5.b", lambda: (0, {56: "    sampler.set_epoch(epoch)"})).state == NOT_YET and not CLOSED
+    assert judge("6.5.b", lambda: (None, {56: "    sampler.set_epoch(epoch)"})).state == CORRECT
+    page = incident(4)
+    page.accuse(None, 56)
+    page.patch(56, "    sampler.set_epoch(epoch)")
+    closed_nights()
+    assert "✓  4  " in (shown := capsys.readouterr().out) and "closed: 1 of 19" in shown and "(" not in shown
+    page.run()
+    page.rows(0)
+    assert "✓  4 (108)" in str(Board()) and "☐  5" in str(Board()), "the first end stays, its last price paid"
+    assert judge("6.5.b", lambda: (None, {56: "    sampler.set_epoch(epoch)"})).state == CORRECT
+    assert CLOSED == {4: BUDGET - PRICES["run"]} and "✓ 4 (108)" in Board()._repr_html_()
 
 
 @pytest.mark.parametrize(
