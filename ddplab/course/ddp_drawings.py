@@ -128,7 +128,8 @@ def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:
 
 def album(panels: Mapping[str, tuple[Tensor, Sequence[bool]]], across: int = 24) -> Figure:
     """Draw images, (n, 1, height, width) from 0 to 1, `across` in a row: title → they, and which are read right."""
-    with drawing(9, 3.7, layout="constrained") as figure:
+    tall = 3.7 if max(len(images) for images, _ in panels.values()) > 3 * across else 1.7
+    with drawing(9, tall, layout="constrained") as figure:
         axes = figure.subplots(1, len(panels), squeeze=False)[0]
         for axis, (title, (images, known)) in zip(axes, panels.items(), strict=True):
             high, wide = images.shape[2] + 2, images.shape[3]

@@ -90,6 +90,13 @@ def test_a_scaler_that_judges_under_no_sync_judges_alone():
     assert whole.count("leaves out step none, and its scale is 4096") == 2
 
 
+def test_two_scales_carry_six_images_through_16_bits():
+    through = functions("4.5_batchnorm_buffers_and_mixed_precision.ipynb")["through_16_bits"]
+    said = {8**n: through(8**n)[0] for n in range(7)}
+    assert [scale for scale, words in said.items() if words.endswith("✓ all six come through")] == [512, 4096]
+    assert "0 of 6 become infinite, 1 are lost" in said[64] and "1 of 6 become infinite, 0 are lost" in said[8**5]
+
+
 def test_a_run_of_all_three_pieces_is_one_devices():
     converted = functions("4.4_what_ddp_leaves_to_you.ipynb")["converted"]
     none = {"order": "each its own", "clipping": "before the mean", "loss": "each rank's mean"}
@@ -169,13 +176,34 @@ def test_four_ranks_with_32_images_are_one_device_with_128():
     assert gap([32] * 4, 128, steps=10).max() < 1e-14 and gap([32] * 4, 32, steps=1).max() > 0.5
 
 
-def test_a_lucky_seed_has_one_devices_gradient_and_one_seed_needs_no_luck():
-    dealt = functions("4.1_distributed_data_parallel.ipynb")["dealt"]
-    said = [dealt(4, seed, "its own")[0] for seed in range(20)]
-    lucky = [words for words in said if "each image is used once  ✓, where 1 seed in 6 is lucky" in words]
-    assert 1 <= len(lucky) <= 10 and all("nothing but rounding" in words for words in lucky)
-    assert all(re.search(r"[12] of 4 images are used twice\n.* off by \d+%$", it) for it in said if it not in lucky)
-    assert "used once  ✓\n" in dealt(16, 3, "the same")[0] and "rounding" in dealt(16, 3, "the same")[0]
+def test_a_saboteur_of_a_step_is_noticed_or_not_as_the_lesson_says(capsys):
+    space = functions("4.1_distributed_data_parallel.ipynb")
+    space["unnoticed"] = {}
+    source = next(
+        cell.source
+        for cell in nbformat.read(PART / "4.1_distributed_data_parallel.ipynb", as_version=4).cells
+        if cell.source.endswith("sabotage(step)")
+    )
+
+    def said(old="", new=""):
+        assert old in source
+        exec(source.replace(old, new, 1), space)
+        return capsys.readouterr().out
+
+    assert said() == "✗ off by rounding only\n"
+    assert said("labels[mine])", "labels[mine]) * 0.8") == "✗ off by 20%: not enough\n"
+    ways = {
+        "seed=0": ("seed=rank", "50.4%"),
+        "rank=rank": ("rank=0", "61.6%"),
+        "labels[mine])": ("labels[:32])", "112.3%"),
+        "labels[mine]": ("labels[mine], reduction='sum'", "3,100.0%"),
+    }
+    for old, (new, off) in ways.items():
+        assert said(old, new).startswith(f"✓ off by {off}, and nobody notices.")
+    assert said("loss.backward()", "(loss / size).backward()").startswith("✓ off by 50.0%")
+    assert len(space["unnoticed"]) == 5
+    assert said("model = DDP(net)", "model = net") == "✗ somebody notices: the ranks hold different gradients\n"
+    assert said("loss.backward()", "loss.backward() if rank == 0 else None").startswith("✗ somebody notices: rank ")
 
 
 def read_in_forward(net):
