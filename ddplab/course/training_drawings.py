@@ -44,6 +44,31 @@ def sorted_losses(losses: Sequence[float], whole: float, of: str, top: float | N
     return figure
 
 
+def which_curve(curves: Mapping[str, Sequence[float]]) -> Figure:
+    """Draw curves to choose from, beside each other and without numbers, each with its name above."""
+    with drawing(9, 1.7) as figure:
+        for axis, (name, heights) in zip(figure.subplots(1, len(curves), sharey=True), curves.items(), strict=True):
+            axis.plot(heights, linewidth=1)
+            axis.set(title=name, xticks=[], yticks=[], xlabel="batches", ylim=(0, 2.6))
+        figure.axes[0].set_ylabel("loss")
+    return figure
+
+
+def each_batch(losses: Sequence[float], epoch: int, top: float = 3) -> Figure:
+    """Draw the loss of each batch of a training, with a ring at the last of every epoch.
+
+    epoch: how many batches are one. top: the upper edge; what is above it, or is no number, is drawn there.
+    """
+    heights = [min(loss, top) if isfinite(loss) else top for loss in losses]
+    with drawing(7, 2.6) as figure:
+        axis = figure.subplots()
+        axis.plot(range(1, len(heights) + 1), heights, linewidth=1)
+        last = range(epoch, len(heights) + 1, epoch)
+        axis.plot(last, [heights[n - 1] for n in last], "o", markersize=11, fillstyle="none", color=INK, clip_on=False)
+        axis.set(xlabel="batch", ylabel="its loss", ylim=(0, top))
+    return figure
+
+
 def paths_apart(gaps: Mapping[str, Sequence[float]], each: int) -> Figure:
     """Draw how far apart pairs of trainings are, as a part of their weights' length, on one logarithmic axis.
 

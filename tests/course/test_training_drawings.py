@@ -11,6 +11,7 @@ from ddplab.course.training_drawings import (
     beside_the_usual,
     clouds,
     distances,
+    each_batch,
     epochs_and_updates,
     gradients_of_rows,
     how_full,
@@ -20,6 +21,7 @@ from ddplab.course.training_drawings import (
     paths_apart,
     sorted_losses,
     step_times,
+    which_curve,
 )
 from ddplab.metrics import Metrics
 
@@ -48,6 +50,20 @@ def test_losses_are_sorted_and_the_whole_is_a_dashed_line():
     assert labels(axis) == ["one batch each, sorted", "all"]
     axis = sorted_losses([3.0, 1.0, 2.0], 2.2, "all", top=2.5).axes[0]
     assert list(axis.get_lines()[0].get_ydata()) == [1, 2, 2.5] and axis.get_ylim() == (0, 2.5)
+
+
+def test_curves_to_choose_from_have_names_and_no_numbers():
+    figure = which_curve({"down": [2, 1], "up": [1, 2]})
+    assert [axis.get_title() for axis in figure.axes] == ["down", "up"]
+    assert [axis.get_lines()[0].get_ydata().tolist() for axis in figure.axes] == [[2, 1], [1, 2]]
+    assert not any(axis.get_xticks().size + axis.get_yticks().size for axis in figure.axes)
+
+
+def test_each_batchs_loss_is_drawn_and_the_last_of_each_epoch_has_a_ring():
+    figure = each_batch([2.0, 1.0, 50.0, float("nan"), 0.5], epoch=2)
+    line, rings = figure.axes[0].get_lines()
+    assert line.get_xydata().tolist() == [[1, 2], [2, 1], [3, 3], [4, 3], [5, 0.5]]
+    assert rings.get_xydata().tolist() == [[2, 1], [4, 3]] and rings.get_fillstyle() == "none"
 
 
 def test_pairs_of_trainings_are_apart_on_one_scale_update_by_update():
