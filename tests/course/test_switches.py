@@ -7,7 +7,7 @@ import pytest
 from leftovers import until as soon
 
 from ddplab.course import switches
-from ddplab.course.switches import COMPARED, four_switches
+from ddplab.course.switches import COMPARED, FAILED, four_switches
 from ddplab.course.trials import TOP
 
 
@@ -52,6 +52,14 @@ def test_ranks_that_share_a_batch_train_as_one_that_has_it():
     for seed in (0, 1):
         assert [loss for _, loss in shared[seed]] == pytest.approx([loss for _, loss in alone[seed]], abs=1e-5)
     assert runs.trials[1].facts()[:4] == ["32", "2", "64", "0.1"]
+
+
+def test_no_batch_that_lesson_1_4_offers_cures_a_rate_of_two():
+    quest = four_switches()
+    for batch in (8, 16, 32, 64):
+        quest.train(batch, 2.0, 1, (0, 1, 2))
+    assert len(quest.accuracies) == 4
+    assert all(it < FAILED for seeds in quest.accuracies.values() for it in seeds.values())
 
 
 def test_a_cure_is_one_switch_and_three_seeds():
