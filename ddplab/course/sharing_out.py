@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ddplab.course.data import digits
 from ddplab.course.drawings import bytes_held
-from ddplab.course.memory import activations, held, watch_buckets, whole_weights
+from ddplab.course.memory import Turn, Turns, activations, held, watch_buckets, whole_weights
 from ddplab.hardware import device
 from ddplab.launcher import launch
 
@@ -26,6 +26,8 @@ Share = Callable[[nn.Sequential], tuple[nn.Module, Optimizer]]  # a network → 
 Parts = dict[str, float]  # "weights", "gradients", "buckets", "Adam" → bytes a parameter
 Ranks = tuple[tuple[Parts, Tensor], ...]  # of each rank, what it holds after a step, and the weights in the end
 CARD = 80  # GB
+# What one call sends to the other of two ranks, as a part of the weights: 5 layers, a weight and a bias each
+OF_THE_WEIGHTS = {"allreduce": 1, "broadcast": 1 / 20, "allgather": 1 / 10, "reduce_scatter": 1 / 10}
 COUNT = 4 * (64 * 64 + 64) + 64 * 10 + 10  # parameters of the network
 
 
@@ -78,22 +80,86 @@ def each_holds(share: Share, billions: int = 7) -> Callable[[int], tuple[str, Fi
     return drawn
 
 
-def on_cards(**tools: Ranks) -> Callable[[str, int], tuple[str, Figure]]:
-    """Return a function for `move` that draws what each rank of a tool holds, and says whether the card has room.
+def planned(
+    bytes_each: Callable[[str, int], float], measured: Mapping[int, Sequence[Ranks]]
+) -> Callable[..., tuple[str, Figure]]:
+    """Return a function for `move`: it draws what a rank holds with DDP, ZeRO and FSDP2, as `bytes_each` has it.
 
-    tools: name → what `on_ranks` returned for it.
+    bytes_each: "ddp", "zero" or "fsdp", and how many ranks → bytes a parameter.
+    measured: how many ranks → what `on_ranks` returned for the three. The fullest rank's is marked.
     """
+    parts = {"weights": 4, "gradients": 4, "Adam": 8}
+    tools = {"DDP": ("ddp", []), "ZeRO": ("zero", ["Adam"]), "FSDP2": ("fsdp", list(parts))}  # and what it shares out
 
-    def drawn(tool: str, billions: int) -> tuple[str, Figure]:
-        rows = {f"{tool}, rank {rank}": parts for rank, (parts, _) in enumerate(tools[tool])}
-        most = billions * max(sum(parts.values()) for parts in rows.values())
-        place = "below the line" if most < CARD else "on the line" if most == CARD else "too much"
-        words = (
-            f"{billions} billion, {len(rows)} cards of {CARD} GB, {tool}: the fuller rank holds {most:.0f} GB: {place}"
-        )
-        return words, bytes_held(rows, limit=CARD / billions, limit_name=f"{CARD} GB for {billions} billion", up_to=20)
+    def drawn(billions: float, ranks: int, card_GB: int) -> tuple[str, Figure]:
+        rows, words = {}, []
+        for name, (tool, shared) in tools.items():
+            total = bytes_each(tool, ranks)
+            words.append(f"{name} {billions * total:,.0f} GB")
+            whole = sum(size for part, size in parts.items() if part not in shared)
+            mine = (total - whole) / (16 - whole) if shared else 1  # of what is shared
+            rows[name] = {part: size * mine if part in shared else size for part, size in parts.items()}
+        most = [max(sum(held.values()) for held, _ in it) for it in measured.get(ranks, [])]
+        line = {"limit": card_GB / billions, "limit_name": f"{card_GB} GB for {billions} billion"}
+        return ", ".join(words), bytes_held(rows, **line, up_to=20, marks=dict(zip(rows, most, strict=False)))
 
     return drawn
+
+
+def filmed(share: Callable[..., tuple[nn.Module, Optimizer]], ranks: int = 4) -> dict[str, list[Turn]]:
+    """Return what rank 0 of so many holds of each layer, step by step: "True" or "False" → a `Turn` for each step.
+
+    share: takes a network and `reshard_after_forward`, and returns it in shards. It is filmed both ways, on the CPU.
+    """
+    return launch(_films, share, nproc_per_node=ranks, device="cpu", quiet=True).results[0]
+
+
+def _films(share: Callable[..., tuple[nn.Module, Optimizer]]) -> dict[str, list[Turn]]:
+    films = {}
+    for again in (True, False):
+        net, _ = share(make().to(device()), reshard_after_forward=again)
+        with Turns(net) as turns:
+            net(torch.ones(8, 64, device=device(), requires_grad=True)).sum().backward()
+        films[str(again)] = turns.seen
+    return films
+
+
+def step_by_step(films: Mapping[str, Sequence[Turn]]) -> Callable[[int, str], str]:
+    """Return a function for `move` that tells what `filmed` has seen: which layers are whole at a step."""
+
+    def told(step: int, reshard_after_forward: str) -> str:
+        film = films[reshard_after_forward]
+        most = max(sum(turn.shards + turn.whole) for turn in film[:step])
+        return f"{film[step - 1].told(of_ddp=4 * COUNT)}\nmost so far: {most:,}"
+
+    return told
+
+
+def sent(shares: Mapping[str, Share], weights_GB: float) -> dict[str, float]:
+    """Return the GB that each of two ranks sends in a step, if the weights are so many, and print what was called.
+
+    shares: tool → what makes the network ready. The collectives of one step are counted, on two ranks on the CPU.
+    """
+    sends = {}
+    for tool, counts in launch(_counted, shares, device="cpu", quiet=True).results[0].items():
+        sends[tool] = weights_GB * sum(n * OF_THE_WEIGHTS[call] for call, n in counts.items())
+        calls = ", ".join(f"{n} × {call}" for call, n in counts.items())
+        print(f"{tool:<12} sends {sends[tool]:g} GB {'■' * round(sends[tool] / 2):22} {calls}")
+    return sends
+
+
+def _counted(shares: Mapping[str, Share]) -> dict[str, dict[str, int]]:
+    from torch.distributed.tensor.debug import CommDebugMode  # warns where there is no triton: only who counts hears it
+
+    counts = {}
+    for tool, share in shares.items():
+        net, optimizer = share(make().to(device()))
+        with CommDebugMode() as counter:
+            net(torch.ones(8, 64, device=device())).sum().backward()
+            optimizer.step()
+        called = counter.get_comm_counts().items()
+        counts[tool] = {str(call).split(".")[-1].strip("_").removesuffix("_base"): n for call, n in called}
+    return counts
 
 
 def left(images: int, again: bool = False) -> int:

@@ -1,5 +1,7 @@
 """The small training of lesson 8.1: what its text says of it, where no cell shows it."""
 
+from functools import partial
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -8,7 +10,18 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab.course.plan import fake_ranks
-from ddplab.course.sharing_out import COUNT, each_holds, left, make, on_cards, on_ranks, weigh
+from ddplab.course.sharing_out import (
+    COUNT,
+    each_holds,
+    filmed,
+    left,
+    make,
+    on_ranks,
+    planned,
+    sent,
+    step_by_step,
+    weigh,
+)
 from ddplab.hardware import device
 
 
@@ -22,10 +35,10 @@ def with_ddp(net):
     return net, torch.optim.Adam(net.parameters(), lr=0.01)
 
 
-def with_fsdp(net):
+def with_fsdp(net, **options):
     mesh = init_device_mesh(device().type, (dist.get_world_size(),))
     for part in (*(layer for layer in net if isinstance(layer, torch.nn.Linear)), net):
-        fully_shard(part, mesh=mesh)
+        fully_shard(part, mesh=mesh, **options)
     return net, torch.optim.Adam(net.parameters(), lr=0.01)
 
 
@@ -36,9 +49,8 @@ def test_each_rank_says_what_it_holds_and_where_the_weights_have_come_to():
     start, ends = torch.cat([p.detach().flatten() for p in make().double().parameters()]), [w for _, w in ddp + zero]
     assert len(start) == COUNT and not torch.equal(ends[0], start)
     assert all(torch.allclose(end, ends[0], atol=1e-10) for end in ends)
-    fit = on_cards(ZeRO=zero, FSDP2=fsdp)  # the largest models of lesson 8.1; DDP's 16 bytes are below
-    assert ["line" in fit(tool, n)[0] for tool, n in (("ZeRO", 6), ("ZeRO", 7), ("FSDP2", 10), ("FSDP2", 11))] == [
-        True, False, True, False]  # fmt: skip
+    most = [7 * max(sum(parts.values()) for parts, _ in ranks) for ranks in (ddp, zero, fsdp)]
+    assert [round(GB) for GB in most] == [140, 85, 56]  # GB for 7 billion; 28 of DDP's are buckets
 
 
 def test_from_209_images_on_the_activations_are_the_larger_part_unless_they_are_computed_again():
@@ -65,9 +77,43 @@ def test_more_ranks_take_nothing_off_the_first_and_a_line_says_what_a_card_has()
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["alone", "each of 2"]
 
 
-def test_a_card_has_room_just_room_or_none():
-    ranks = tuple(({"weights": 4.0, "gradients": 4.0, "Adam": adam}, torch.zeros(0)) for adam in (8.0, 2.0))
-    fit = on_cards(ZeRO=ranks)
-    said = [fit("ZeRO", billions)[0] for billions in (4, 5, 6)]
-    assert said[0] == "4 billion, 2 cards of 80 GB, ZeRO: the fuller rank holds 64 GB: below the line"
-    assert [words.rpartition(": ")[2] for words in said] == ["below the line", "on the line", "too much"]
+def _bytes_each(tool, ranks):
+    whole, shared = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}[tool]
+    return whole + shared / ranks
+
+
+def test_the_bars_of_a_plan_are_the_learners_function_and_what_was_measured_is_marked():
+    held = tuple(({"weights": 4.0, "gradients": 4.0, "Adam": adam}, torch.zeros(0)) for adam in (4.1, 3.9))
+    draw = planned(_bytes_each, {2: [held] * 3})
+    words, figure = draw(billions=7, ranks=2, card_GB=80)
+    (axis,) = figure.axes
+    assert words == "DDP 112 GB, ZeRO 84 GB, FSDP2 56 GB"
+    assert [sum(bar.get_width() for bar in bars) for bars in zip(*axis.containers, strict=True)] == [16, 12, 8]
+    assert [*axis.lines[0].get_xdata()] == [12.1] * 3  # the fullest
+    unmeasured = draw(billions=7, ranks=3, card_GB=80)[1].axes[0]
+    assert len(unmeasured.lines) == len(axis.lines) - 1
+
+
+def test_the_largest_models_and_the_fewest_ranks_that_lesson_8_1_says_to_find():
+    offered = (0.5, 1, 2, 5, 7, 13, 30, 70)
+    largest = [max(n for n in offered if n * _bytes_each(tool, 8) < 11) for tool in ("ddp", "zero", "fsdp")]
+    assert largest == [0.5, 1, 5] and 0.5 * _bytes_each("ddp", 1) < 11
+    assert [13 * _bytes_each("fsdp", ranks) < 80 for ranks in (2, 3)] == [False, True]
+    assert 13 * _bytes_each("zero", 1_000_000) > 104
+
+
+def test_a_layer_is_whole_for_its_turn_or_kept():
+    films = filmed(with_fsdp, ranks=2)
+    assert {switch: (film[-1].gathers, film[-1].scatters) for switch, film in films.items()} == {
+        "True": (10, 5), "False": (5, 5)}  # fmt: skip
+    assert [sum(size > 0 for size in film[4].whole) for film in films.values()] == [1, 5]
+    tell = step_by_step(films)
+    assert tell(5, "True").startswith("forward\n") and tell(11, "False").startswith("the step is over\n")
+    assert tell(5, "False").endswith(f"most so far: {sum(films['False'][4].shards + films['False'][4].whole):,}")
+
+
+def test_what_each_sends_follows_from_the_collectives_counted(capsys):
+    tools = {"DDP": with_ddp, "ZeRO": with_zero, "FSDP2": with_fsdp}
+    tools["kept"] = partial(with_fsdp, reshard_after_forward=False)
+    assert sent(tools, 28) == {"DDP": 28, "ZeRO": 42, "FSDP2": 42, "kept": 28}
+    assert capsys.readouterr().out.splitlines()[1].endswith("1 × allreduce, 10 × broadcast")
