@@ -164,8 +164,8 @@ def test_only_each_sample_once_counts_alike_on_any_number_of_ranks():
     def counted(ranks, share):
         return launch(lambda: evaluate(net.to(device()), test, share), nproc_per_node=ranks, quiet=True).results[0]
 
-    once = counted(1, "each sample once")
-    assert once == counted(4, "each sample once") == counted(1, "DistributedSampler")
+    once = counted(1, "yours")
+    assert once == counted(4, "yours") == counted(1, "DistributedSampler")
     assert once[1] == 357 and counted(4, "DistributedSampler")[1] == 360
 
 
