@@ -57,6 +57,18 @@ def outcome(
     )
 
 
+def off_after(
+    sentences: Sequence[Sequence[str]], sizes: Sequence[int], gradients: Any, order: Sequence[int] | None = None
+) -> float:
+    """Return how far off the gradient is after a cut, see `outcome`, of the sentences as they are or in another order.
+
+    gradients: a tensor with a row for each sentence, the gradient that a model has of it alone.
+    """
+    order = list(range(len(sentences)) if order is None else order)
+    rows = gradients[order]
+    return outcome([sentences[n] for n in order], sizes, (rows @ rows.T).tolist()).off
+
+
 def _length(weights: Sequence[float], gram: Sequence[Sequence[float]]) -> float:
     """The length of a weighted sum of vectors whose inner products are in `gram`."""
     rows = [sum(b * it for b, it in zip(weights, row, strict=True)) for row in gram]

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.parallel import scatter
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_sequence
 
-from ddplab.course.sentence_cut import across_the_cut, as_dataparallel, outcome, told
+from ddplab.course.sentence_cut import across_the_cut, as_dataparallel, off_after, outcome, told
 from ddplab.vgpu import virtual_gpus
 
 SENTENCES = [line.split() for line in ("a fox jumps over the dog", "tea is ready", "sleep well", "hush")]
@@ -83,6 +83,14 @@ def test_in_words():
     assert told(found, "loss") == "A word counts 0.67 on GPU 0, 2.00 on GPU 1; 1.00 is fair."
     found = outcome(SENTENCES[:2], [1, 1], [[1, 0], [0, 1]])  # 6 words and 3, whose gradients have nothing in common
     assert found.off == pytest.approx(0.1**0.5) and told(found, "loss").endswith("fair. The gradient is 31.6% off.")
+
+
+def test_a_cut_of_sentences_in_another_order():
+    letters = [torch.tensor([len(word) for word in sentence], dtype=torch.float64) for sentence in SENTENCES]
+    own = torch.stack([gradient(Letters(), sentence[None]) for sentence in letters])
+    assert off_after(SENTENCES, [1, 3], own) == outcome(SENTENCES, [1, 3], gram_of(letters)).off
+    turned = outcome(SENTENCES[::-1], [1, 3], gram_of(letters[::-1])).off
+    assert off_after(SENTENCES, [1, 3], own, [3, 2, 1, 0]) == pytest.approx(turned) != off_after(SENTENCES, [1, 3], own)
 
 
 def test_what_lesson_2_2_says_to_find():
