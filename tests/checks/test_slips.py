@@ -51,6 +51,11 @@ def in_place(total):
     total.div_(2)
 
 
+def fails_on_purpose(rank, broken):
+    1 / (rank - broken)
+    1 / 0  # noqa: B018
+
+
 def step_not_called(optimizer):
     optimizer.step  # noqa: B018
 
@@ -163,6 +168,7 @@ TOLD = {
 }
 NOTHING = [with_f, with_format, of_another_name, a_module, in_place, rank_passed_on, takes_the_work, moves_first]
 NOTHING += [
+    fails_on_purpose,
     loss_called,
     a_default,
     calls_its_own,
