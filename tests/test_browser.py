@@ -55,7 +55,7 @@ FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
 play({"two": frames, "one": frames[:2]}, first="two")"""
 STEP = "from ddplab.course.step_explorer import explore_step\nexplore_step()"
-PAGER = "from ddplab.course.incidents import incident\npage = incident(19)\npage"
+PAGER = "from ddplab.course.incidents import closed_nights, incident\nclosed_nights()\npage = incident(19)\npage"
 HOLDERS = """from types import SimpleNamespace
 from ddplab.course.holding import Board
 said = ["typed, and holds the store", "[default] Rendezvous'ing worker group", "group_rank=0 Rendezvous complete"
@@ -721,7 +721,10 @@ def told(step) -> tuple[dict[str, str], str]:
 
 
 def test_an_incident_from_the_keyboard(notebook, lab, picture):
-    """Ask a rank, name the line, patch it and run again, to the end; the page keeps its height and the focus."""
+    """Ask a rank, name the line, patch it and run again, to the end; the page keeps its height and the focus.
+
+    The board above has the night then.
+    """
     it = notebook(PAGER)
     it.start(0)
     until(lambda: "train.py" in it.text(0), 20)  # nobody looks at an empty page meanwhile
@@ -755,6 +758,7 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     tab_to(lab.page, panel.get_by_role("button", name="run again"))
     press("Enter")
     until(lambda: status.inner_text().startswith("Closed"), 30)
+    until(lambda: "✓ 19 (104)" in panel.inner_text() and "closed: 1 of 19" in panel.inner_text(), 10)
     assert "a barrier for one" in log.inner_text() and panel.bounding_box()["height"] == height
     picture(panel, "_closed")
 

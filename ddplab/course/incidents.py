@@ -260,10 +260,10 @@ class Board:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        look = "border:1px solid #8a8a8a;padding:2px 6px;min-width:4.5em"
+        look = "border:1px solid #8a8a8a;padding:2px 6px;width:6em;white-space:nowrap"
         boxes = "".join(f'<div style="{look}">{sign} {seed} {left}</div>' for seed, sign, left in self._boxes())
         return (
-            f'<div style="display:flex;flex-wrap:wrap;gap:4px;max-width:46em">{boxes}</div><div>{self._count()}</div>'
+            f'<div style="display:flex;flex-wrap:wrap;gap:4px;max-width:55em">{boxes}</div><div>{self._count()}</div>'
         )
 
     def _boxes(self) -> list[tuple[int, str, str]]:
