@@ -29,21 +29,6 @@ def images(pictures: Tensor, labels: Sequence[str] | Tensor) -> Figure:
     return figure
 
 
-def sorted_losses(losses: Sequence[float], whole: float, of: str, top: float | None = None) -> Figure:
-    """Draw the losses of many batches, sorted, a dot each, and the loss of them all as a dashed line.
-
-    of: what the line is the loss of, for the legend. top: the upper edge; what is above it is drawn there.
-    """
-    with drawing(6, 3) as figure:
-        axis = figure.subplots()
-        heights = [min(loss, top or loss) for loss in sorted(losses)]
-        axis.plot(heights, "o", markersize=3, clip_on=False, label="one batch each, sorted")
-        axis.axhline(whole, color=INK, linestyle="--", label=of)
-        axis.set(xlabel="batches", ylabel="loss of one and the same model", ylim=top and (0, top))
-        axis.legend(loc="upper left")
-    return figure
-
-
 def which_curve(curves: Mapping[str, Sequence[float]]) -> Figure:
     """Draw curves to choose from, beside each other and without numbers, each with its name above."""
     with drawing(9, 1.7) as figure:
@@ -66,21 +51,6 @@ def each_batch(losses: Sequence[float], epoch: int, top: float = 3) -> Figure:
         last = range(epoch, len(heights) + 1, epoch)
         axis.plot(last, [heights[n - 1] for n in last], "o", markersize=11, fillstyle="none", color=INK, clip_on=False)
         axis.set(xlabel="batch", ylabel="its loss", ylim=(0, top))
-    return figure
-
-
-def paths_apart(gaps: Mapping[str, Sequence[float]], each: int) -> Figure:
-    """Draw how far apart pairs of trainings are, as a part of their weights' length, on one logarithmic axis.
-
-    gaps: a pair's name → its distance after every `each` updates. The axis is the same for all: from 1e-18 on.
-    """
-    with drawing(8, 3.4) as figure:
-        axis = figure.subplots()
-        for number, (name, values) in enumerate(gaps.items()):
-            look = {"marker": MARKERS[number], "linestyle": DASHES[number], "color": COLOURS[number], "markersize": 4}
-            axis.semilogy([each * (place + 1) for place in range(len(values))], values, **look, label=name)
-        axis.set(xlabel="update", ylabel="apart, as a part of their length", ylim=(1e-18, 10))
-        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=3)
     return figure
 
 

@@ -18,8 +18,6 @@ from ddplab.course.training_drawings import (
     images,
     layer_bars,
     memory_bars,
-    paths_apart,
-    sorted_losses,
     step_times,
     which_curve,
 )
@@ -43,15 +41,6 @@ def test_an_image_may_have_words_instead():
     assert [axis.get_title() for axis in images(digits()[:2][0], ["3 ✓", "5 ✗"]).axes] == ["3 ✓", "5 ✗"]
 
 
-def test_losses_are_sorted_and_the_whole_is_a_dashed_line():
-    axis = sorted_losses([3.0, 1.0, 2.0], 2.2, "all").axes[0]
-    dots, line = axis.get_lines()
-    assert list(dots.get_ydata()) == [1, 2, 3] and set(line.get_ydata()) == {2.2} and line.get_linestyle() == "--"
-    assert labels(axis) == ["one batch each, sorted", "all"]
-    axis = sorted_losses([3.0, 1.0, 2.0], 2.2, "all", top=2.5).axes[0]
-    assert list(axis.get_lines()[0].get_ydata()) == [1, 2, 2.5] and axis.get_ylim() == (0, 2.5)
-
-
 def test_curves_to_choose_from_have_names_and_no_numbers():
     figure = which_curve({"down": [2, 1], "up": [1, 2]})
     assert [axis.get_title() for axis in figure.axes] == ["down", "up"]
@@ -64,15 +53,6 @@ def test_each_batchs_loss_is_drawn_and_the_last_of_each_epoch_has_a_ring():
     line, rings = figure.axes[0].get_lines()
     assert line.get_xydata().tolist() == [[1, 2], [2, 1], [3, 3], [4, 3], [5, 0.5]]
     assert rings.get_xydata().tolist() == [[2, 1], [4, 3]] and rings.get_fillstyle() == "none"
-
-
-def test_pairs_of_trainings_are_apart_on_one_scale_update_by_update():
-    (axis,) = paths_apart({"8 and 4 + 4": [1e-16, 1e-14], "8 and 8 + 8": [0.5, 1.0]}, each=8).axes
-    same, other = axis.get_lines()
-    assert list(same.get_xdata()) == [8, 16] and list(other.get_ydata()) == [0.5, 1]
-    assert same.get_linestyle() != other.get_linestyle() and same.get_marker() != other.get_marker()
-    assert axis.get_yscale() == "log" and axis.get_ylim() == (1e-18, 10)
-    assert labels(axis) == ["8 and 4 + 4", "8 and 8 + 8"]
 
 
 def test_one_loss_is_solid_and_the_usual_one_beside_it_dashed():
