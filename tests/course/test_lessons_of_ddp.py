@@ -206,6 +206,19 @@ def test_a_saboteur_of_a_step_is_noticed_or_not_as_the_lesson_says(capsys):
     assert said("loss.backward()", "loss.backward() if rank == 0 else None").startswith("✗ somebody notices: rank ")
 
 
+def test_ddp_saves_hardly_anything_or_nearly_all_of_a_step():
+    space = functions("4.3_dataparallel_beside_ddp.ipynb")
+    space["lasts"], space["star_and_ring"] = {}, lambda *_: None  # 75 drawings would take their time
+    lasts = space["lasts"]
+    for gpus in range(2, 17):
+        for backward in (5, 10, 20, 50, 100):
+            space["roads"](gpus, backward)
+    saved = {setting: 1 - ddp / through_0 for setting, (through_0, ddp) in lasts.items()}
+    assert [setting for setting, share in saved.items() if share < 0.1] == [(2, 100)]
+    assert [f"{ms:.1f}" for ms in lasts[2, 100] + lasts[16, 5]] == ["110.2", "101.3", "158.3", "10.8"]
+    assert saved[16, 5] > 0.9
+
+
 def read_in_forward(net):
     switch, read = {"send": True}, {}
 
