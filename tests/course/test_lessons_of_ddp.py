@@ -80,11 +80,8 @@ def test_averaged_memories_are_no_cure_for_a_dark_camera_and_mixed_cameras_are()
 def test_a_scaler_that_judges_under_no_sync_judges_alone():
     flashed = functions("4.5_batchnorm_buffers_and_mixed_precision.ipynb")
     flashed["flashes"] = {}
-    alike, alone, whole = (
-        flashed["flashed"](flash_on, step_50)
-        for flash_on, step_50 in (("rank 1", "as it comes"), ("rank 1", "under no_sync"), ("nobody", "as it comes"))
-    )
-    assert alike.count("leaves out step 50, and its scale is 2048") == 2
+    alone = flashed["flashed"]("rank 1", "under no_sync")  # as it comes is what the lesson shows
+    whole = flashed["flashed"]("nobody", "as it comes")
     assert "rank 0 leaves out step none, and its scale is 4096" in alone
     assert "rank 1 leaves out step 50, and its scale is 2048" in alone
     assert whole.count("leaves out step none, and its scale is 4096") == 2
