@@ -71,9 +71,10 @@ def test_killed_and_restarted_it_ends_with_the_same_bits(tmp_path):
 )
 def test_the_files_beside_the_lessons_are_what_their_cells_write(name, start):
     cells = [cell for path in FOLDER.glob("5.*.ipynb") for cell in nbformat.read(path, as_version=4).cells]
-    [source] = [cell.source for cell in cells if cell.source.startswith(f"{start}{name}\n")]
+    [first] = [cell.source for cell in cells if cell.source.startswith(f"{start}{name}\n")]
+    more = [cell.source for cell in cells if cell.source.startswith(f"%%writefile -a {name}\n")]
     there = (FOLDER / name).read_text().removeprefix(f"# torchrun --nproc-per-node 2 {name}\n")
-    assert source.split("\n", 1)[1].strip() == there.strip()
+    assert "\n".join(source.split("\n", 1)[1] for source in [first, *more]).strip() == there.strip()
 
 
 def test_the_elastic_batch_script_differs_where_the_lesson_says():
