@@ -77,7 +77,7 @@ def _case(batch: int) -> tuple[Any, Any, Any]:
 def _counted(predict: Callable[..., Any], n: int, wide: int, rows: int) -> list[Any]:
     """Bytes by cause, as the answer has them."""
     found = predict((wide + 1) * wide, n, rows, wide)
-    return list(found.values() if isinstance(found, dict) else found)
+    return ["a dictionary"] if isinstance(found, dict) else list(found)
 
 
 def _metered(parameters: int, n: int, rows: int, wide: int) -> list[int]:
@@ -191,6 +191,11 @@ turn(
         "not iterable": "Four numbers, in this order: replicate, reduce, scatter, gather.",
     },
     mistakes=[
+        (
+            lambda *it: dict(enumerate(_formula(*it))),
+            "a dictionary comes back",
+            "The four numbers alone, in this order: replicate, reduce, scatter, gather.",
+        ),
         (
             lambda *it: [each / 4 for each in _formula(*it)],
             "those are numbers, not bytes",

@@ -32,6 +32,25 @@ def test_a_layer_pays_for_its_numbers_and_for_each_row():
     assert work == 2 * 2 * 100  # forward, and the gradient of the weights: the input needs none
 
 
+def test_a_model_that_people_have_gets_a_bill_as_well():
+    """Token ids instead of floats; states beside the outputs; a dictionary with ids in it; a norm of a single place."""
+    ids = torch.zeros(20, dtype=torch.long)
+    for_model, for_a_row, _ = for_rows(lambda: nn.Sequential(nn.Embedding(100, 16), nn.Linear(16, 100)), ids)
+    assert for_model == 8 * (100 * 16 + 17 * 100)
+    assert for_a_row == (20 * 8 + 2 * 20 * 100 * 4) / 2  # ids of eight bytes go out; their gradient is none
+    _, _, work = for_rows(lambda: nn.LSTM(8, 16, batch_first=True), (5, 8))
+    first, then = 2 * 8 * 64, 2 * 16 * 64  # four gates of sixteen, from the input and from the state before
+    assert work == 5 * (2 * first + 2 * then) + 4 * then  # the state that it begins with needs no gradient
+
+    class Scorer(nn.Linear):
+        def forward(self, x):
+            scores = super().forward(x)
+            return {"scores": scores, "past": None, "best": scores.argmax(1)}
+
+    assert for_rows(lambda: Scorer(4, 4), (4,))[0] == 8 * 20
+    assert for_rows(lambda: nn.BatchNorm1d(4), (4,))[1] == 3 * 16 / 2
+
+
 def test_bars_by_cause_and_the_share_of_rows():
     meter = of_a_step(2, 12)
     assert share_of_rows(meter) == pytest.approx(720 / 1600)

@@ -70,8 +70,9 @@ ANSWERS = {
         ],
     },
     "2.5.a": {
-        "accepted": [by_cause, in_float],
+        "accepted": [in_float, lambda *given: iter(by_cause(*given).values())],
         "wrong": [
+            (by_cause, ["a dictionary comes back"]),
             (lambda parameters, n, rows, width: None, ["raised TypeError"]),
             (lambda parameters, n, rows, width: rows // (n - 1), ["raised ZeroDivisionError"]),
             (
