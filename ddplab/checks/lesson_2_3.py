@@ -1,5 +1,6 @@
 """Checks of lesson 2.3, Pitfall: custom parameters."""
 
+import copy
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -618,6 +619,8 @@ class _Calls:
             kept = any(found is it for it in held)
             self.kept += [found] * kept
             whence = f"from the cache{', and made' * made.any}" if again else "made" if kept else "made, not kept"
+            if not kept and any(isinstance(it, torch.Tensor) and it is found._base for it in held):
+                whence = "a piece of what is kept"
             if more == "last":
                 before = cached(self.cache, torch.zeros(rows, columns - 1).to(gpus[gpu]))
                 gone = any(all(it is not old for it in held) for old in self.kept)
@@ -658,6 +661,13 @@ def _one_width(cache: Any, x: Any) -> Any:
     if held is None or len(held) != x.shape[1]:
         held = cache[x.device] = torch.arange(x.shape[1], device=x.device)
     return held
+
+
+def _sliced(cache: Any, x: Any) -> Any:
+    held = cache.get(x.device)
+    if held is None or len(held) < x.shape[1]:
+        held = cache[x.device] = torch.arange(x.shape[1], device=x.device)
+    return held[: x.shape[1]]
 
 
 def _once_only(cache: Any, x: Any) -> Any:
@@ -758,6 +768,11 @@ turn(
             "What tells two entries apart: the number of columns, and what else?",
         ),
         (
+            _sliced,
+            "a piece of what is kept comes back, and each call cuts a new one",
+            "The very same tensor is wanted: keep one for each number of columns, and return it as it is.",
+        ),
+        (
             _one_width,
             "each GPU has one place, and another width throws out what was there",
             "A place for each width: the key has to name the number of columns as well.",
@@ -825,6 +840,15 @@ def _moves(model: Any, x: Any, first: bool = True, to: Any = "cpu", yes: Any = T
         return no
 
 
+def _copy_moves(model: Any, x: Any) -> Any:
+    model(x)
+    try:
+        copy.deepcopy(model).to("cpu")(x.cpu())
+        return True
+    except RuntimeError:
+        return False
+
+
 def _silent(model: Any, x: Any) -> Any:
     model.to("cpu")(x.cpu())
     return True
@@ -858,6 +882,11 @@ turn(
             "the input stays on the GPU: a model that has moved fails, and one that stayed behind runs",
             "It has to travel too: `x.cpu()`.",
         ),
+        (
+            _copy_moves,
+            "a copy of the model is sent, and what a function has captured stays with the model itself, on the GPU",
+            "Send `model` itself: `model.to(…)` moves it.",
+        ),
         (lambda model, x: True, "each model survives", "What does it raise, on the CPU? `except RuntimeError:`."),
         (partial(_moves, yes=False, no=True), "the answers have changed places", "`True` where it runs."),
         (partial(_moves, no=None), "what fails has no answer", "`return False` in the `except`."),
@@ -868,5 +897,8 @@ turn(
         ),
         (_silent, "the error goes on its way", "`try:` before the second run, `except RuntimeError:` after it."),
     ],
-    hints={"at least two devices": "`try:` before the second run, `except RuntimeError:` after it."},
+    hints={
+        "at least two devices": "`try:` before the second run, `except RuntimeError:` after it.",
+        "deepcopy protocol": "Send `model` itself, and no copy: `model.to(…)` moves it.",
+    },
 )

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ddplab.course.belongings import inside
+from ddplab.course.belongings import inside, times
 from ddplab.vgpu import virtual_gpus
 
 
@@ -45,3 +45,13 @@ def test_each_thing_of_a_module_on_two_gpus():
 def test_a_module_without_belongings():
     with virtual_gpus(2) as gpus:
         assert inside(nn.ReLU(), gpus).splitlines()[1].strip() == "(nothing)"
+
+
+def test_what_a_line_of_a_learners_keeps_has_a_part_in_the_output():
+    """Of a list or a dictionary the first; what is called, a layer or a function, computes itself."""
+    three, x = torch.full((3,), 3.0), torch.ones(2, 3)
+    kept = [three, 3.0, [three], (three, x), {"a": three}, nn.ParameterList([three]), nn.ParameterDict({"a": three})]
+    kept += [nn.Parameter(three), lambda x: x * three, nn.Sequential(nn.Linear(3, 3))]
+    torch.nn.init.constant_(kept[-1][0].weight, 1)
+    torch.nn.init.zeros_(kept[-1][0].bias)
+    assert all(torch.equal(times(x, it), 3 * x) for it in kept)

@@ -112,3 +112,9 @@ def test_who_fools_the_detector_is_told_so():
     said = is_fooled(AsksInput, lambda _: (False, True))
     assert said == "AsksInput does not move, and runs on two GPUs: the detector is fooled ≠"
     assert is_fooled(AsksInput, lambda _: 1 / 0) == "AsksInput does not run on one GPU: division by zero"
+
+    def moves(*_):
+        return {}["cpu"]
+
+    said = is_fooled(AsksInput, moves)
+    assert said.startswith("AsksInput runs on one GPU, and raises KeyError on its journey ('cpu')")

@@ -1,5 +1,6 @@
 """Answers to the exercises of lesson 2.3: the right ones, the blanks, and mistakes that people make."""
 
+import copy
 from functools import partial
 
 import torch
@@ -218,6 +219,12 @@ def one_place_for_a_gpu(cache, x):
     return cache[x.device]
 
 
+def grows_and_is_sliced(cache, x):
+    if x.device not in cache or len(cache[x.device]) < x.shape[1]:
+        cache[x.device] = torch.arange(x.shape[1]).to(x.device)
+    return cache[x.device][: x.shape[1]]
+
+
 def by_a_helper(model, x):
     try:
         return model(x) is not None
@@ -395,6 +402,7 @@ ANSWERS = {
                 lambda cache, x: cache.setdefault([x.shape[1], x.device], torch.arange(x.shape[1], device=x.device)),
                 ["raised TypeError", "unhashable type"],
             ),
+            (grows_and_is_sliced, ["a piece of what is kept"]),
             (one_place_for_a_gpu, ["another width throws out what was there"]),
         ],
     },
@@ -404,6 +412,10 @@ ANSWERS = {
             (lambda model, x: None, ["your detector says is nothing"]),
             (lambda model, x: [by_a_helper(model.cpu(), x.cpu())], ["a list"]),
             (lambda model, x: by_a_helper(model.cpu(), x), ["the input stays on the GPU"]),
+            (
+                lambda model, x: by_a_helper(model, x) and by_a_helper(copy.deepcopy(model).cpu(), x.cpu()),
+                ["deepcopy protocol"],
+            ),
         ],
     },
 }
