@@ -285,7 +285,7 @@ turn(
 
 
 def _sweep(*losses: float) -> Callable[[], tuple]:
-    return lambda: (torch.tensor([0.1, 0.2, 0.4, 0.8, 1.6]), torch.tensor(losses))
+    return lambda: (0.1 * 2.0 ** torch.arange(len(losses)), torch.tensor(losses))
 
 
 def _best(
@@ -330,6 +330,7 @@ turn(
         "0.9 0.5 0.3 0.2 0.1": _sweep(0.9, 0.5, 0.3, 0.2, 0.1),
         "0.1 0.5 0.6 0.8 nan": _sweep(0.1, 0.5, 0.6, 0.8, NAN),
         "nan nan nan inf nan": _sweep(NAN, NAN, NAN, INF, NAN),
+        "0.9 0.8 0.6 0.5 0.3 0.5 0.7": _sweep(0.9, 0.8, 0.6, 0.5, 0.3, 0.5, 0.7),
     },
     look=lambda returned, *_: NAN if returned is None else returned,
     heads=("best rate",),
@@ -350,6 +351,8 @@ turn(
          "the best of those between the edges", "Look for the lowest of all first, and then where it stands."),
         (partial(_best, edges=(-1,)), "the left edge is no answer either", "Look at both ends of the list."),
         (partial(_best, edges=(0,)), "the right edge is no answer either", "Look at both ends of the list."),
+        (partial(_best, edges=(0, 4)), "the fifth of seven rates is taken for an edge",
+         "A list may be longer: its last place is `len(rates) - 1`."),
         (partial(_best, give=lambda rates, losses, place: losses[place]), "that is the loss", "Its rate is wanted."),
         (partial(_best, give=lambda rates, losses, place: place), "that is its place in the list",
          "The rate at this place."),

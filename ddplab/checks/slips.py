@@ -64,7 +64,8 @@ def _text_without_f(written: ast.AST) -> Iterator[str]:
 def _always_true(written: ast.AST) -> Iterator[str]:
     for node in ast.walk(written):
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and not isinstance(node.above, ast.Assign):
-            held = [it for it in node.values[: -1 if isinstance(node.above, ast.Return | ast.Call) else None]]
+            used = isinstance(node.above, ast.Return | ast.Call | ast.BinOp | ast.AugAssign)  # `n / (d or 1)`
+            held = node.values[: -1 if used else None]
             if any(isinstance(it, ast.Constant) and it.value for it in held):
                 yield f"{_code(node)} is always true: each side of `or` needs a comparison of its own."
 

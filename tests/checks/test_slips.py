@@ -119,6 +119,10 @@ def takes_the_work(x):
     work.wait()
 
 
+def divides_by_a_default(update, warm):
+    return (update + 1) / (warm or 1)
+
+
 def renames(model):
     for p in model.parameters():
         p = p / 2
@@ -168,6 +172,7 @@ TOLD = {
 }
 NOTHING = [with_f, with_format, of_another_name, a_module, in_place, rank_passed_on, takes_the_work, moves_first]
 NOTHING += [
+    divides_by_a_default,
     fails_on_purpose,
     loss_called,
     a_default,

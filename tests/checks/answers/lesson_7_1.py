@@ -108,6 +108,12 @@ def with_numpy(update, total, warm):
     return np.cos(np.pi / 2 * (update - warm) / (total - warm)) ** 2
 
 
+def one_update_more(update, total, warm):
+    if update <= warm:
+        return (update + 1) / (warm or 1)
+    return (1 + math.cos(math.pi * (update - warm) / (total - warm))) / 2
+
+
 def by_a_tensor(update, total, warm):
     fall = (1 + torch.cos(torch.tensor(math.pi * (update - warm) / (total - warm)))) / 2
     return fall if update >= warm else torch.tensor((1 + update) / warm)
@@ -149,6 +155,7 @@ ANSWERS = {
         "wrong": [
             (lambda *it: 0.3, ["update 0 of 100, 10 warm: share of the peak is 0.3"]),
             (without_else, ["before update `warm` the cosine counts, too"]),
+            (one_update_more, ["the warm-up goes on at update `warm`"]),
         ],
     },
 }
