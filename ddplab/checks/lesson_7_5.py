@@ -230,6 +230,8 @@ turn(
         "0.6 0.74 1.3, within 0.1": lambda: ([0.6, 0.74, 1.3], 0.1),
         "0.61 0.93 0.94 0.95, within 0.001": lambda: ([0.61, 0.93, 0.94, 0.95], 0.001),
         "0.7 0.775 1.2 1.21 1.3, within 0.055": lambda: ([0.7, 0.775, 1.2, 1.21, 1.3], 0.055),
+        "1.0 1.5 1.545, within 0.032": lambda: ([1.0, 1.5, 1.545], 0.032),  # 1.50 is near two
+        "0.46 0.46 0.9, within 0.085": lambda: ([0.46, 0.46, 0.9], 0.085),  # 0.50 is near none
     },
     look=_returned,
     heads=("rows",),
@@ -253,6 +255,9 @@ turn(
         (partial(_near, end=lambda rows: NUMBERS[rows.index(max(rows))]),
          "that is the number, not how many rows it is near", "Return how many rows that number is near."),
         (partial(_near, end=lambda rows: max(rows) / 4), "a part of the rows", "How many."),
+        (partial(_near, off=lambda says, truth: abs(1 - truth / says)), "divided by what is said, not by the truth",
+         "`within` is a part of the truth."),
+        (partial(_near, numbers=NUMBERS[:-1]), "1.50 is not tried", "`range` and `arange` leave out their end."),
         (partial(_near, numbers=[n / 100 for n in range(50, 101)]), "only numbers up to 1 are tried",
          "Some machines are more than N times as fast: up to 1.50."),
     ],

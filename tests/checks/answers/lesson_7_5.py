@@ -3,6 +3,7 @@
 from functools import partial
 from operator import le, lt
 
+import numpy as np
 import torch
 
 from ddplab.course import plan
@@ -150,6 +151,15 @@ def the_number(truths, within):
     return near, max(near, key=near.get)
 
 
+def by_the_guess(truths, within):
+    says = [n / 100 for n in range(50, 151)]
+    return max(sum(abs(n - truth) / n < within for truth in truths) for n in says)
+
+
+def without_the_end(truths, within):
+    return max(int((np.abs(n / np.array(truths) - 1) < within).sum()) for n in np.arange(0.5, 1.5, 0.01))
+
+
 ANSWERS = {
     "7.5.1": {
         "correct": two_levels,
@@ -202,6 +212,8 @@ ANSWERS = {
         "wrong": [
             (lambda *given: the_number(*given)[1], ["that is the number"]),
             (by_the_difference, ["the difference itself is compared"]),
+            (by_the_guess, ["divided by what is said, not by the truth"]),
+            (without_the_end, ["1.50 is not tried"]),
         ],
     },
 }
