@@ -288,7 +288,12 @@ ANSWERS = {
         "wrong": [(lambda batch, gpus: batch.chunk(gpus), ["argument 'chunks'"])],
     },
     "2.1.b": {
-        "accepted": [replicate, by_functional_call, with_the_original_on_gpu_0],
+        "accepted": [
+            replicate,
+            by_functional_call,
+            with_the_original_on_gpu_0,
+            lambda net, gpus: (it for it in with_the_original_on_gpu_0(net, gpus)),  # the lesson asks for no length
+        ],
         "wrong": [
             (without_names, ["'list' object has no attribute 'items'"]),
             (moved_as_copies, ["`net`'s own weights have moved to the last GPU", "a copy made with them"]),
