@@ -14,7 +14,9 @@ function render({ model, el }) {
   const still = "line-height: 1.4; min-height: 2.8em"; // room for two lines, whatever is said: the page stays
   status.style.cssText += `; ${still}`;
   const look = control(bar, "show", "select");
-  for (const [name, words] of Object.entries(LOOKS)) look.add(new Option(words, name));
+  for (const [name, words] of Object.entries(LOOKS)) {
+    if (name !== "loss" || model.get("gram") || model.get("look") === name) look.add(new Option(words, name)); // a bet may be open
+  }
   look.value = model.get("look");
   const order = control(bar, "order", "select");
   for (const name of Object.keys(ORDERS)) order.add(new Option(name));

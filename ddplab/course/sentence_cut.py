@@ -110,7 +110,8 @@ def across_the_cut(sentences: Sequence[Sequence[str]], look: str = "words", grad
     sentences: each as a list of words, the longest first. look: what is shown first: "words" (what each GPU gets),
         "unpacked" (how wide its part is after packing and unpacking) or "loss" (what each sentence weighs in the mean
         of the GPUs' means). gradients: a tensor with a row for each sentence, the gradient that a model has of it
-        alone; of these the page makes that of any cut. Elsewhere it is a picture of two halves, and words.
+        alone; of these the page makes that of any cut. Without them the loss cannot be chosen. Elsewhere it is a
+        picture of two halves, and words.
 
     Raises ValueError for another look.
     """
