@@ -1,7 +1,9 @@
 """Checks of lesson 7.6, Fewer messages, or smaller ones."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -26,7 +28,8 @@ def _half(
     numbers = bucket.buffer() / by()
     numbers = numbers if late else numbers.to(kind)
     for _ in range(times - 1):
-        dist.all_reduce(numbers, async_op=True).wait()
+        dist.all_reduce(numbers.clone(), async_op=True)
+        numbers = numbers * dist.get_world_size()
     done = dist.all_reduce(numbers, async_op=True).get_future()
     return done.then(lambda done: done.value()[0].to(kind).float())
 
@@ -42,6 +45,38 @@ def _net_and_images(rank: int, size: int) -> tuple[nn.Module, Tensor]:
     return nn.Linear(3, 1, bias=False), torch.tensor([numbers]) * (1 + 2 * rank)
 
 
+@contextmanager
+def _noting(waits: list[bool]) -> Iterator[None]:
+    """Note where the code inside waits for a message. What a `then` calls may: there the message has come."""
+    here, in_then, future, work = get_ident(), [], torch.Future, dist.Work
+    kept = future.wait, future.then, work.wait
+
+    def noted(wait: Callable[..., Any]) -> Callable[..., Any]:
+        def waiting(self: Any, *given: Any, **named: Any) -> Any:
+            waits.append(get_ident() == here and not in_then)
+            return wait(self, *given, **named)
+
+        return waiting
+
+    def then(self: Any, callback: Callable[..., Any]) -> Any:
+        def called(done: Any) -> Any:
+            if get_ident() != here:
+                return callback(done)
+            in_then.append(True)
+            try:
+                return callback(done)
+            finally:
+                in_then.pop()
+
+        return kept[1](self, called)
+
+    future.wait, future.then, work.wait = noted(kept[0]), then, noted(kept[2])
+    try:
+        yield
+    finally:
+        future.wait, future.then, work.wait = kept
+
+
 def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
     """Return the gradient that a hook brings DDP, and the bytes that this rank hands over for it."""
     sent, waits, all_reduce = [], [], dist.all_reduce
@@ -52,7 +87,8 @@ def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
         return all_reduce(tensor, *given, **named)
 
     def checked(state, bucket):  # torch reads what a hook is annotated with, and how it names these two
-        future = hook(state, bucket)
+        with _noting(waits):
+            future = hook(state, bucket)
         if not hasattr(future, "then"):  # DDP itself would end in a segmentation fault
             raise TypeError(f"DDP wants a future from its hook, and not: {type(future).__name__}")
         if any(waits):

@@ -73,6 +73,24 @@ def waited_for(state, bucket):
     return future
 
 
+def asks_and_waits(state, bucket):
+    numbers = bucket.buffer().bfloat16() / dist.get_world_size()
+    work = dist.all_reduce(numbers, async_op=True)
+    work.wait()
+    return work.get_future().then(lambda done: done.value()[0].float())
+
+
+def waits_for_the_future(state, bucket):
+    future = dist.all_reduce(bucket.buffer().bfloat16() / dist.get_world_size(), async_op=True).get_future()
+    numbers = future.wait()[0].float()
+    return future.then(lambda done: numbers)
+
+
+def waits_for_what_has_come(state, bucket):
+    future = dist.all_reduce(bucket.buffer().bfloat16() / dist.get_world_size(), async_op=True).get_future()
+    return future.then(lambda done: done.wait()[0].float())
+
+
 def returns_a_tensor(state, bucket):
     numbers = bucket.buffer().bfloat16() / dist.get_world_size()
     dist.all_reduce(numbers)
@@ -100,10 +118,12 @@ def by_avg(state, bucket):
 
 ANSWERS = {
     "7.6.a": {
-        "accepted": [rounded_again, as_torch_has_it, by_avg],
+        "accepted": [rounded_again, as_torch_has_it, by_avg, waits_for_what_has_come],
         "wrong": [
             (returns_a_tensor, ["wants a future", "Tensor"]),
             (waited_for, ["waits for its message", "async_op=True"]),
+            (asks_and_waits, ["waits for its message"]),
+            (waits_for_the_future, ["waits for its message"]),
             (the_messages_own, ["wants a future of a tensor", "list"]),
             (divides_the_list, ["met RuntimeError: TypeError: unsupported operand"]),  # without torch's wrapping
             (returns_a_list, ["wants a future of a tensor", "list"]),
