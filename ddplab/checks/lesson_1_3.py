@@ -50,12 +50,27 @@ def what_fits(bytes_to_train: Callable[[int, str], float]) -> None:
 # ------------------------------------------------------------------ your turn
 
 
-def _network(dtype: torch.dtype = torch.float32, frozen: bool = False) -> tuple[nn.Module]:
-    """Two layers of 9 + 1 and 50 + 50 parameters after a backward pass; the second frozen if asked."""
-    net = nn.Sequential(nn.Linear(9, 1), nn.Linear(1, 50)).to(dtype)
-    net[1].requires_grad_(not frozen)
-    net(torch.ones(1, 9, dtype=dtype)).sum().backward()
+def _network(
+    dtype: torch.dtype = torch.float32, frozen: bool = False, buffer: int = 0, backward: bool = True
+) -> tuple[nn.Module]:
+    """Two layers of 9 + 1 and 50 + 50 parameters after a backward pass; the second frozen, and a buffer, if asked."""
+    net = nn.Sequential(nn.Linear(9, 1), nn.Linear(1, 50))
+    if buffer:
+        net.register_buffer("running_mean", torch.zeros(buffer))
+    net.to(dtype)[1].requires_grad_(not frozen)
+    if backward:
+        net(torch.ones(1, 9, dtype=dtype)).sum().backward()
     return (net,)
+
+
+def _and_buffers(net: nn.Module) -> tuple[int, int]:
+    """As who takes all of `state_dict()` for parameters."""
+    return sum(tensor.nbytes for tensor in net.state_dict().values()), _bytes_held(net)[1]
+
+
+def _as_if_there(net: nn.Module) -> tuple[int, int]:
+    """As who counts a gradient wherever one may come."""
+    return _bytes_held(net)[0], sum(p.nbytes for p in net.parameters() if p.requires_grad)
 
 
 def _bytes_held(
@@ -71,8 +86,9 @@ turn(
     _bytes_held,
     {
         "110 parameters, float32": _network,
-        "110 parameters, float64": partial(_network, torch.float64),
+        "110 in float64, and a buffer": partial(_network, torch.float64, buffer=5),
         "110, and 100 of them frozen": partial(_network, frozen=True),
+        "110, before backward": partial(_network, backward=False),
     },
     look=lambda both, _: [] if both is None else both,
     heads=("parameters", "gradients"),
@@ -80,7 +96,13 @@ turn(
         (partial(_bytes_held, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
         (partial(_bytes_held, size=lambda tensor: 4 * tensor.numel()), "4 bytes are taken for granted",
          "A float64 has 8. A tensor knows its `.nbytes`."),
-        (lambda net: (_bytes_held(net)[1],) * 2, "frozen parameters are in neither number",
+        (_and_buffers, "a buffer is counted as a parameter",
+         "`state_dict()` has buffers, too; `model.parameters()` has parameters alone."),
+        (_as_if_there, "gradients are counted before there are any", "Look at each `p.grad`: it may be None."),
+        (lambda net: (_and_buffers(net)[0], _as_if_there(net)[1]),
+         "a buffer is counted as a parameter, and gradients before there are any",
+         "Go through `model.parameters()`, and look at each `p.grad`."),
+        (lambda net: (_bytes_held(net)[1],) * 2, "what has no gradient is in neither number",
          "They take memory as well. Only a gradient they have not."),
         (lambda net: (_bytes_held(net)[0],) * 2, "a frozen parameter has no gradient", "Look at each `p.grad`."),
         (partial(_bytes_held, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
@@ -111,7 +133,7 @@ turn(
     ],
     hints={"Boolean value of Tensor": "Whether there is a gradient: `if p.grad is not None`.",
            "'int' object is not callable": "`.nbytes` is a number, and no method: without parentheses.",
-           "'NoneType' object has no attribute": "A frozen parameter's gradient is None: leave it out."},
+           "'NoneType' object has no attribute": "Where there is no gradient, `.grad` is None: leave it out."},
     otherwise="Add up `.nbytes` over `model.parameters()`, then over their gradients.",
 )  # fmt: skip
 

@@ -33,6 +33,19 @@ def by_requires_grad(model):
     )
 
 
+def by_state_dict(model):
+    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    return sum(tensor.nbytes for tensor in model.state_dict().values()), gradients
+
+
+def by_both(model):
+    return by_state_dict(model)[0], sum(p.nbytes for p in model.parameters() if p.requires_grad)
+
+
+def as_a_tensor(model):
+    return torch.tensor(in_two_loops(model))
+
+
 def takes_the_size_of_none(model):
     return sum(p.nbytes for p in model.parameters()), sum(p.grad.nbytes for p in model.parameters())
 
@@ -95,8 +108,13 @@ ANSWERS = {
         ],
     },
     "1.3.a": {
-        "accepted": [in_two_loops, by_requires_grad],
-        "wrong": [(takes_the_size_of_none, ["100 of them frozen raised AttributeError"])],
+        "accepted": [in_two_loops, as_a_tensor],
+        "wrong": [
+            (takes_the_size_of_none, ["100 of them frozen raised AttributeError"]),
+            (by_requires_grad, ["gradients are counted before there are any"]),
+            (by_state_dict, ["a buffer is counted as a parameter"]),
+            (by_both, ["a buffer is counted as a parameter, and gradients before"]),
+        ],
     },
     "1.3.b": {
         "accepted": [in_loops, from_state_dict],
