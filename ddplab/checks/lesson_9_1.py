@@ -1,32 +1,44 @@
 """Checks of lesson 9.1, One GPU fails, two learn."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils.data import DistributedSampler, SequentialSampler, TensorDataset
 
 from ddplab.checks.turns import leaving, turn
 
 
-def _together(my_images: Callable[..., Any], ranks: int) -> list[int]:
-    """How many images all ranks draw together, how many are dealt, and again. Each has its own random state."""
-    drawn, dealt = set(), []
-    for rank in range(ranks):
-        torch.manual_seed(1 + rank)
-        images, sampler = my_images(rank, ranks)
-        pixels, labels = images[:]
-        names = list(zip(pixels.double().sum(dim=(1, 2, 3)).tolist(), labels.tolist(), strict=True))
-        drawn |= {*names}
-        dealt += [names[it] for it in sampler]
-    return [len(drawn), len({*dealt}), len(dealt) - len({*dealt})]
+def _together(my_images: Callable[..., Any], rank: int, ranks: int) -> list[Any]:
+    """What all ranks have drawn, and what this one is dealt of it. Each rank has random numbers of its own."""
+    torch.manual_seed(1 + rank)
+    images, sampler = my_images(rank, ranks)
+    pixels, labels = images[:]
+    names = pixels.double().cpu().sum(dim=(1, 2, 3)).tolist()  # no two images have the same sum
+    told = [{*zip(names, labels.tolist(), strict=True)}, [names[it] for it in sampler]]
+    everyone: list[Any] = [None] * ranks
+    dist.all_gather_object(everyone, told)
+    drawn = {pair for pairs, _ in everyone for pair in pairs}
+    dealt = Counter(name for _, share in everyone for name in {*share})
+    different = {name for name, _ in drawn}
+    most = max(Counter(name for name, _ in drawn).values())
+    mine = told[1]
+    return [len(different), most, len(mine), sum(dealt[name] > 1 for name in {*mine}), len(different - {*dealt})]
 
 
-def _my_images(rank: int, ranks: int, seed: int | None = 0, deal: Callable[..., Any] = DistributedSampler) -> Any:
+def _my_images(
+    rank: int, ranks: int, seed: int | None = 0, deal: Callable[..., Any] = DistributedSampler, labels: bool = True
+) -> tuple[TensorDataset, Any]:
+    """labels: those are alike on all ranks, too."""
     if seed is not None:
         torch.manual_seed(seed)
-    images = TensorDataset(torch.randn(1000, 1, 28, 28), torch.randint(10, (1000,)))
+    pixels = torch.randn(1000, 1, 28, 28)
+    if not labels:
+        torch.manual_seed(1 + rank)
+    images = TensorDataset(pixels, torch.randint(10, (1000,)))
     return images, deal(images, ranks, rank)
 
 
@@ -34,12 +46,16 @@ turn(
     "9.1.a",
     "One thousand images, shared",
     _my_images,
-    {"2 ranks": lambda: (2,), "4 ranks": lambda: (4,)},
+    lambda rank, ranks: (rank, ranks),
+    ranks=(2, 4),
     call=_together,
-    heads=("images drawn", "of them dealt", "dealt again"),
+    look=lambda left, *_: left,
+    heads=("images drawn", "labels of each", "dealt to this rank", "and to others too", "dealt to nobody"),
     mistakes=[
         (partial(_my_images, seed=None), "each rank draws images of its own",
-         "Its random numbers are other ones than the next rank's. One line before the draw makes them the same."),
+         "All ranks need one seed, the same number on each, before the draw; or rank 0 draws, and sends."),
+        (partial(_my_images, labels=False), "the images are the same on all ranks, and their labels are not",
+         "Whatever makes the pixels the same has to hold for the labels too."),
         (partial(_my_images, deal=lambda images, ranks, rank: DistributedSampler(images, ranks, 0)),
          "all ranks are dealt the share of rank 0", "The third argument is the rank's own number."),
         (partial(_my_images, deal=lambda images, ranks, rank: SequentialSampler(images)),
@@ -54,8 +70,7 @@ turn(
         "to unpack": "Return both: `images, sampler`.",
         "object is not iterable": "What is returned second is a sampler: it gives this rank's places in `images`.",
         "Invalid rank": "`DistributedSampler(images, ranks, rank)`",
-        "process group": "The check asks one rank after another, without a process group, and you need none: let every "
-        "rank draw the same, and tell the sampler `ranks` and `rank`.",
+        "waits in broadcast": "Every rank calls every broadcast: rank 0 sends, the others take.",
     },
     otherwise="The text's two lines, and one before them.",
 )  # fmt: skip

@@ -4,6 +4,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler, TensorDataset
 
+from ddplab.hardware import device
+
 
 def by_a_generator(rank, ranks):
     same = torch.Generator().manual_seed(7)
@@ -31,22 +33,36 @@ def labels_of_its_own(rank, ranks):
 
 
 def broadcast_from_rank_0(rank, ranks):
-    images, sampler = as_in_the_text(rank, ranks)
-    for tensor in images.tensors:
-        dist.broadcast(tensor, src=0)
-    return images, sampler
+    images, labels = torch.randn(1000, 1, 28, 28).to(device()), torch.randint(10, (1000,)).to(device())
+    dist.broadcast(images, 0)
+    dist.broadcast(labels, 0)
+    images = TensorDataset(images, labels)
+    return images, DistributedSampler(images, ranks, rank)
+
+
+def pixels_alone_broadcast(rank, ranks):
+    images, labels = torch.randn(1000, 1, 28, 28).to(device()), torch.randint(10, (1000,))
+    dist.broadcast(images, 0)
+    images = TensorDataset(images.cpu(), labels)
+    return images, DistributedSampler(images, ranks, rank)
+
+
+def by_its_group(rank, ranks):
+    torch.manual_seed(4)
+    images = TensorDataset(torch.randn(1000, 1, 28, 28), torch.randint(10, (1000,)))
+    return images, DistributedSampler(images)
 
 
 ANSWERS = {
     "9.1.a": {
-        "accepted": [by_a_generator, every_other],
+        "accepted": [by_a_generator, every_other, broadcast_from_rank_0, by_its_group],
         "wrong": [
             (as_in_the_text, ["images of its own"]),
             (lambda rank, ranks: as_in_the_text(rank, ranks, seed=lambda rank: rank), ["images of its own"]),
-            (labels_of_its_own, ["images drawn"]),
+            (labels_of_its_own, ["their labels are not"]),
+            (pixels_alone_broadcast, ["their labels are not"]),
             (lambda rank, ranks: as_in_the_text(rank, ranks)[0], ["to unpack"]),
             (lambda rank, ranks: (as_in_the_text(rank, ranks)[0], None), ["NoneType"]),
-            (broadcast_from_rank_0, ["process group"]),
         ],
     },
 }
