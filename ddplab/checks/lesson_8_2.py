@@ -317,8 +317,9 @@ turn(
     lambda stages, portions: (stages - 1) / (stages - 1 + portions),
     {
         f"stages: {stages}, portions: {portions}": partial(tuple, (stages, portions))
-        for stages, portions in ((4, 1), (2, 1), (2, 4), (4, 12), (8, 28), (1, 8))
-    },
+        for stages, portions in ((4, 1), (2, 1), (2, 4), (4, 12), (1, 8))
+    }
+    | {"more of both": lambda: (8, 28)},
     look=lambda returned, *_: returned,
     heads=("idle",),
     mistakes=[
@@ -349,5 +350,6 @@ turn(
         (lambda stages, portions: stages - 1, "that is how many dots a row has", "As a share of the columns."),
         (lambda stages, portions: 3 / (3 + portions), "right for 4 stages only", "`stages` says how many there are."),
     ],
+    hints={"(8, ": "It is to be a rule, for any number of stages and portions: compute it from the two."},
     otherwise="The dots of a row, divided by its columns: all rows have equally many.",
 )  # fmt: skip

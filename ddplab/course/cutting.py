@@ -131,7 +131,9 @@ def walk(
         cut_too = "tensor parallel" if model / GPUs < card_GB else "more GPUs"
         enough = next((tool for tool, size in held.items() if size < card_GB), cut_too)
         if enough != "DDP":
-            why[enough] = f"the whole model takes {model:g} GB, without any sample"
+            left = f"; {enough} leaves {card_GB - held[enough]:.0f} GB for" if enough in held else ", without"
+            kept = "what a checkpointed sample keeps" if enough in held else "any sample"
+            why[enough] = f"the whole model takes {model:g} GB{left} {kept}"
     elif room["ZeRO's optimiser"]:
         whole = f"the whole model takes {model:g} GB, {beside}"
         why = {"ZeRO's optimiser": f"{whole}; with Adam's half shared it is {zeros:.0f}"}
@@ -148,7 +150,7 @@ def walk(
     first = next(iter(why))
     if samples > room.get(first, samples):
         more = f"; with FSDP2 {room['FSDP2']}" if room["FSDP2"] > room[first] else ""
-        why["accumulate"] = f"of {samples} samples {room[first]} fit at a time{more}"
+        why["accumulate"] = f"of the {samples} samples only {room[first]} can be in work at a time{more}"
     return held, room, why
 
 

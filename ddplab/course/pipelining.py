@@ -66,3 +66,25 @@ def idle_share(phases_per_rank: Sequence[Sequence[Row]]) -> float:
     spans = [(row.start, row.end) for rows in phases_per_rank for row in rows]
     begins, ends = zip(*spans, strict=True)
     return 1 - length(spans) / (len(phases_per_rank) * (max(ends) - min(begins)))
+
+
+def ranking(runs: Mapping[tuple[str, int], Sequence[Sequence[Row]]]) -> str:
+    """Return a line for each run, the one with the least idle time first: on paper, here, and what waits on rank 0.
+
+    runs: the timetable's name and the number of micro-batches → what `record` gave on each rank.
+    """
+    lines = []
+    for (kind, portions), ranks in runs.items():
+        working = [[row for row in rows if row.kind == "phase"] for rows in ranks]
+        on_paper = (len(ranks) - 1) / (portions + len(ranks) - 1)
+        lines.append((idle_share(working), f"{kind:8}{portions:13}{on_paper:10.0%}", most_on_the_way(working[0])))
+    head = f"{'':8}micro-batches  on paper  idle here  most on the way"
+    return "\n".join([head, *(f"{told}{idle:11.0%}{most:17}" for idle, told, most in sorted(lines))])
+
+
+def most_on_the_way(phases: Sequence[Row]) -> int:
+    """Return how many micro-batches at most a stage had sent on and not yet got back, in the order of its phases."""
+    counts = [0]
+    for row in sorted(phases, key=lambda row: row.start):
+        counts.append(counts[-1] + (1 if row.name == "forward" else -1))
+    return max(counts)

@@ -118,6 +118,8 @@ def test_where_only_the_sample_is_too_much_and_it_is_the_larger_part_it_is_check
     sample, layer = (walk(*place)[2] for place in ((7, 32, 70, 8, 8), (40, 4, 2, 8, 16)))
     assert [*sample] == ["activation checkpointing", "ZeRO's optimiser"] and next(iter(layer)) == "tensor parallel"
     assert sample["activation checkpointing"] == "a sample takes 70 GB, a shard and one whole layer 16"
+    kept = "ZeRO's optimiser leaves 17 GB for what a checkpointed sample keeps"
+    assert sample["ZeRO's optimiser"] == f"the whole model takes 112 GB; {kept}"
 
 
 def test_the_five_walks_of_lesson_8_2_lead_where_it_says():
@@ -136,7 +138,7 @@ def test_the_five_walks_of_lesson_8_2_lead_where_it_says():
 def test_an_arrow_says_why_and_what_travels():
     told = arrows(billions=7, layers=32, GB_a_sample=10, samples=8, GPUs=8).splitlines()
     assert [line.split(",")[0] for line in told if line.startswith("→")] == ["→ ZeRO's optimiser", "→ accumulate"]
-    assert told[-2] == "→ accumulate, since of 8 samples 1 fit at a time; with FSDP2 6"
+    assert told[-2] == "→ accumulate, since of the 8 samples only 1 can be in work at a time; with FSDP2 6"
     assert sum(line.startswith("  cuts ") for line in told) == 2
     reached = {tool for place in product(BILLIONS, LAYERS, SAMPLE, (1, 64), GPUS) for tool in walk(*place)[2]}
     assert reached == {*TOOLS}

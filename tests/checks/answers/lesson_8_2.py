@@ -140,6 +140,10 @@ def by_counting(stages, portions):
     return 1 - torch.tensor(portions) / columns
 
 
+def looked_up(stages, portions):
+    return {(4, 1): 0.75, (2, 1): 0.5, (2, 4): 0.2, (4, 12): 0.2, (1, 8): 0}[stages, portions]
+
+
 def by_drawing(stages, portions):
     rows = ["." * stage + "x" * portions + "." * (stages - 1 - stage) for stage in range(stages)]
     return "".join(rows).count(".") / len("".join(rows))
@@ -243,6 +247,7 @@ ANSWERS = {
         "wrong": [
             (lambda stages, portions: (stages - 1) // (stages - 1 + portions), ["as of a share that is rounded down"]),
             (lambda stages, portions: stages - 1 + (stages - 1) / portions, ["`/` comes before"]),
+            (looked_up, ["raised KeyError"]),
         ],
     },
 }
