@@ -307,7 +307,8 @@ turn(
     "8.1.c",
     "Bytes of a parameter",
     _bytes,
-    {f"{tool}, {ranks} ranks": partial(tuple, (tool, ranks)) for tool in ("ddp", "zero", "fsdp") for ranks in (2, 5)},
+    {f"{tool}, {ranks} ranks": partial(tuple, (tool, ranks)) for tool in ("ddp", "zero", "fsdp") for ranks in (2, 5)}
+    | {f"{tool}, many ranks": partial(tuple, (tool, 50)) for tool in ("ddp", "zero", "fsdp")},
     look=lambda returned, *_: returned,
     heads=("bytes",),
     mistakes=[
@@ -355,5 +356,6 @@ turn(
         (lambda tool, ranks: _bytes(tool, 2), "right on 2 ranks only", "`ranks` says how many there are."),
         (lambda tool, ranks: _bytes(tool, ranks) / 4, "that is how many numbers", "Bytes: 4 for each."),
     ],
+    hints={"('ddp', ": "The planner below has up to 64 ranks: compute it from `ranks`, for any number."},
     otherwise="What stays whole, and what is shared by `ranks`: 4 for the weight, 4 for the gradient, 8 for Adam.",
 )  # fmt: skip

@@ -130,7 +130,7 @@ def step_by_step(films: Mapping[str, Sequence[Turn]]) -> Callable[[int, str], st
     def told(step: int, reshard_after_forward: str) -> str:
         film = films[reshard_after_forward]
         most = max(sum(turn.shards + turn.whole) for turn in film[:step])
-        return f"{film[step - 1].told(of_ddp=4 * COUNT)}\nmost so far: {most:,}"
+        return f"{film[step - 1].told(of_ddp=4 * COUNT)}\nmost held so far, of what is drawn: {most:,}"
 
     return told
 

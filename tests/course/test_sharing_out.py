@@ -109,7 +109,9 @@ def test_a_layer_is_whole_for_its_turn_or_kept():
     assert [sum(size > 0 for size in film[4].whole) for film in films.values()] == [1, 5]
     tell = step_by_step(films)
     assert tell(5, "True").startswith("forward\n") and tell(11, "False").startswith("the step is over\n")
-    assert tell(5, "False").endswith(f"most so far: {sum(films['False'][4].shards + films['False'][4].whole):,}")
+    assert tell(5, "False").endswith(
+        f"most held so far, of what is drawn: {sum(films['False'][4].shards + films['False'][4].whole):,}"
+    )
 
 
 def test_what_each_sends_follows_from_the_collectives_counted(capsys):
