@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 from weakref import ref
 
@@ -532,15 +533,19 @@ def _images_and_seed(rank: int, size: int) -> tuple[int, int, int, int]:
 
 
 def _with_seeds(share: Callable[..., Any], n: int, seed: int, rank: int, size: int) -> list[list[int]]:
-    """Return a rank's images by a seed, by another, by the first once more, and by one that is less by the rank."""
-    return [[int(it) for it in share(n, which, rank, size)] for which in (seed, seed + 1, seed, seed - rank)]
+    """Return a rank's images by a seed, by another, by the first once more, by one that is less by the rank, and more.
+
+    By fourteen seeds in all: an order of all images leaves out others each time, so that each image has its turn.
+    """
+    seeds = [seed, seed + 1, seed, seed - rank, *range(seed + 2, seed + 14)]
+    return [[int(it) for it in share(n, which, rank, size)] for which in seeds]
 
 
 def _shared_out(by_seeds: list[list[int]], n: int, seed: int, rank: int, size: int) -> list[Any]:
     mine, other_seed, *_ = by_seeds
     everyone: list[Any] = [None] * size
     dist.all_gather_object(everyone, by_seeds)
-    of_all, of_another_seed, again, less = zip(*everyone, strict=True)
+    of_all, of_another_seed, again, less, *more = zip(*everyone, strict=True)
     if not {it for theirs in (*of_all, *of_another_seed) for it in theirs} <= {*range(n)}:
         return ["no such image", "…", "…"]
     if any(len(set(theirs)) < len(theirs) for theirs in of_all):
@@ -552,10 +557,17 @@ def _shared_out(by_seeds: list[list[int]], n: int, seed: int, rank: int, size: i
             return [len(mine), "some", "another on each rank"]
     others = {it for other, theirs in enumerate(of_all) if other != rank for it in theirs}
     shuffled = "alike for each seed" if mine == other_seed else "yes"
-    if mine == sorted(mine):
+    if shuffled == "yes" and len({(after - it) % n for it, after in pairwise(mine)}) == 1:
+        shuffled = "only moved on"
+    elif mine == sorted(mine):
         shuffled = "no" if mine == other_seed else "sorted again"
     elif shuffled == "yes" and set(mine) == set(other_seed):
         shuffled = "only among its own"
+    elif shuffled == "yes" and len(mine) == n // size and not set(mine) & others:
+        left_out = {*range(n)}.difference(
+            *(theirs for by_seed in (of_all, of_another_seed, *more) for theirs in by_seed)
+        )
+        shuffled = "never all" if left_out else "yes"
     return [len(mine), len(set(mine) & others), shuffled]
 
 
@@ -613,6 +625,12 @@ turn(
          "From number `rank` on."),
         (lambda n, seed, rank, size: [rank + size * it for it in _my_images(n // size, seed, 0, 1).tolist()],
          "a rank has the same images for each `seed`, in another order", "Shuffle all, and then share out."),
+        (lambda n, seed, rank, size: _my_images(n - n % size, seed, rank, size),
+         "the rest is cut off before the shuffling: the last images are left out with every `seed`",
+         "Shuffle all `n`, and then cut: then others are left out each time."),
+        (lambda n, seed, rank, size: [(it + seed) % n for it in range(n)][: n - n % size][rank::size],
+         "nothing is shuffled: with another `seed` the same row begins elsewhere",
+         "`torch.randperm(n, generator=…)` is a shuffled 0, 1, …, n - 1."),
         (partial(_my_images, whole=66), "one image is left out, however many ranks there are",
          "What is left over is `n % size` images."),
         (_padded, "one image is on two ranks, so that the shares come out even",

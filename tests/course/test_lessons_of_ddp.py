@@ -203,7 +203,9 @@ def test_a_saboteur_of_a_step_is_noticed_or_not_as_the_lesson_says(capsys):
         "labels[mine]": ("labels[mine], reduction='sum'", "3,100.0%"),
     }
     for old, (new, off) in ways.items():
-        assert said(old, new).startswith(f"✓ off by {off}, and nobody notices.")
+        out = said(old, new)
+        assert out.startswith(f"✓ off by {off}, and nobody notices.")
+        assert ("✓✓" in out) == (new in ("seed=rank", "rank=0")), "what the loss curve tells, too"
     assert said("loss.backward()", "(loss / size).backward()").startswith("✓ off by 50.0%")
     assert len(space["unnoticed"]) == 5
     assert said("model = DDP(net)", "model = net") == "✗ somebody notices: the ranks hold different gradients\n"

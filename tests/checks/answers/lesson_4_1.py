@@ -205,6 +205,22 @@ def in_blocks(n, seed, rank, size):
     return order[rank * each : (rank + 1) * each].tolist()
 
 
+def cut_before_it_is_shuffled(n, seed, rank, size):
+    m = n - n % size
+    return torch.randperm(m, generator=torch.Generator().manual_seed(seed))[rank::size]
+
+
+def moved_on(n, seed, rank, size, in_blocks=False):
+    order, each = [(it + seed) % n for it in range(n)], n // size
+    return order[rank * each : (rank + 1) * each] if in_blocks else order[: each * size][rank::size]
+
+
+def by_a_sampler(n, seed, rank, size):
+    from torch.utils.data import DistributedSampler
+
+    return DistributedSampler(range(n), size, rank, seed=seed, drop_last=True)
+
+
 def own_share_shuffled(n, seed, rank, size):
     mine = torch.arange(n)[: n // size * size][rank::size]
     return mine[torch.randperm(len(mine), generator=torch.Generator().manual_seed(seed))]
@@ -379,11 +395,14 @@ ANSWERS = {
         ],
     },
     "4.1.c": {
-        "accepted": [in_blocks, by_random],
+        "accepted": [in_blocks, by_random, by_a_sampler, lambda *it: iter(in_blocks(*it))],
         "wrong": [
             (lambda n, seed, rank, size: by_random(n, 1, rank, size), ["the same for each `seed`"]),
             (lambda n, seed, rank, size: by_random(n // size, seed, rank, size), ["all ranks together have"]),
             (own_share_shuffled, ["the same images for each `seed`"]),
+            (cut_before_it_is_shuffled, ["the last images are left out with every `seed`"]),
+            (moved_on, ["nothing is shuffled: with another `seed` the same row begins elsewhere"]),
+            (partial(moved_on, in_blocks=True), ["the same row begins elsewhere"]),
             (overlapping, ["also elsewhere is 32"]),
             (by_the_rank_too, ["each rank shuffles in an order of its own"]),
             (by_the_global_seed_and_the_rank, ["each rank shuffles in an order of its own"]),
