@@ -1,9 +1,9 @@
 """Checks of lesson 4.6, Sharding the data."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import torch
@@ -148,6 +148,13 @@ def _pads_its_own(order: Any, rank: int, ranks: int) -> list[int]:
     return mine + mine[:1] * (len(mine) * ranks < len(order))
 
 
+def _listed(returned: Any, order: Any, *_: Any) -> Any:
+    """What came back, of an iterator what it gives; of nothing the order, which may have been changed."""
+    if isinstance(returned, Iterator):
+        return list(islice(returned, 100))  # it may never end
+    return order if returned is None else returned
+
+
 ROUND = "The cards go round: rank 0 gets every `ranks`-th, from the first."
 
 turn(
@@ -159,6 +166,7 @@ turn(
         for rank, ranks in ((0, 4), (1, 4), (2, 4), (3, 4), (1, 2), (1, 6))
     }
     | {"rank 2 of 4, shuffled": lambda: ([7, 2, 9, 4, 0, 8, 3, 6, 1, 5], 2, 4)},
+    look=_listed,
     heads=("samples", "", ""),
     mistakes=[
         (partial(_share, pad=lambda order, n: []), "nothing is padded: some ranks are a card short",

@@ -1,5 +1,7 @@
 """Answers to the exercises of lesson 4.6: the right ones, the blanks, and mistakes that people make."""
 
+from itertools import count, cycle, islice
+
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, Sampler
@@ -94,6 +96,14 @@ def unwritten(self, *_):
 
 
 # your turn
+
+
+def in_a_cycle(order, rank, ranks):
+    return islice(cycle(order), rank, -(-len(order) // ranks) * ranks, ranks)
+
+
+def in_a_short_cycle(order, rank, ranks):
+    return islice(order, rank, None, ranks)
 
 
 def round_and_round(order, rank, ranks):
@@ -219,9 +229,11 @@ ANSWERS = {
         ],
     },
     "4.6.a": {
-        "accepted": [round_and_round, by_torch],
+        "accepted": [round_and_round, by_torch, in_a_cycle],
         "wrong": [
             (lambda order, rank, ranks: order[rank], ["and should be 4"]),
+            (in_a_short_cycle, ["nothing is padded"]),
+            (lambda order, rank, ranks: count(rank, ranks), ["rank 0 of 4"]),
             (by_append, ["raised TypeError"]),
             (with_the_end_of_it, ["where nothing is missing with all of it"]),
             (with_zeros, ["padded with zeros"]),
