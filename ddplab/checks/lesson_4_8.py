@@ -85,11 +85,24 @@ def _one_way(x: Any, other: int) -> None:
     dist.send(x, other) if dist.get_rank() < other else dist.recv(x, other)
 
 
+def _swap_by_chance(x: Any, other: int) -> None:
+    coming = dist.irecv(x, other)
+    dist.send(x, other)
+    coming.wait()
+
+
 def _swapped(_: Any, x: Any, other: int) -> list[Any]:
-    """What is held; where that is not right, whether nothing has come."""
+    """What is held; where that is not right, whether nothing has come. Never right: `x` received before it is sent."""
+    calls, names = _calls(x), [it.name for it in x.messages if it.watched]  # before the check calls one
+    early: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(early, "recv" in names and "send" in names[names.index("recv") :])
+    if all(early):
+        return [calls, *["by chance"] * len(x)]
+    if early[dist.get_rank()]:
+        return [calls, x, "received into x before it was sent"]
     right = x.equal(_counted(x, range(other, other + 1)))
-    came = {it.name for it in x.messages} - {"send"}
-    return [_calls(x), x, *["nothing has come"] * (not right and not came)]
+    came = any(it.name == "recv" for it in x.messages) or calls != "none"
+    return [calls, x, *["nothing has come"] * (not right and not came)]
 
 
 def _swap_collectively(x: Any, other: int) -> None:
@@ -110,6 +123,8 @@ turn(
     mistakes=[
         (_swap_without_place, "both hold what one of the two had",
          "Receive into a new tensor, because `x` is still to be sent. Then copy it into `x`, on both ranks."),
+        (_swap_by_chance, "`irecv` writes into the `x` that is being sent: whether that comes out right is chance",
+         "Receive into a new tensor. When it has come, and `x` has gone, copy it into `x`."),
         (_one_way, "one of the two sends, and nothing comes back", "Each sends once, and receives once."),
         (_swap_and_add, "what came was added to what was there", "It takes its place."),
         (_swap_lost, "what came was not put into `x`", "`x.copy_(…)` writes into the tensor that is there."),
@@ -596,7 +611,8 @@ turn(
     look=_held_and_sent,
     heads=("other calls", "receiver", "messages", "tensors sent", "chunk 0", "chunk 1", "chunk 2"),
     hints=HINTS,
-    otherwise="Take three ranks on paper. In each step, one `pass_on`: which chunk does rank 0 send, and which comes?",
+    otherwise="Take three ranks on paper. In each step, one `pass_on`: which chunk does rank 0 send, and which comes? "
+    "The second half begins with the chunk whose sum is finished on this rank; then goes what has just come.",
     mistakes=[
         (partial(_ring, later=0),
          "in the end chunk r is what rank r had at the start: that went around, and no finished one", FINISHED),

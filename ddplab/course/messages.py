@@ -45,6 +45,7 @@ class Message:
     first: float | None = None  # of a send, the first number in the tensor
     size: int = 0  # bytes that it carries
     before: tuple[float, ...] = ()  # what the watched tensor held when it was called
+    watched: bool = False  # whether it carries the watched tensor itself, or a part of it
 
 
 def noted_messages(watched: torch.Tensor | None = None) -> list[Message]:
@@ -107,7 +108,9 @@ class _Noting(TorchDispatchMode):
             before = () if self.watched is None else tuple(self.watched.flatten().tolist())
             carried = args[0][0] if isinstance(args[0], list) else args[0]
             size = carried.nbytes if isinstance(carried, torch.Tensor) else 0
-            self.noted.append(Message(name, other, first, size, before))
+            held = self.watched if isinstance(carried, torch.Tensor) else None
+            same = held is not None and carried.untyped_storage().data_ptr() == held.untyped_storage().data_ptr()
+            self.noted.append(Message(name, other, first, size, before, same))
         return func(*args, **(kwargs or {}))
 
 

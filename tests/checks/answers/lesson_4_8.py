@@ -23,6 +23,20 @@ def both_at_once(x, other):
     x[:] = place
 
 
+def into_a_copys_place(x, other):
+    copy = x.clone()
+    coming = dist.irecv(x, other)
+    dist.send(copy, other)
+    coming.wait()
+
+
+def into_what_is_sent(x, other):
+    coming = dist.irecv(x, other)
+    going = dist.isend(x, other)
+    going.wait()
+    coming.wait()
+
+
 def even_first(x, other):
     mine = x.clone()
     for turn in (0, 1):
@@ -459,9 +473,10 @@ def a_name_of_nothing(x, chunks):
 
 ANSWERS = {
     "4.8.a": {
-        "accepted": [both_at_once, even_first],
+        "accepted": [both_at_once, even_first, into_a_copys_place],
         "wrong": [
             (one_way_only, ["one of the two sends, and nothing comes back"]),
+            (into_what_is_sent, ["`irecv` writes into the `x` that is being sent"]),
             (into_x_itself, ["both hold what one of the two had"]),
             (all_send_first, ["both send first, and nobody receives"]),
             (lower_half_first, ["on 4 ranks", "rank 2 waits in recv from rank 3", "; rank 3 waits in recv"]),
