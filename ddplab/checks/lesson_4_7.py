@@ -262,7 +262,15 @@ class _UpTo(_Fair):
         return islice(range(self.size), *self.part(self.rank, self.ranks, info.id, info.num_workers))
 
 
-COUNT = "Number the workers of all ranks 0, 1, 2, …, N - 1; each takes every N-th sample, from its number on."
+class _BlocksUp(_Fair):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        first, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
+        each = self.size // step + 1
+        return iter(range(first * each, min((first + 1) * each, self.size)))
+
+
+COUNT = "Count the workers of all ranks in one go: which number has worker 0 of rank 1, and how many are there?"
 
 turn(
     "4.7.b",
@@ -301,6 +309,8 @@ turn(
         (_Padded, "some samples are served again, so that the shares come out even",
          "Each sample once: one worker may have one more than another."),
         (_UpTo, "not every so-many-th, but all up to there", "`islice(samples, start, None, step)`"),
+        (_BlocksUp, "each sample is served once, but the first ranks serve more than the last",
+         "Where all comes out even, `size // n` is a share, and one more is too many. Who serves a rest?"),
         (_Blocks, "what does not come out even is served to nobody", "With one sample more, who serves it?"),
     ],
     otherwise=COUNT,

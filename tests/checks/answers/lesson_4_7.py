@@ -252,6 +252,14 @@ class PastTheEnd(ByYield):
         return iter(range(first, first + each))
 
 
+class OneMoreThanAShare(ByYield):
+    def __iter__(self):
+        info = get_worker_info()
+        each = self.size // (self.ranks * info.num_workers) + 1
+        first = (self.rank * info.num_workers + info.id) * each
+        yield from range(first, min(first + each, self.size))
+
+
 class OnlyWholeBlocks(ByYield):
     def __iter__(self):
         info = get_worker_info()
@@ -321,6 +329,7 @@ ANSWERS = {
         "wrong": [
             (ReturnsAList, ["returned a ReturnsAList: the check met TypeError"]),
             (OnlyWholeBlocks, ["what does not come out even is served to nobody"]),
+            (OneMoreThanAShare, ["but the first ranks serve more than the last"]),
             (PastTheEnd, ["the check met IndexError", "has no sample 11"]),
             (RanksFirst, ["the steps are too short"]),
             (OfTheWorkersRank, ["'WorkerInfo' object has no attribute 'rank'"]),
