@@ -250,6 +250,7 @@ def _model_and_file(rank: int, size: int) -> tuple[Any, Any]:
     torch.save({name: torch.full_like(it, 7) for name, it in MLP().to(pair[0]).state_dict().items()}, file)
     model = MLP().to(pair[rank])
     file.seek(0)
+    model.before = list(map(id, model.parameters()))  # what an optimizer would have been given
     pair.meter.reset()
     return model, file
 
@@ -257,7 +258,9 @@ def _model_and_file(rank: int, size: int) -> tuple[Any, Any]:
 def _given_bytes(_: Any, model: Any, file: Any) -> list[Any]:
     pair, weight, rank = active(), next(model.parameters()), dist.get_rank()
     given = [pair.meter.bytes(target=gpu) for gpu in (pair[rank], pair[1 - rank])]
-    return [*given, "in the model" if bool((weight == 7).all()) else "elsewhere", str(weight.device)]
+    where = "in the model" if bool((weight == 7).all()) else "elsewhere"
+    replaced = model.before != list(map(id, model.parameters()))
+    return [*given, where + ", as new parameters" * replaced, str(weight.device)]
 
 
 def _load_weights(model: Any, file: Any, to: Any = None, into: bool = True, cpu: bool = False, **how: Any) -> None:
@@ -296,6 +299,9 @@ turn(
          "`load_state_dict`."),
         (partial(_load_weights, to="cpu", assign=True), "the model is on the CPU now",
          "It stays where it is: no `assign`, no `model.cpu()`."),
+        (partial(_load_weights, assign=True), "they are new parameters, and an optimizer that was made for the model "
+         "would go on with the old ones", "Copy into the parameters that are there: `load_state_dict` without "
+         "`assign`."),
         (_passed_on, "rank 1 reads nothing, and gets its weights from rank 0's GPU", "Let each rank read the file."),
         (lambda model, file: _load_weights(model, file) if dist.get_rank() == 0 else None, "only rank 0 loads",
          "Every rank has a model of its own."),

@@ -169,6 +169,17 @@ def over_the_other_gpu(model, file):
     model.load_state_dict({name: it.to("cpu") for name, it in weights.items()})
 
 
+def assigned(model, file):
+    model.load_state_dict(torch.load(file, map_location=f"vgpu:{dist.get_rank()}"), assign=True)
+
+
+def copied_one_by_one(model, file):
+    weights = torch.load(file, map_location="cpu")
+    with torch.no_grad():
+        for name, it in model.named_parameters():
+            it.copy_(weights[name])
+
+
 def by_its_number(model, file):
     model.load_state_dict(torch.load(file, map_location=dist.get_rank()))
 
@@ -200,8 +211,9 @@ ANSWERS = {
         ],
     },
     "6.3.c": {
-        "accepted": [over_the_cpu, with_a_map],
+        "accepted": [over_the_cpu, with_a_map, copied_one_by_one],
         "wrong": [
+            (assigned, ["they are new parameters", "would go on with the old ones"]),
             (moved_afterwards, ["rank 1's copy goes through GPU 0"]),
             (over_the_other_gpu, ["both copies go through GPU 0, and then through the CPU"]),
             (on_cuda, ["on a CUDA device"]),
