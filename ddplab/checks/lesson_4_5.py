@@ -397,6 +397,16 @@ def _averages_parameters(net: Any, buffers: bool = False) -> None:
         _average(net)
 
 
+def _of_all_numbers(net: Any) -> None:
+    size = dist.get_world_size()
+    for layer in (net[0], net[2][0]):
+        mean, square = layer.running_mean.clone(), layer.running_var + layer.running_mean**2
+        dist.all_reduce(mean)
+        dist.all_reduce(square)
+        layer.running_mean.copy_(mean / size)
+        layer.running_var.copy_(square / size - (mean / size) ** 2)
+
+
 def _drops_fractions(net: Any) -> None:
     for buffer in net.buffers():
         dist.all_reduce(buffer)
@@ -437,6 +447,8 @@ turn(
         (partial(_average, layers=slice(1)), "the BatchNorm2d inside a block is not reached",
          "All of them, of any kind and at any depth: `net.buffers()`, or `net.modules()` and both kinds."),
         (partial(_average, names="mean"), "the means only", "And the variances?"),
+        (_of_all_numbers, "the variance is that of all ranks' numbers, with how far apart the means lie; "
+         "asked for is the mean of the ranks' variances", "`running_var` as it is: its sum, divided once."),
         (partial(_average, share=lambda: 1, reduce=lambda it: dist.broadcast(it, src=0)),
          "all have rank 0's",
          "DDP sends rank 0's before a forward pass. What is wanted is the mean: the sum, divided once."),

@@ -123,7 +123,8 @@ def _only_renamed(written: ast.AST) -> Iterator[str]:
         loops = [it for it in _around(node) if isinstance(it, LOOPS)]
         its = next((it for it in loops if target.id in _targets(it)), None)
         if its is None and target.id not in given:
-            if not reads and target.id != "_" and not _is_shared(written, target.id):
+            works = isinstance(node.value, ast.Call) and _name(node.value.func).endswith("_")  # in place
+            if not reads and target.id != "_" and not works and not _is_shared(written, target.id):
                 yield f"`{target.id}` is never used."
             continue
         again = loops[: loops.index(its)] if its else loops  # in these it may be read in the next turn

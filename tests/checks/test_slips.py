@@ -153,6 +153,11 @@ def is_read_within(x):
     return inner
 
 
+def keeps_the_length(model, limit):
+    n = torch.nn.utils.clip_grad_norm_(model.parameters(), limit)  # noqa: F841
+    model.step()
+
+
 TOLD = {
     without_f: "`{restarts}` stands in a text with no `f` before it, and stays as it is.",
     expression_without_f: "`{os.environ['LOCAL_RANK']}` stands in a text with no `f` before it, and stays as it is.",
@@ -179,6 +184,7 @@ NOTHING += [
     calls_its_own,
     begins_anew_in_each_turn,
     is_read_within,
+    keeps_the_length,
     torch.ones,
     3,
     lambda x: dist.get_rank == x,

@@ -71,6 +71,7 @@ def test_averaged_memories_are_no_cure_for_a_dark_camera_and_mixed_cameras_are()
     bright, dark = read(0.25, mend=space["average_statistics"])
     assert bright > 0.9 and dark > 0.5
     assert read(0.1, mend=space["average_statistics"])[1] < 0.2
+    assert min(read(0.5, mend=space["average_statistics"])) > 0.95
     assert min(read(0.1, mixed=True)) > 0.75
     assert min(read(0.25, mixed=True, flash="rank 0", take=space["scaled_step"])) > 0.9
     ranks = launch(space["two_cameras"], 0.25, mend=space["left_alone"], quiet=True).results

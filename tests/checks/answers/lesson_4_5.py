@@ -158,6 +158,16 @@ def whole_numbers(net):
         buffer //= dist.get_world_size()
 
 
+def total_variance(net):
+    for layer in net.modules():
+        if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm):
+            everyone = [None] * dist.get_world_size()
+            dist.all_gather_object(everyone, (layer.running_mean.cpu(), layer.running_var.cpu()))
+            means, variances = (torch.stack(it) for it in zip(*everyone, strict=True))
+            layer.running_mean.copy_(means.mean(0))
+            layer.running_var.copy_(variances.mean(0) + means.var(0, correction=0))
+
+
 def weights_as_well(net):
     for it in [*net.parameters(), *by_name(net).values()]:
         dist.all_reduce(it.data)
@@ -345,6 +355,7 @@ ANSWERS = {
             (of_the_net_itself, ["raised AttributeError"]),
             (whole_numbers, ["on 4 ranks", "a fraction is dropped"]),
             (weights_as_well, ["the weights are averaged as well"]),
+            (total_variance, ["the variance is that of all ranks' numbers", "asked for is the mean"]),
             (one_tensor_for_all, ["all have the last rank's"]),
             (lambda net: [dist.broadcast(it, src=0) for it in by_name(net).values()], ["all have rank 0's"]),
             (lambda net: by_layer(net) or [it.div_(2) for it in by_name(net).values()], ["divided once more"]),
