@@ -53,8 +53,8 @@ turn(
     call=_runs,
     heads=("the step", "asks for a gradient"),
     mistakes=[
-        (lambda ones, gpu: nn.Parameter(ones.to(gpu)), "a parameter that is an attribute reaches every GPU",
-         "That is why the claim needs a condition. Who finds a parameter that is in a list?"),
+        (lambda ones, gpu: nn.Parameter(ones.to(gpu)), "what is registered, parameter or buffer, reaches every GPU",
+         "That is why the claim needs a condition. Who registers a weight that is in a list?"),
         (lambda ones, gpu: nn.Parameter(ones), "the weight was not moved, and DataParallel says so at once",
          "It is registered, so it would reach every GPU. Move it, in a way that leaves no parameter behind."),
         (lambda ones, gpu: nn.Buffer(ones.to(gpu)), "it reaches every GPU, and does not learn",

@@ -33,6 +33,10 @@ def a_list_on_the_cpu(ones, gpu):
     return [nn.Parameter(ones)]
 
 
+def a_buffer_that_asks_for_a_gradient(ones, gpu):
+    return nn.Buffer(ones.to(gpu).requires_grad_())
+
+
 def returns_nothing(ones, gpu):
     nn.Parameter(ones).to(gpu)
 
@@ -44,6 +48,7 @@ ANSWERS = {
             (in_a_parameter_list, ["1 GPU"]),
             (of_another_shape, ["must match the size"]),
             (a_list_on_the_cpu, ["one GPU stops as well"]),
+            (a_buffer_that_asks_for_a_gradient, ["parameter or buffer, reaches every GPU"]),
             (returns_nothing, ["1 GPU"]),
         ],
     },
