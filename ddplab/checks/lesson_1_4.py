@@ -105,8 +105,8 @@ def _tensors(new: Any, images: Any, labels: Any) -> tuple[Any, Any]:
 # ------------------------------------------------------------------ your turn
 
 
-def _tall_images(place: Any = "cpu") -> tuple[Any, Any, Any]:
-    """A model with two weights, both 0, that notes its images; and four of one pixel, with gradients 4, 40, 400, 4000.
+def _tall_images(place: Any = "cpu", n: int = 4) -> tuple[Any, Any, Any]:
+    """A model with two weights, both 0, that notes its images; and n of one pixel, with gradients n, 10 n, 100 n, …
 
     The gradient pulls the first weight up: it is minus the number said. `model.kept` is the most images that have been
     through the model at a time and not back.
@@ -127,13 +127,13 @@ def _tall_images(place: Any = "cpu") -> tuple[Any, Any, Any]:
         model.on_the_way -= images
 
     model.register_forward_hook(forward)
-    images = torch.tensor([[8.0], [80], [800], [8000]], device=place)
-    return model, images, torch.zeros(4, dtype=torch.long, device=place)
+    images = torch.tensor([[2.0 * n * 10**power] for power in range(n)], device=place)
+    return model, images, torch.zeros(n, dtype=torch.long, device=place)
 
 
 def _an_update(most: int) -> tuple[Any, ...]:
     """The arguments of `in_pieces`; an earlier gradient of 10,000 is still there, and updates are counted."""
-    model, images, labels = _tall_images()
+    model, images, labels = _tall_images(n=5)
     model.weight.grad = torch.full((2, 1), 1e4)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     model.updates = []
@@ -142,7 +142,7 @@ def _an_update(most: int) -> tuple[Any, ...]:
 
 
 def _in_pieces(
-    model: Any, optimizer: Any, x: Any, y: Any, most: int, *, share: Callable[..., float] = lambda n, most: n / 4,
+    model: Any, optimizer: Any, x: Any, y: Any, most: int, *, share: Callable[..., float] = lambda n, most: n / 5,
     zero: str = "first", step: str = "last", pieces: int = 9, backward: str = "each",
 ) -> None:  # fmt: skip
     if zero == "first":
@@ -181,17 +181,17 @@ turn(
     "1.4.a",
     "One update from pieces",
     _in_pieces,
-    {f"4 images, {most} at once": partial(_an_update, most) for most in (3, 1)},
+    {f"5 images, {most} at once": partial(_an_update, most) for most in (3, 1)},
     look=_after_an_update,
     heads=("at once", "updates", "weight"),
     mistakes=[
-        (lambda *it: _in_pieces(*it[:4], most=4), "all images go through the model at once",
+        (lambda *it: _in_pieces(*it[:4], most=5), "all images go through the model at once",
          "`x.split(most)` cuts x into pieces of at most so many."),
         (partial(_in_pieces, backward="last"), "they go forward piece by piece, and all are kept till the end",
          "Go backward from each piece at once: that frees what it has kept."),
         *[(partial(_in_pieces, backward="the last", share=share), "only the last piece goes backward",
            "A loop's last line is its last piece's only: `backward()` belongs into the loop.")
-          for share in (lambda n, most: n / 4, lambda n, most: 1)],
+          for share in (lambda n, most: n / 5, lambda n, most: 1)],
         (partial(_in_pieces, backward="all so far"), "the pieces before go backward again with each piece",
          "Go backward from the loss of this piece alone; the gradients add up by themselves."),
         (partial(_in_pieces, zero=""), "the gradient from before is still in it", "Begin with `zero_grad()`."),
@@ -206,29 +206,29 @@ turn(
          "Each loss is a mean over its piece: it counts for its part of x."),
         (partial(_in_pieces, share=lambda n, most: n), "that is a sum over the images, and the mean is wanted",
          "All of x has `len(x)` images: divide by them."),
-        (partial(_in_pieces, share=lambda n, most: 1 / 4), "each piece's mean is divided by all images",
+        (partial(_in_pieces, share=lambda n, most: 1 / 5), "each piece's mean is divided by all images",
          "Each loss is a mean over its piece: it counts for its part of x, `len(a)` of `len(x)`."),
         (partial(_in_pieces, share=lambda n, most: 1 / most), "each piece's mean is divided by `most`",
          "Each loss is a mean over its piece: it counts for its part of x, `len(a)` of `len(x)`."),
         (partial(_in_pieces, share=lambda n, most: n / most), "a piece counts for its part of `most`, and not of x",
          "`len(a)` of `len(x)`."),
-        (partial(_in_pieces, share=lambda n, most: 4 / n), "the wrong way round: a short piece counts for much",
+        (partial(_in_pieces, share=lambda n, most: 5 / n), "the wrong way round: a short piece counts for much",
          "`len(a)` of `len(x)`, not the other way."),
-        (partial(_in_pieces, share=lambda n, most: n / math.ceil(4 / most)),
+        (partial(_in_pieces, share=lambda n, most: n / math.ceil(5 / most)),
          "each piece's sum is divided by how many pieces there are", SUM),
-        (partial(_in_pieces, share=lambda n, most: n * most / 4), "each piece's sum is divided by `len(x) / most`",
+        (partial(_in_pieces, share=lambda n, most: n * most / 5), "each piece's sum is divided by `len(x) / most`",
          SUM),
-        (partial(_in_pieces, share=lambda n, most: most / 4), "the shorter piece counts as if it were full",
+        (partial(_in_pieces, share=lambda n, most: most / 5), "the shorter piece counts as if it were full",
          "A piece's part is that of its images: `len(a)` of `len(x)`."),
-        (partial(_in_pieces, share=lambda n, most: 1 / math.ceil(4 / most)),
+        (partial(_in_pieces, share=lambda n, most: 1 / math.ceil(5 / most)),
          "the shorter piece counts as much as the others",
          "A piece's part is that of its images: `len(a)` of `len(x)`."),
-        (lambda *it: _in_pieces(*it[:4], most=-(-4 // it[4])), "`chunk` makes so many pieces",
+        (lambda *it: _in_pieces(*it[:4], most=-(-5 // it[4])), "`chunk` makes so many pieces",
          "Pieces of so many: `x.split(most)` cuts x into pieces of at most so many."),
-        (lambda *it: _in_pieces(*it, pieces=4 // it[4]), "the last, shorter piece is left out", "A loop over all."),
+        (lambda *it: _in_pieces(*it, pieces=5 // it[4]), "the last, shorter piece is left out", "A loop over all."),
         (partial(_in_pieces, step=""), "there is no update", "`optimizer.step()`, after all pieces."),
         *[(partial(_in_pieces, pieces=1, share=share), "the rest of the images is left out", "A loop over all pieces.")
-          for share in (lambda n, most: n / 4, lambda n, most: 1)],
+          for share in (lambda n, most: n / 5, lambda n, most: 1)],
     ],
     hints={"second time": "Each piece needs a forward pass of its own before its backward pass.",
            "to match target": "The labels of a piece are those of its images: split `y` as `x`."},

@@ -86,6 +86,14 @@ def in_equal_pieces(model, optimizer, x, y, most):
     in_chunks_of(model, optimizer, x, y, math.ceil(len(x) / most))
 
 
+def alike_in_equal_pieces(model, optimizer, x, y, most):
+    optimizer.zero_grad()
+    n = -(-len(x) // most)
+    for a, b in zip(x.chunk(n), y.chunk(n), strict=True):
+        (F.cross_entropy(model(a), b) / n).backward()
+    optimizer.step()
+
+
 def as_many_pieces(model, optimizer, x, y, most):
     in_chunks_of(model, optimizer, x, y, most)
 
@@ -231,14 +239,15 @@ ANSWERS = {
     "1.4.a": {
         "accepted": [sums_over_pieces, divides_the_gradients, in_equal_pieces],
         "wrong": [
-            (one_forward_for_all, ["4 images, 3 at once raised RuntimeError"]),
+            (one_forward_for_all, ["5 images, 3 at once raised RuntimeError"]),
             (as_many_pieces, ["`chunk` makes so many pieces"]),
             (only_the_last_backward, ["only the last piece goes backward"]),
             (a_total_that_grows, ["the pieces before go backward again"]),
             (partial(weighed_in_pieces, weigh=lambda n, most: 1, reduction="sum"), ["a sum over the images"]),
-            (partial(weighed_in_pieces, weigh=lambda n, most: 4 / n), ["the wrong way round"]),
+            (partial(weighed_in_pieces, weigh=lambda n, most: 5 / n), ["the wrong way round"]),
             (partial(weighed_in_pieces, weigh=lambda n, most: 1 / most), ["mean is divided by `most`"]),
-            (all_labels_at_once, ["to match target batch_size (4)"]),
+            (alike_in_equal_pieces, ["the shorter piece counts as much as the others"]),
+            (all_labels_at_once, ["to match target batch_size (5)"]),
         ],
     },
     "1.4.b": {
