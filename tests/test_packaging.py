@@ -213,13 +213,13 @@ def test_every_public_name_has_type_hints(name):
 def test_notebooks_import_public_names_only(notebook):
     cells = json.loads((ROOT / notebook).read_text())["cells"]
     for cell in cells:
-        for line in "".join(cell["source"]).splitlines() if cell["cell_type"] == "code" else []:
-            if match := re.match(r"\s*from (ddplab[\w.]*) import (.+)", line):
-                names = {alias.name for alias in ast.parse(line.strip()).body[0].names}
-                assert not any(part.startswith("_") for part in [*match[1].split("."), *names]), line
-                if match[1] == "ddplab":
-                    submodules = {path.stem for path in (ROOT / "ddplab").iterdir()}
-                    assert names <= {*ddplab.__all__, *submodules}, line
+        source = "".join(cell["source"]) if cell["cell_type"] == "code" else ""
+        for line in re.finditer(r"^\s*from (ddplab[\w.]*) import (\([^)]*\)|.+)", source, re.MULTILINE):
+            names = {alias.name for alias in ast.parse(line[0].strip()).body[0].names}
+            assert not any(part.startswith("_") for part in [*line[1].split("."), *names]), line[0]
+            if line[1] == "ddplab":
+                submodules = {path.stem for path in (ROOT / "ddplab").iterdir()}
+                assert names <= {*ddplab.__all__, *submodules}, line[0]
 
 
 # ------------------------------------------------------------------ the documents
