@@ -52,7 +52,8 @@ def read(book: str, gpus: int) -> dict:
     traffic, lines, skipped, steps = Counter(), {}, set(), 0
     digests: dict = defaultdict(dict)  # of each model or optimizer: rank -> what it looks like, digest
     found |= {"raised": {}, "waits": {}, "apart": False, "past_ddp": [], "not_compared": set()}
-    for pid, rank, held in sorted(Book(book, gpus).rows(), key=lambda row: row[1:2] + row[:1]):
+    # by rank, and within one in the order of the book: pids begin anew, and a rank that is started again may have less
+    for pid, rank, held in sorted(Book(book, gpus).rows(), key=lambda row: row[1]):
         data, who = said.get(pid), f"rank {rank}" if rank >= 0 else f"process {pid}"
         for gpu, (_, peak) in enumerate(held):
             if peak:

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 from itertools import takewhile
@@ -456,3 +457,14 @@ def test_a_rank_that_torchrun_starts_again_is_no_objection(tmp_path):
     done = rehearse("--strict", "--nproc-per-node=2", "--max-restarts=1", tmp_path / "again.py")
     assert done.returncode == 0 and "rank 1 raised ZeroDivisionError" in done.stderr, done.stderr
     assert "and was started again" in done.stderr and "objection" not in done.stderr
+
+
+@pytest.mark.parametrize("pids", [(40, 41), (41, 40)])  # the machine's numbers begin anew
+def test_a_rank_that_is_started_again_comes_after_itself_whatever_its_pid(tmp_path, pids):
+    book, error = report.Book(str(tmp_path / "book"), gpus=1), {"what": "ValueError: a row", "where": "a.py, line 1"}
+    for row, (pid, raised) in enumerate(zip(pids, (error, None), strict=True)):
+        struct.pack_into("5q", book.map, row * book.width, pid, 1, 1, 0, 4)
+        said = {key: [] for key in ("rows", "lines", "skipped", "past", "digests", "left_out")}
+        said |= {key: {} for key in ("kinds", "peaks", "loads", "waits")} | {"error": raised, "steps": 0}
+        (tmp_path / f"book.{pid}.json").write_text(json.dumps(said))
+    assert "again" in report.read(str(tmp_path / "book"), gpus=1)["raised"]["rank 1"]
