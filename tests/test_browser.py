@@ -556,9 +556,10 @@ def test_four_switches_from_the_keyboard(notebook, lab, picture):
 
 
 def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, picture):
-    it = notebook(SENTENCES, CUT)
+    it = notebook(SENTENCES, CUT, "across_the_cut(sentences)")
     it.run()
     wanted = it.text(0).splitlines()
+    assert "loss" not in it.output(2).get_by_role("combobox", name="show").inner_text()  # a bet about it may be open
     panel, press = it.output(1), lab.page.keyboard.press
     panel.scroll_into_view_if_needed()
     status, height = panel.get_by_role("status"), panel.bounding_box()["height"]

@@ -112,6 +112,8 @@ def test_a_layer_is_whole_for_its_turn_or_kept():
     assert tell(5, "False").endswith(
         f"most held so far, of what is drawn: {sum(films['False'][4].shards + films['False'][4].whole):,}"
     )
+    first, *_, last = (tell(step, "False").rpartition(" ")[2] for step in range(1, 12))
+    assert int(first.replace(",", "")) < int(last.replace(",", "")), "so far: of later steps it knows nothing"
 
 
 def test_what_each_sends_follows_from_the_collectives_counted(capsys):
