@@ -156,8 +156,13 @@ class Server:
 # stdin is a pipe that the kernel holds: it ends with the kernel
 _WATCH = """
 import os, signal, subprocess, sys, threading, time
+command, asked = None, []
+def pass_on(*_):
+    asked.append(True)
+    command and command.terminate()
+signal.signal(signal.SIGTERM, pass_on)  # first: whoever ends this one before leaves the command alone
 command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-signal.signal(signal.SIGTERM, lambda *_: command.terminate())
+asked and command.terminate()
 def end():
     os.read(0, 1)
     command.terminate()

@@ -1,5 +1,6 @@
 """Servers that are played: what lesson 5.2 and its exercises rely on."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from leftovers import until
 
+from ddplab.course import played_servers
 from ddplab.course.played_servers import NIGHTS, free_port, play_night, sbatch, servers
 
 
@@ -53,6 +55,25 @@ def test_a_command_that_ignores_sigterm_is_ended_too():
     server1.wait_for("deaf")
     server1.end(patience=0.2)
     assert not server1.busy
+
+
+def test_sigterm_that_comes_as_the_command_starts_ends_the_command():
+    """And not whoever is to pass it on, which would leave the command alone."""
+    early = """import os, signal, subprocess
+class Popen(subprocess.Popen):
+    def __init__(self, *words, **options):
+        super().__init__(*words, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Popen
+"""
+    watch = [sys.executable, "-c", early + played_servers._WATCH, "sh", "-c", "echo $$; exec sleep 60"]
+    with subprocess.Popen(watch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watching:
+        try:
+            assert watching.wait(20) == 256 - signal.SIGTERM, "it tells how the command has ended"
+        finally:
+            if pid := watching.stdout.readline().strip():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def test_no_process_outlives_the_kernel():
