@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,22 +27,6 @@ def inside(module: nn.Module, devices: Sequence[torch.device]) -> str:
     lines = [heads, *(rows or [["(nothing)", *[""] * (len(heads) - 1)]])]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-
-
-def is_fooled(kind: type[nn.Module], both_ways: Callable[[type[nn.Module]], tuple[bool, bool]]) -> str:
-    """Return in words whether a detector says of a class something else than two GPUs do.
-
-    both_ways: tells of a class whether the detector finds that it moves, and whether it runs on two GPUs.
-    """
-    try:
-        moved, ran = both_ways(kind)
-    except Exception as error:  # the class is a learner's
-        if any(frame.name == "moves" for frame in traceback.extract_tb(error.__traceback__)):  # the detector's name
-            told = f"raises {type(error).__name__} on its journey ({error}). The detector lets that pass"
-            return f"{kind.__name__} runs on one GPU, and {told}: let it catch more than a RuntimeError"
-        return f"{kind.__name__} does not run on one GPU: {error}"
-    told = f"{kind.__name__} {'moves' if moved else 'does not move'}, and {'runs' if ran else 'fails'} on two GPUs"
-    return told + (": not fooled yet" if moved == ran else ": the detector is fooled ≠")
 
 
 def times(x: Tensor, kept: Any) -> Tensor:

@@ -157,21 +157,3 @@ def kept_and_lost(kept: Mapping[str, Sequence[int]], rows: int, heads: Sequence[
     table |= {line: [f"{n:2} {'■' * n}{'□' * (rows - n)}" for n in counts] for line, counts in kept.items()}
     width = max(map(len, table)) + 1
     return "\n".join(f"{line:{width}}{'    '.join(cells)}".rstrip() for line, cells in table.items())
-
-
-def right_or_wrong(right: Mapping[str, Sequence[bool]], rows: Sequence[int]) -> str:
-    """Return a table in words: of each line of code a ✓ or ✗ below each number of rows."""
-    width = max(map(len, ["rows", *right])) + 1
-    told = [f"{line:{width}}" + "".join(f"{'✗✓'[it]:>3}" for it in them) for line, them in right.items()]
-    return "\n".join([f"{'rows':{width}}" + "".join(f"{n:3}" for n in rows), *told])
-
-
-def whose_mean_is_kept(parts: Sequence[Sequence[int]], kept: float, last: int) -> str:
-    """Return lines in words: each GPU's numbers from 1 to `last`, ■ on the GPU whose mean is `kept`, □ elsewhere."""
-    lines = [f"       {'   '.join(map(str, range(1, last + 1)))}"]
-    for gpu, part in enumerate(parts):
-        mean = sum(part) / len(part)
-        sign, fate = ("■", "kept") if mean == kept else ("□", "lost")
-        places = "   ".join(sign if it in part else "·" for it in range(1, last + 1))
-        lines.append(f"GPU {gpu}  {places}    mean {mean:.2f}, {fate}")
-    return "\n".join(lines)

@@ -10,10 +10,8 @@ from ddplab.course.dataparallel_drawings import (
     crossing,
     kept_and_lost,
     one_forward,
-    right_or_wrong,
     sentence_grid,
     traffic,
-    whose_mean_is_kept,
 )
 from ddplab.course.models import MLP
 from ddplab.vgpu import virtual_gpus
@@ -128,16 +126,4 @@ def test_a_row_that_is_lost_is_an_empty_box():
         "       1 GPU     2 GPUs",
         "a += n  3 ■■■     0 □□□",
         "b       3 ■■■     2 ■■□",
-    ]
-
-
-def test_right_and_wrong_stand_below_their_rows():
-    assert right_or_wrong({"a": [True, False]}, [1, 12]).splitlines() == ["rows   1 12", "a      ✓  ✗"]
-
-
-def test_the_gpu_whose_mean_is_kept_has_filled_boxes():
-    assert whose_mean_is_kept([[1, 2], [3, 4]], 1.5, 4).splitlines() == [
-        "       1   2   3   4",
-        "GPU 0  ■   ■   ·   ·    mean 1.50, kept",
-        "GPU 1  ·   ·   □   □    mean 3.50, lost",
     ]

@@ -197,34 +197,6 @@ def registered_too_late(module, gain, mean, mask):
     module.register_buffer("mean", mean)
 
 
-def a_cache_for_each_gpu(cache, x):
-    own = cache.setdefault(x.device, {})
-    if x.shape[1] not in own:
-        own[x.shape[1]] = torch.arange(x.shape[1], device=x.device)
-    return own[x.shape[1]]
-
-
-def by_words(cache, x):
-    key = f"{x.size(1)} on {x.device}"
-    try:
-        return cache[key]
-    except KeyError:
-        cache[key] = torch.arange(x.size(1)).to(x)
-        return cache[key]
-
-
-def one_place_for_a_gpu(cache, x):
-    if x.device not in cache or len(cache[x.device]) != x.shape[1]:
-        cache[x.device] = torch.arange(x.shape[1]).to(x.device)
-    return cache[x.device]
-
-
-def grows_and_is_sliced(cache, x):
-    if x.device not in cache or len(cache[x.device]) < x.shape[1]:
-        cache[x.device] = torch.arange(x.shape[1]).to(x.device)
-    return cache[x.device][: x.shape[1]]
-
-
 def by_a_helper(model, x):
     try:
         return model(x) is not None
@@ -241,13 +213,6 @@ def in_other_words(model, x):
         return False
     else:
         return True
-
-
-def a_place_for_each_shape(cache, x):
-    key = x.shape, x.device
-    if key not in cache:
-        cache[key] = torch.arange(x.shape[1], device=x.device)
-    return cache[key]
 
 
 ANSWERS = {
@@ -388,25 +353,6 @@ ANSWERS = {
         ],
     },
     "2.3.c": {
-        "accepted": [
-            a_cache_for_each_gpu,
-            by_words,
-        ],
-        "wrong": [
-            (a_place_for_each_shape, ["when `x` has other rows"]),
-            (
-                lambda cache, x: cache.setdefault((x.device, x.shape[1]), torch.arange(x.shape[1], device=x.device)),
-                ["every call makes a tensor, and throws it away"],
-            ),
-            (
-                lambda cache, x: cache.setdefault([x.shape[1], x.device], torch.arange(x.shape[1], device=x.device)),
-                ["raised TypeError", "unhashable type"],
-            ),
-            (grows_and_is_sliced, ["a piece of what is kept"]),
-            (one_place_for_a_gpu, ["another width throws out what was there"]),
-        ],
-    },
-    "2.3.d": {
         "accepted": [in_other_words, lambda model, x: by_a_helper(model, x) and by_a_helper(model.to("cpu"), x.cpu())],
         "wrong": [
             (lambda model, x: None, ["your detector says is nothing"]),
