@@ -205,7 +205,7 @@ class Night:
 
     def all_hold(self, step: int) -> bool:
         last = self.ranks()
-        return len(last) == len(self.here) and all(
+        return 0 < len(last) == len(self.here) and all(
             line.get("holds") == step and line["size"] == len(last) for line in last.values()
         )
 

@@ -183,6 +183,16 @@ def test_an_accident_of_the_plan_comes_when_it_has_waited_for_its_button(monkeyp
     assert done == ["waited", (KILL, 0, 9)]
 
 
+def test_no_accident_comes_to_a_job_that_has_ended(monkeypatch):
+    monkeypatch.setattr("ddplab.course.nights.calm", lambda text: ())
+    monkeypatch.setattr("ddplab.course.nights.compare", lambda *_: "")
+    tonight, come = Night(Path(SCRIPT).read_text(), [CUT]), []
+    tonight.start = lambda *servers: None  # whatever it was has ended at once, with no rank and no diary
+    tonight.come = lambda *which: come.append(which)
+    tonight.play()
+    assert come == []
+
+
 @pytest.mark.parametrize("accidents", [["rain"], [CUT, CUT], [ADD, ADD], [*ACCIDENTS, KILL]])
 def test_an_accident_that_cannot_come_is_refused(accidents):
     with pytest.raises(ValueError, match=r"accidents|cable"):
