@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def schedules(rates: Mapping[str, Sequence[float]], up_to: int = 0) -> Figure:
+def schedules(rates: Mapping[str, Sequence[float]]) -> Figure:
     """Draw the rate of every update of several runs: a line for each, thinner than the one before, its end marked.
 
-    rates: what the run is → the rate of each of its updates, as a share of the peak. up_to: the update that the axis
-    reaches at least, so that a longer run looks longer.
+    rates: what the run is → the rate of each of its updates, as a share of the peak.
     """
     from matplotlib.ticker import MaxNLocator
 
-    longest = max(up_to, *map(len, rates.values()))
+    longest = max(map(len, rates.values()))
     with drawing(8, 3.4) as figure:
         axis = figure.subplots()
         for n, (name, drawn) in enumerate(rates.items()):

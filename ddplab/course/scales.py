@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as torchs
 
 
 def weigh() -> list[int]:
@@ -22,13 +21,3 @@ def weigh() -> list[int]:
 
     dist.all_reduce = weighed
     return sent
-
-
-def power_sgd(state, bucket):  # without type hints: DDP reads those of a hook, and takes no text for a type
-    """torch's `powerSGD_hook`, for ranks on the CPU too: on a machine with GPUs it would wait for one there.
-
-    Register it in a rank: what it tells torch of GPUs holds until the process ends.
-    """
-    if bucket.buffer().device.type == "cpu":
-        torch.cuda.is_available = lambda: False
-    return torchs.powerSGD_hook(state, bucket)
