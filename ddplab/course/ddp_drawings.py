@@ -1,4 +1,4 @@
-"""Pictures of DDP: equal curves, differences, buckets on their way, masks, roads, arrows, numbers on a line."""
+"""Pictures of DDP: equal curves, differences, buckets on their way, masks, albums, roads, what ranks hold."""
 
 from __future__ import annotations
 
@@ -145,30 +145,6 @@ def album(panels: Mapping[str, tuple[Tensor, Sequence[bool]]], across: int = 24)
     return figure
 
 
-def shares_apart(off: Mapping[str, Mapping[tuple[int, int], float]], now: str, pair: tuple[int, int]) -> Figure:
-    """Draw how far from one device's gradient two ranks are for each split of a batch: loss → (rank 0's, 1's) → share.
-
-    now, pair: the loss and the split that are looked at; they have a ring.
-    """
-    whole = sum(pair)
-    with drawing(8, 3) as figure:
-        axis = figure.subplots()
-        for number, (loss, shares) in enumerate(off.items(), 1):
-            places = sorted((first, 100 * share) for (first, _), share in shares.items())
-            look = {"marker": MARKERS[number], "linestyle": DASHES[number - 1], "color": COLOURS[number]}
-            axis.plot([first for first, _ in places], [height for _, height in places], **look, label=loss)
-        x, height = pair[0], 100 * off[now][pair]
-        axis.plot(x, height, "o", markersize=14, fillstyle="none", color=INK)
-        words = f"{x} + {pair[1]}: {height:.0f}%"
-        axis.annotate(words, (x, height), (0, 12), textcoords="offset points", ha="center")
-        top = max(share for shares in off.values() for share in shares.values())
-        axis.set(xlim=(-4, whole + 4), ylim=(-8, 118 * top + 4))
-        axis.set(xlabel=f"images of rank 0; rank 1 has the rest of {whole}", ylabel="% off one device")
-        axis.set_xticks(range(0, whole + 1, 8))
-        axis.legend(loc="upper center", fontsize=8)
-    return figure
-
-
 def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64, what: str = "agree") -> Figure:
     """Draw which of many numbers agree, a small square each, `across` in a row: filled where they do, else empty.
 
@@ -259,32 +235,6 @@ def _draw_steps(axis: Axes, lanes: Mapping[str, tuple[float, float, Spans]]) -> 
     axis.set_xlabel("ms of a step: computing above, messages below it")
 
 
-def arrows(panels: Mapping[str, Mapping[str, Sequence[float]]], limit: float, longest: float | None = None) -> Figure:
-    """Draw gradients of two weights as arrows from one point, a panel for each title, and how long they may be.
-
-    panels: title → name → (of weight 0, of weight 1). A panel's last arrow is bold: the step is made of it.
-    limit: the radius of a dotted circle. longest: an arrow's length that has to fit, if not the longest one's of these:
-        so that pictures can be compared. Returns the matplotlib figure.
-    """
-    from matplotlib.patches import Circle
-
-    most = 1.15 * (longest or max(max(arrow) for named in panels.values() for arrow in named.values()))
-    with drawing(8, 4.4) as figure:
-        for axis, (title, named) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-            axis.add_patch(Circle((0, 0), limit, fill=False, linestyle=":", edgecolor=INK))
-            for number, (name, (x, y)) in enumerate(named.items()):
-                bold = number == len(named) - 1
-                look = {"color": INK, "lw": 4} if bold else {"color": COLOURS[number % 8], "lw": 1.5}
-                look |= {"arrowstyle": "-|>", "mutation_scale": 14, "shrinkA": 0, "shrinkB": 0}
-                axis.annotate("", (x, y), (0, 0), arrowprops=look)
-                said = {"weight": "bold"} if bold else {}
-                beside = (8, -10) if bold else (5, 5)  # it may end where another arrow goes on
-                axis.annotate(name, (x, y), beside, textcoords="offset points", fontsize=8, **said)
-            axis.set(title=title, xlabel="weight 0", ylabel="weight 1", xlim=(-0.5, most), ylim=(-0.5, most))
-            axis.set(aspect="equal")
-    return figure
-
-
 def held_beside(rows: Mapping[str, Sequence[Any]]) -> Figure:
     """Draw what each rank holds: a row of boxes for each name, a box for each rank; marked where the ranks differ."""
     from ddplab.course.drawings import box
@@ -317,30 +267,4 @@ def without(rows: Mapping[str, Collection[int]], size: int) -> Figure:
                 box(axis, number, row + 0.08, 1, 0.84, str(number), number in missing, size=8)
         axis.set(xlim=(-4, max(size, 20) + 0.2), ylim=(len(rows) + 0.1, -0.1))
         axis.axis("off")
-    return figure
-
-
-def on_a_line(rows: Mapping[str, Sequence[Sequence[float]]], ends: tuple[float, float] | None = None) -> Figure:
-    """Draw numbers on lines, one below the other: title → for each rank its numbers; a sign and a colour for each rank.
-
-    Where numbers of two ranks meet, the later rank's sign stands inside the earlier one's. ends: where the lines begin
-    and end, if not around the numbers. Returns the figure.
-    """
-    with drawing(8, 0.75 * len(rows) + 1.2) as figure:
-        axis = figure.subplots()
-        for row, ranks in enumerate(rows.values()):
-            axis.axhline(row, color=INK, linewidth=0.6, zorder=0)
-            for rank, numbers in enumerate(ranks):
-                look = {"marker": MARKERS[rank % 8], "s": 230 if rank == 0 else 70, "color": COLOURS[rank % 8]}
-                axis.scatter(numbers, [row] * len(numbers), **look, label=f"rank {rank}" if row == 0 else None)
-                for number in numbers:  # rank 0's above; a rank's highest to the right, so that near ones can be read
-                    side = 1 if number == max(numbers) else -1
-                    said = {"ha": "left" if side == 1 else "right", "va": "bottom" if rank == 0 else "top"}
-                    near = max(numbers) - min(numbers) < 0.5
-                    where = (2 * side if near else -3 * side, 9 if rank == 0 else -9)
-                    axis.annotate(f"{number:g}", (number, row), where, textcoords="offset points", fontsize=9, **said)
-        axis.set(yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.4, -0.6), xlim=ends)
-        if ends is None:
-            axis.margins(x=0.08)
-        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=8, markerscale=0.6, frameon=False)
     return figure

@@ -1,4 +1,4 @@
-"""Pictures of DDP, read back: curves, differences, bars of buckets, masks, roads, arrows, numbers on a line."""
+"""Pictures of DDP, read back: curves, differences, bars of buckets, masks, albums, roads, what ranks hold."""
 
 import matplotlib
 import pytest
@@ -7,14 +7,11 @@ import torch
 from ddplab.course.ddp_drawings import (
     agreement,
     album,
-    arrows,
     beside,
     buckets_in_time,
     differences,
     held_beside,
     masks,
-    on_a_line,
-    shares_apart,
     star_and_ring,
     step_lanes,
     without,
@@ -84,16 +81,6 @@ def test_an_album_shows_images_as_bright_as_they_are_and_crosses_those_that_are_
     assert (cross.get_marker(), *cross.get_xydata().tolist()) == ("X", [2.5, 1])
 
 
-def test_each_split_has_a_point_where_rank_0_has_so_many_in_a_line_for_each_loss():
-    off = {"mean": {(48, 16): 0.41, (32, 32): 0.0, (16, 48): 0.6}, "yours": {(48, 16): 0.0}}
-    (axis,) = shares_apart(off, "mean", (48, 16)).axes
-    measured, mended, ring = axis.lines
-    assert measured.get_xydata().tolist() == [[16, 60], [32, 0], [48, 41]] and mended.get_xydata().tolist() == [[48, 0]]
-    assert ring.get_xydata().tolist() == [[48, 41]] and measured.get_marker() != mended.get_marker()
-    assert [text.get_text() for text in axis.texts] == ["48 + 16: 41%"]
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["mean", "yours"]
-
-
 def test_numbers_that_agree_are_filled_and_counted_beneath():
     first, second = agreement({"before it": [True, False, True], "after": [False] * 3}, across=2).axes
     assert first.images[0].get_array().tolist() == [[1, 0], [1, 0]] and not second.images[0].get_array().any()
@@ -142,32 +129,8 @@ def test_steps_by_themselves_are_drawn_in_the_same_way_and_more_of_them_need_mor
     assert figure.get_size_inches()[1] > step_lanes({"slow": lanes["slow"]}).get_size_inches()[1]
 
 
-def test_arrows_end_where_the_gradients_do_and_the_last_is_bold_in_ink():
-    (axis,) = arrows({"clipped": {"the mean": (6, 8), "the step": (3, 4)}}, 5).axes
-    assert axis.patches[0].radius == 5 and axis.patches[0].get_linestyle() == ":"
-    lines = [text for text in axis.texts if not text.get_text()]
-    assert [text.xy for text in lines] == [(6, 8), (3, 4)]
-    assert [text.get_weight() for text in axis.texts if text.get_text()] == ["normal", "bold"]
-    same = {arrows({"step": {"it": (0, y)}}, 5, longest=20).axes[0].get_ylim() for y in (3, 12)}
-    assert same == {(-0.5, 23)}, "one scale for pictures that are compared"
-
-
-def test_numbers_lie_on_a_line_for_each_title_with_a_sign_for_each_rank():
-    (axis,) = on_a_line({"in": [[1.0, 3.0], [5.0]], "out": [[-1.0], [-1.0]]}).axes
-    assert [offsets.get_offsets().tolist() for offsets in axis.collections][:2] == [[[1, 0], [3, 0]], [[5, 0]]]
-    assert axis.collections[0].get_sizes() > axis.collections[1].get_sizes()  # one inside the other where they meet
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["rank 0", "rank 1"]
-    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["in", "out"]
-    assert on_a_line({"in": [[1.0], [5.0]]}, (-6, 12)).axes[0].get_xlim() == (-6, 12)
-
-
 def test_what_each_rank_holds_stands_beside_the_others_with_a_sign_between():
     (axis,) = held_beside({"body": [9.9, 19.8], "dogs": [None, None]}).axes
     said = [text.get_text() for text in axis.texts]
     assert said == ["body", "9.9", "19.8", "≠", "dogs", "None", "None", "=", "rank 0", "rank 1"]
     assert [box.get_linewidth() for box in axis.patches] == [2.5, 2.5, 0.8, 0.8]
-
-
-def test_numbers_of_a_rank_that_are_near_each_other_are_written_side_by_side():
-    far, near = (on_a_line({"in": [[1.0, other]]}).axes[0].texts for other in (3.0, 1.01))
-    assert [text.xyann[0] for text in far] == [3, -3] and [text.xyann[0] for text in near] == [-2, 2]

@@ -54,13 +54,6 @@ def test_ddp_that_searches_keeps_the_buckets_of_the_wrap():
     assert first == second and first[:2] == ["3.bias", 256]  # the first leaves early, both times
 
 
-def test_no_cap_makes_three_buckets_and_none_cuts_a_gradient():
-    sizes = functions("4.2_inside_ddp.ipynb")["sizes"]
-    layer = 64 * 65 * 4
-    caps = {16: [layer] * 4, 20: [2 * layer] * 2, 48: [3 * layer, layer], 64: [4 * layer], 0.2: [256, layer - 256] * 4}
-    assert {cap: sizes(bucket_cap_mb=cap / 2**10) for cap in caps} == caps
-
-
 def test_averaged_memories_are_no_cure_for_a_dark_camera_and_mixed_cameras_are():
     space = functions("4.5_batchnorm_buffers_and_mixed_precision.ipynb")
 
@@ -78,26 +71,11 @@ def test_averaged_memories_are_no_cure_for_a_dark_camera_and_mixed_cameras_are()
     assert min(ranks[rank][1][rank].float().mean() for rank in (0, 1)) > 0.9, "each knows its own camera"
 
 
-def test_a_scaler_that_judges_under_no_sync_judges_alone():
-    flashed = functions("4.5_batchnorm_buffers_and_mixed_precision.ipynb")
-    flashed["flashes"] = {}
-    alone = flashed["flashed"]("rank 1", "under no_sync")  # as it comes is what the lesson shows
-    whole = flashed["flashed"]("nobody", "as it comes")
-    assert "rank 0 leaves out step none, and its scale is 4096" in alone
-    assert "rank 1 leaves out step 50, and its scale is 2048" in alone
-    assert whole.count("leaves out step none, and its scale is 4096") == 2
-
-
 def test_two_scales_carry_six_images_through_16_bits():
     through = functions("4.5_batchnorm_buffers_and_mixed_precision.ipynb")["through_16_bits"]
     said = {8**n: through(8**n)[0] for n in range(7)}
     assert [scale for scale, words in said.items() if words.endswith("✓ all six come through")] == [512, 4096]
     assert "0 of 6 become infinite, 1 are lost" in said[64] and "1 of 6 become infinite, 0 are lost" in said[8**5]
-
-
-def test_fewer_masks_are_drawn_where_both_seeds_are_the_same():
-    drawn = functions("4.4_what_ddp_leaves_to_you.ipynb")["drawn"]
-    assert [drawn(7, seed)[0].split()[0] for seed in (7, 8)] == ["8", "16"]
 
 
 def test_a_run_of_all_three_pieces_is_one_devices():
@@ -145,14 +123,6 @@ def test_a_stream_that_is_shared_out_freezes_without_join_and_ends_with_it():
     assert "served 5 times; crops that came up before: 0" in words
 
 
-def test_a_look_through_ddp_breaks_a_run_after_step_1_only_and_one_through_the_module_none():
-    look = functions("4.5_batchnorm_buffers_and_mixed_precision.ipynb")["train_with_a_look"]
-    for after, through in ((1, "model.module"), (2, "model"), (3, "model")):
-        assert launch(look, after, through, device="cpu", quiet=True).state == "finished"
-    with pytest.raises(RankError, match="rank"):
-        launch(look, 1, "model", device="cpu", quiet=True)
-
-
 @pytest.mark.parametrize("samples, set_epoch, unknown", [(43, "each epoch", []), (40, "never", []), (44, "never", [])])
 def test_what_is_served_is_known(samples, set_epoch, unknown):
     memorise = functions("4.6_sharding_the_data.ipynb")["memorise"]
@@ -177,8 +147,8 @@ def test_only_each_sample_once_counts_alike_on_any_number_of_ranks():
 def test_four_ranks_with_32_images_are_one_device_with_128():
     space = functions("4.1_distributed_data_parallel.ipynb")
     gap = space["gap"]
-    assert gap([48, 16], steps=1, loss_of=space["yours"]) < 1e-14, "a sum mends an uneven split"
-    assert gap([32] * 4, 128, steps=10).max() < 1e-14 and gap([32] * 4, 32, steps=1).max() > 0.5
+    assert gap([48, 16], loss_of=space["yours"]) < 1e-14, "a sum mends an uneven split"
+    assert gap([32] * 4) < 1e-14
 
 
 def test_a_saboteur_of_a_step_is_noticed_or_not_as_the_lesson_says(capsys):

@@ -90,6 +90,24 @@ def ready_twice():
     model(torch.ones(1, 2, requires_grad=True)).sum().backward()
 
 
+def static_graph_changed():
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+        def forward(self, x, head):
+            return self.heads[head](x)
+
+    model = DDP(Heads(), static_graph=True)
+    for head in (0, 1):
+        model(torch.ones(1, 2), head).sum().backward()
+
+
+def syncbn_gpu_only():
+    DDP(nn.SyncBatchNorm(2))
+
+
 def no_parameters():
     DDP(nn.ReLU())
 
