@@ -1,4 +1,4 @@
-"""Nights under a played Slurm: a first batch script beside the lesson's, and seven bad mornings to be caused."""
+"""Nights under a played Slurm: a first batch script beside the lesson's, and five bad mornings to be caused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddplab.course.played_servers import play_night
 
-MORNINGS = range(1, 8)
+MORNINGS = range(1, 6)
 SCRIPTS = ["a first one", "the lesson's"]
 LATER = [  # what the first one lacks: lines of the lesson's script, or words in one
     "#SBATCH --open-mode=append",
@@ -38,12 +38,12 @@ def what_can_go(path: str) -> list[str]:
     return ["nothing", *words, *Path(path).read_text().splitlines()[1:]]
 
 
-def hunting(path: str) -> Callable[[str, str, str], str]:
-    """Return `play_night` of the script at `path`; it also says which of the seven mornings have been caused so far."""
+def hunting(path: str) -> Callable[[str, str], str]:
+    """Return `play_night` of the script at `path`; it also says which of the five mornings have been caused so far."""
     caused: set[int] = set()
 
-    def play(night: str, without: str, job: str) -> str:
-        told = play_night(path, night, without, job)
+    def play(night: str, without: str) -> str:
+        told = play_night(path, night, without)
         caused.update(mornings(told))
         signs = "  ".join(f"{'✓' if number in caused else '☐'} {number}" for number in MORNINGS)
         return f"{told}\n\nmornings caused so far:  {signs}"
@@ -61,7 +61,5 @@ def mornings(told: str) -> set[int]:
         3: state in ("TIMEOUT", "FAILED") and epochs[-1:] == [("0", "60")],
         4: "with 1 CPU and" in told,
         5: state == "FAILED" and "a more important job" in told,
-        6: state == "COMPLETED" and not epochs,
-        7: state == "FAILED" and epochs[-1:] == [("0", "89")],
     }
     return {number for number, it in holds.items() if it}

@@ -8,12 +8,12 @@ import re
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddplab.course.played_agent import noted_torchrun
-from ddplab.course.played_servers import Server, free_port, servers
+from ddplab.course.played_servers import Server, free_port
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, INK, SHAPES, drawing
 from ddplab.pointer import pointing
@@ -21,7 +21,6 @@ from ddplab.pointer import pointing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEAVERS = ["the one without the store", "the one with it"]
 HEAD_START = 1.0  # seconds, for a first one that has nobody yet to sign in with
 
 
@@ -41,34 +40,6 @@ def first_meeting(server1: Server, server2: Server) -> tuple[str, Figure]:
 
 def _c10d(store: Server) -> str:
     return f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {store}:{free_port()} --rdzv-id 7"
-
-
-@cache
-def one_leaves(kind: str, who_leaves: str) -> str:
-    """Let one of two agents leave, since its rank fails; say what becomes of the other, whose rank sleeps.
-
-    kind: of meeting, "static" or "c10d". who_leaves: one of LEAVERS.
-    """
-    server1, server2 = both = servers()
-    goes, stays = both if who_leaves == LEAVERS[0] else both[::-1]
-    options = _c10d(server2) if kind == "c10d" else f"--nnodes 2 --master-addr {server2} --master-port {free_port()}"
-    for server in both:
-        sleeps = "time.sleep(1), exit(1)" if server is goes else "time.sleep(3600)"
-        (server.disk / "job.py").write_text(f"import time\n{sleeps}\n")
-        server.type(f"torchrun {options} --node-rank {int(server is server1)} job.py")
-    goes.wait()
-    until = time.monotonic() + 10  # without the store it takes a second, on a busy machine several
-    while stays.busy and time.monotonic() < until:
-        time.sleep(0.1)
-    there = stays.busy
-    stays.end(patience=1)
-    told = ["server2 holds the store", f"{goes.name}'s rank fails, and its agent leaves"]
-    if there:
-        told.append(f"ten seconds later {stays.name}'s agent is still there, and its rank sleeps")
-    else:
-        said = [line for line in stays.says("Error: ") if line.startswith("torch.")]
-        told += [f"{stays.name}'s agent has ended as well, and its screen says:", *said[-1:]]
-    return "\n".join(told)
 
 
 class Met(NamedTuple):

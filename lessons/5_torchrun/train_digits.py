@@ -9,10 +9,9 @@ from ddplab.course import data, models
 
 dist.init_process_group("nccl" if device().type == "cuda" else "gloo")  # NEW
 rank, size = dist.get_rank(), dist.get_world_size()
-torch.manual_seed(0)
+torch.manual_seed(0)  # on each rank, so that all shuffle alike
 model = DDP(models.MLP().to(device()))
-order = torch.Generator().manual_seed(0)
-loader = DataLoader(data.digits(), batch_size=64, shuffle=True, generator=order, drop_last=True)
+loader = DataLoader(data.digits(), batch_size=64, shuffle=True, drop_last=True)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 for _ in range(5):
     for x, y in loader:

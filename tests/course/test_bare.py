@@ -4,10 +4,8 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import nbformat
 import psutil
 import pytest
-import torch
 
 from ddplab.course import bare
 from ddplab.course.bare import BareTorchrun, deaths, error_lines, root_cause
@@ -90,20 +88,3 @@ def test_a_job_that_ends_well_has_no_deaths(tmp_path):
     (tmp_path / "script.py").write_text("print('done')")
     job = BareTorchrun(tmp_path / "script.py", nproc_per_node=1)
     assert deaths(job) == [] and root_cause(job.output) is None
-
-
-def test_a_port_in_the_code_fails_in_silence_and_ends_after_half_an_hour(tmp_path, monkeypatch):
-    """The boxes of lesson 5.1 that Run All does not open: its own cells."""
-    lesson = nbformat.read(Path(__file__).parents[2] / "lessons/5_torchrun/5.1_torchrun.ipynb", as_version=4)
-    who, played = (
-        next(cell.source for cell in lesson.cells if start in cell.source) for start in ("--save who.py", "def boxes(")
-    )
-    monkeypatch.chdir(tmp_path)
-    Path("who.py").write_text(who.partition("\n")[2])
-    names = {"dist": torch.distributed, "Path": Path, "move": lambda *_, **__: None}
-    exec(played, names)  # the notebook's own code
-    box, words = names["second_job"](names["IN_CODE"], names["TAKEN"])
-    assert box == "2 ranks met, no error" and "notes in the other job's store" in words
-    box, words = names["second_job"](names["IN_CODE"], "nobody")
-    assert box == "0 ranks met, timed out" and "timed out after 3000ms" in words
-    assert torch.distributed.constants.default_pg_timeout.total_seconds() == 1800

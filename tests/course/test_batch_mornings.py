@@ -1,4 +1,4 @@
-"""What lesson 5.3 lets one move: a first script that survives a calm night alone, and seven mornings to be caused."""
+"""What lesson 5.3 lets one move: a first script that survives a calm night alone, and five mornings to be caused."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_first_script_survives_a_calm_night_alone_with_a_cpu_a_node():
     assert ended(two_scripts(TRAIN)(SCRIPTS[1], PREEMPTED))[0] == "COMPLETED"
 
 
-def test_each_of_the_lessons_seven_mornings_lacked_what_the_lesson_says_and_is_ticked_when_caused():
+def test_each_of_the_lessons_five_mornings_lacked_what_the_lesson_says_and_is_ticked_when_caused():
     play = hunting(TRAIN)
     tries = [
         (1, PREEMPTED, "#SBATCH --open-mode=append", ("COMPLETED", "41 to 89")),
@@ -38,12 +38,10 @@ def test_each_of_the_lessons_seven_mornings_lacked_what_the_lesson_says_and_is_t
         (5, PREEMPTED, "sleep 90;", ("FAILED", "0 to 40")),
         (5, PREEMPTED, " &", ("FAILED", "0 to 40")),
         (None, PREEMPTED, "#SBATCH --requeue", ("PREEMPTED", "0 to 40")),
-        (6, CALM, [*open(TRAIN)][-1].rstrip(), ("COMPLETED", "")),
-        (7, CALM, " &", ("FAILED", "0 to 89")),
     ]
-    assert play(CALM, "nothing", "4242").endswith("so far:  ☐ 1  ☐ 2  ☐ 3  ☐ 4  ☐ 5  ☐ 6  ☐ 7")
+    assert play(CALM, "nothing").endswith("so far:  ☐ 1  ☐ 2  ☐ 3  ☐ 4  ☐ 5")
     for number, night, without, end in tries:
-        told = play(night, without, "4242")
+        told = play(night, without)
         assert without in what_can_go(TRAIN) and ended(told) == end
         assert mornings(told) == ({number} if number else set())
-        assert not number or told.endswith("  ".join(f"{'✓' if it <= number else '☐'} {it}" for it in range(1, 8)))
+        assert not number or told.endswith("  ".join(f"{'✓' if it <= number else '☐'} {it}" for it in range(1, 6)))

@@ -3,7 +3,7 @@
 import matplotlib
 import pytest
 
-from ddplab.course.meetings import LEAVERS, Met, first_meeting, knock, met_at, one_leaves, play_meeting, what_is_left
+from ddplab.course.meetings import Met, first_meeting, knock, met_at, play_meeting, what_is_left
 from ddplab.course.played_servers import free_port, servers
 
 matplotlib.use("Agg")
@@ -44,16 +44,6 @@ def test_who_knocks_where_nobody_is_awake_is_told_so_and_then_they_meet(capsys):
         (server.disk / "job.py").write_text(PRINTS.format(0.1))
     words, _ = first_meeting(server1, server2)
     assert words.startswith("node rank 0 is server1's") and server2.holds_store
-
-
-@pytest.mark.parametrize(("kind", "who", "ends"), [("static", 1, False), ("c10d", 0, False), ("c10d", 1, True)])
-def test_the_agent_that_is_left_ends_only_without_the_store_of_a_c10d_meeting(kind, who, ends):
-    """The fourth, lesson 5.2 plays itself."""
-    words, left = one_leaves(kind, LEAVERS[who]), ("server2", "server1")[who]
-    assert (
-        f"{left}'s agent has ended as well" in words and "The connection to the C10d store has failed" in words
-    ) == ends
-    assert (f"later {left}'s agent is still there" in words) != ends
 
 
 def test_a_box_says_who_came_first_and_who_holds_the_store():
