@@ -35,9 +35,10 @@ def write_scripts(folder: Path) -> None:
     """Write checkpointing.py and resume.py as the lessons' cells would."""
     for cell in [cell for path in LESSONS for cell in nbformat.read(path, as_version=4).cells]:
         first, _, rest = cell.source.partition("\n")
-        for name, starts in {"checkpointing.py": "%%writefile checkpointing.py", "resume.py": "%%torchrun"}.items():
+        for name, starts in {"checkpointing.py": "%%writefile ", "resume.py": "%%torchrun"}.items():
             if first.startswith(starts) and name in first:
-                (folder / name).write_text(rest)
+                with open(folder / name, "a" if " -a " in first else "w") as file:
+                    file.write(f"{rest}\n")
 
 
 def same(one: Any, other: Any) -> bool:

@@ -1,23 +1,22 @@
-"""Pictures for the part on torchrun: which GPU a rank asks for, whom it calls, where a job falls back."""
+"""Pictures for the part on torchrun: which GPU a rank asks for, where a job falls back, how often it saves."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ddplab.plots import COLOURS, INK, MARKERS, drawing
+from ddplab.plots import COLOURS, INK, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ddplab.run import Run
-
 BREAK = (float("nan"), float("nan"))  # where a line is interrupted
 HOW = ("by RANK", "by my_device")
 NONE = float("nan")  # in place of a GPU's number
+EVERY = [1, 2, 3, 4, 6, 8, 12, 16, 24, 48]  # after so many steps a job may save
 
 
 def gpus_asked_for(
@@ -77,24 +76,6 @@ def breaking(my_device: Callable[[dict[str, str], int], Any]) -> Callable[[int, 
     return ask
 
 
-def crowd(started: int, spawned: int) -> tuple[str, Figure]:
-    """Say how many processes train where torchrun starts some and each spawns more; draw them over the GPUs they take.
-
-    What mp.spawn calls number n takes GPU n. A mark is a process, in the shape of the RANK under which it was spawned.
-    The axes are those of a server with eight GPUs, so that the towers grow with the numbers.
-    """
-    with drawing(8, 3.4) as figure:
-        axis = figure.subplots()
-        for rank in range(started):
-            look = {"color": COLOURS[rank], "linestyle": "none", "markersize": 10, "label": f"RANK {rank}"}
-            axis.plot(range(spawned), [rank + 1] * spawned, MARKERS[rank], **look)
-        axis.set(xlim=(-0.6, 7.6), ylim=(0.4, 8.6), ylabel="processes on it")
-        axis.set_xticks(range(8), [f"cuda:{gpu}" for gpu in range(8)])
-        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, reverse=True)  # as the towers stand
-    each = f"{started * spawned} process{'es' * (started * spawned > 1)}, {started} on each GPU"
-    return f"{started} × {spawned}: {each}; {started} of them {'is' if started == 1 else 'are'} number 0", figure
-
-
 def takes(attempts: Sequence[range], save_every: int, save_takes: float) -> float:
     """Return how long a job takes, in steps' time, over all its attempts, that save after so many steps."""
     saves = sum(steps.stop // save_every - steps.start // save_every for steps in attempts)
@@ -135,35 +116,31 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
     return f"{end} after {again}: {sum(map(len, attempts))} trained, {saved[1]} of {whole} saved", figure
 
 
-def calls(run: Run, agent: int) -> Figure:
-    """Draw a job of two ranks that was restarted once: what the store held, and whom a rank called in attempt 1.
+def saved_every(whole: int) -> Callable[[int, float], tuple[str, Figure]]:
+    """Return a function of `save_every` and `save_takes`, for a job of `whole` steps with one accident anywhere.
 
-    run: of agents. Each returns which rank is late, None for nobody, the switch, and how its job has ended; its ranks
-    have printed where they listen, a port and the attempt, and who is not late also what it finds: such a place, or
-    nothing. agent: whose job is drawn. Returns the matplotlib figure.
+    It says how long the job takes, in steps' time, on average over an accident before each step but the first, and
+    draws all that were tried with the same `save_takes`, the newest with a large mark.
     """
-    late, _, end = run.results[agent]
-    said, sign = run.output[agent], "X" if end == "failed" else "o"
-    listens = dict(re.findall(r"^rank (. listens at) (\d+ 1)$", said, re.MULTILINE))
-    finds = dict(re.findall(r"^rank (.) finds (nothing|\d+ .)$", said, re.MULTILINE))
-    with drawing(8, 3) as figure:
-        axis = figure.subplots()
-        for rank, row in ((0, 1), (1, 2)):  # the store's rows lie between the bars
-            bar, other = 3 * rank, 1 - rank
-            axis.barh(bar, 2.5, left=0, color=COLOURS[rank], height=0.4)
-            axis.barh(bar, 4, left=4, color=COLOURS[rank], height=0.4, alpha=0.4 if rank == late else 1)
-            axis.plot(2.7, bar, "X", color=INK, markersize=9)
-            axis.plot(8.2, bar, sign, color=INK, markersize=9, fillstyle="full" if sign == "X" else "none")
-            found = finds.get(str(other), listens.get(f"{rank} listens at", "nothing"))
-            dead, empty = found.endswith(" 0"), found == "nothing"
-            words = "nothing yet: wait" if empty else f"{'✗ ' * dead}port {found[:-2]}, of attempt {found[-1]}"
-            axis.barh(row, 2.8, left=4.5, height=0.6, edgecolor=INK, facecolor="none", linestyle="--" if empty else "-")
-            axis.text(5.9, row, words, ha="center", va="center", fontsize=9)
-            if str(other) in finds:
-                looks, call = 4.1 + 0.2 * rank, ((4.4, row), (2.4, bar)) if dead else ((7.35, row), (7.8, bar))
-                for begin, tip in (((looks, 3 * other), (looks, row)), call):
-                    axis.annotate("", tip, begin, arrowprops={"arrowstyle": "->", "color": INK, "linewidth": 2})
-                axis.text(2.9 if dead else 7.7, row, "refused" if dead else "answers", va="center", fontsize=9)
-        axis.set(yticks=range(4), yticklabels=("rank 0", "store: rank 0", "store: rank 1", "rank 1"), ylim=(3.5, -0.5))
-        axis.set_xticks((1.2, 6), ("attempt 0", "attempt 1"))
-    return figure
+    tried: dict[float, dict[int, float]] = {}
+
+    def night(save_every: int, save_takes: float) -> tuple[str, Figure]:
+        averages = tried.setdefault(save_takes, {})
+        now = averages[save_every] = anywhere(whole, save_every, save_takes)
+        with drawing(8, 3.4) as figure:
+            axis = figure.subplots()
+            axis.plot(*zip(*sorted(averages.items()), strict=True), "o:")
+            axis.plot(save_every, now, "o", color=COLOURS[0], markersize=12, markeredgecolor="black")
+            top = max(anywhere(whole, it, save_takes) for it in EVERY)
+            axis.set(xscale="log", ylim=(whole, top + 4), xlabel="saved every", ylabel="time, in steps")
+            axis.set_xticks(EVERY, EVERY)
+            axis.set_xticks([], minor=True)
+        return f"saved every {save_every}: the time of {now:.1f} steps, on average", figure
+
+    return night
+
+
+def anywhere(whole: int, save_every: int, save_takes: float) -> float:
+    """Return how long a job of `whole` steps takes, on average over an accident before each step but the first."""
+    nights = [[range(dies), range(dies // save_every * save_every, whole)] for dies in range(1, whole)]
+    return fmean(takes(night, save_every, save_takes) for night in nights)

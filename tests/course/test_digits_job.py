@@ -4,7 +4,6 @@ import functools
 import os
 import re
 import signal
-import tempfile
 from pathlib import Path
 
 import nbformat
@@ -67,18 +66,6 @@ def test_the_lessons_functions_resume_in_the_middle_of_an_epoch(tmp_path, ranks,
     assert all((weights - calm[rank][0]).abs().max() <= tolerance for weights, rank, _ in resumed)
     assert all(torch.equal(weights, resumed[0][0]) for weights, *_ in resumed)
     assert os.listdir(tmp_path) == ["last.pt"]
-
-
-def test_any_number_of_ranks_reads_a_folder_and_not_more_than_have_saved_the_lessons_file(tmp_path, monkeypatch):
-    cells = [cell.source for cell in nbformat.read(LESSON, as_version=4).cells]
-    source = next(cell for cell in cells if cell.startswith("# saved by some ranks")).rpartition("move(")[0]
-    monkeypatch.syspath_prepend(str(LESSON.parent))
-    cell = {name: getattr(digits_job, name) for name in ("make", "train")}
-    cell |= {"os": os, "tempfile": tempfile, "torch": torch, "launch": launch, "folder": str(tmp_path)}
-    exec(source, cell)
-    read = cell["other_ranks"]
-    assert all("on each rank: True" in read(cell["FOLDER"], 2, ranks) for ranks in (3, 4))
-    assert "raised IndexError" in read(cell["FILE"], 2, 3) and "on each rank: True" in read(cell["FILE"], 2, 1)
 
 
 def test_the_accident_happens_once_to_one_rank_at_one_place(monkeypatch):

@@ -2,17 +2,17 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import matplotlib
 import nbformat
 
 from ddplab.course.node_drawings import (
+    EVERY,
+    anywhere,
     breaking,
-    calls,
-    crowd,
     fall_back,
     gpus_asked_for,
+    saved_every,
     takes,
 )
 
@@ -56,15 +56,6 @@ def test_those_who_share_a_gpu_or_ask_for_none_are_counted_too():
     assert breaking(lambda env, gpus: None)(1, 2, 2)[0].endswith("by my_device; 2 of 2 ask for none by my_device")
 
 
-def test_a_tower_of_processes_stands_on_each_gpu():
-    words, figure = crowd(8, 8)
-    assert words == "8 × 8: 64 processes, 8 on each GPU; 8 of them are number 0"
-    marks = [(x, y) for line in figure.axes[0].lines for x, y in line.get_xydata()]
-    assert len(set(marks)) == 64 and sum(x == 0 for x, _ in marks) == 8
-    assert len({line.get_marker() for line in figure.axes[0].lines}) == 8
-    assert crowd(1, 1)[0] == "1 × 1: 1 process, 1 on each GPU; 1 of them is number 0"
-
-
 def test_a_job_falls_back_to_its_last_checkpoint_and_time_goes_on():
     attempts = [range(32), range(30, 48)]
     words, figure = fall_back(attempts, 48, save_every=6, save_takes=2)
@@ -84,20 +75,14 @@ def test_a_job_that_never_lives_to_a_checkpoint_has_saved_nothing():
     assert list(deaths.get_ydata()) == [8, 8, 8] and list(deaths.get_xdata()) == [8, 16, 24]
 
 
-def test_an_arrow_goes_to_whom_a_rank_calls_by_what_it_has_found_in_the_store():
-    listens = "".join(f"rank {rank} listens at 4012{rank} {attempt}\n" for attempt in (0, 1) for rank in (0, 1))
-    refused, answered = f"{listens}rank 1 finds 40120 0\nConnectionRefusedError\n", f"{listens}rank 1 finds nothing\n"
-    written = f"{listens}rank 0 finds 40121 1\nrank 1 finds 40120 1\n"
-    run = SimpleNamespace(
-        results=[(0, 0, "failed"), (0, 1, "finished"), (None, 0, "finished")], output=[refused, answered, written]
-    )
-    own = "port 40121, of attempt 1"
-    called = [
-        ([(4.1, 1), (2.4, 0)], ["✗ port 40120, of attempt 0", "refused", own]),
-        ([(4.1, 1), (7.8, 0)], ["nothing yet: wait", "answers", own]),
-        ([(4.1, 1), (7.8, 0), (4.3, 2), (7.8, 3)], ["port 40120, of attempt 1", "answers", own, "answers"]),
-    ]
-    for agent, (ends, said) in enumerate(called):
-        [axis] = calls(run, agent).axes
-        assert [it.xy for it in axis.texts if hasattr(it, "xy")] == ends
-        assert [it.get_text() for it in axis.texts if it.get_text()] == said
+def test_the_shortest_night_is_where_youngs_rule_has_it_and_the_valley_is_flat():
+    """What lesson 5.5 says of an accident anywhere."""
+    best = [min(EVERY, key=lambda it: anywhere(48, it, cost)) for cost in (0, 0.1, 0.4, 1.6, 6.4)]
+    assert best == [1, 3, 6, 12, 24] and round((2 * 1.6 * 48) ** 0.5, 1) == 12.4
+    assert [round(anywhere(48, it, 1.6) - anywhere(48, 12, 1.6)) for it in (1, 8, 16)] == [65, 1, 0]
+    night = saved_every(48)
+    night(16, 1.6)
+    words, figure = night(12, 1.6)
+    tried, newest = figure.axes[0].lines
+    assert list(tried.get_xdata()) == [12, 16] and list(newest.get_xdata()) == [12]
+    assert words == f"saved every 12: the time of {anywhere(48, 12, 1.6):.1f} steps, on average"
