@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -65,59 +65,6 @@ turn(
 )  # fmt: skip
 
 
-def _sent(send: Callable[..., Any], here: torch.device) -> list[str]:
-    """Where a batch of a loader arrives, and whether its numbers are what they were."""
-    torch.cuda.set_device(0)  # as it is in a script that has not chosen
-    batch = [torch.arange(8.0).view(4, 2), torch.tensor([3, 1, 4, 2])]
-    sent = send(list(batch), here)
-    if isinstance(sent, torch.Tensor) or not isinstance(sent, Iterable):
-        return ["nothing" if sent is None else f"one thing, {kind(sent)}", "-", "-"]
-    sent = [*sent]  # `train` takes two things out of whatever it is
-    if len(sent) != 2 or not all(isinstance(it, torch.Tensor) for it in sent):
-        return [f"{len(sent)} things, " + " and ".join(kind(it) for it in sent[:2]), "-", "-"]
-    places = ["its GPU" if it.device == here else f"{it.device}" for it in sent]
-    numbers = [it.cpu() for it in sent]
-    if all(map(torch.equal, numbers, batch)):
-        same = all(it.dtype == was.dtype for it, was in zip(sent, batch, strict=True))
-        return [*places, "as they were" if same else "of another dtype"]
-    return [*places, "swapped" if all(map(torch.equal, numbers, batch[::-1])) else "others"]
-
-
-def _both(batch: Any, here: torch.device, images: Any = None, labels: Any = None) -> tuple[Any, Any]:
-    return batch[0].to(images or here), batch[1].to(labels or here)
-
-
-turn(
-    "5.8.b",
-    "All of the batch",
-    _both,
-    lambda rank, size: (torch.device("cuda", rank),),
-    ranks=(2,),
-    device="virtual",
-    call=_sent,
-    look=lambda returned, *_: returned,
-    heads=("images", "labels", "their numbers"),
-    mistakes=[
-        (partial(_both, labels="cpu"), "the labels stay on the CPU, as before", "Both go `.to(here)`."),
-        (partial(_both, images="cpu"), "the images stay on the CPU", "Both go `.to(here)`."),
-        (lambda batch, here: tuple(batch), "both stay on the CPU",
-         "`to` leaves a tensor where it is, and returns another. Return that one."),
-        (partial(_both, images="cuda", labels="cuda"), "both go to the current GPU, and so far that is GPU 0",
-         "`\"cuda\"` and `cuda()` without a number mean the current one: `here` is this rank's."),
-        (lambda batch, here: _both(batch, here)[::-1], "the labels come first",
-         "In the order of the batch: images, labels."),
-        (lambda batch, here: _both(batch, here)[0], "one thing comes back, not two",
-         "Two things: `return images, labels`."),
-        (lambda batch, here: (batch[0].to(here), batch[1].float().to(here)), "the labels have another dtype",
-         "`.to(here)` alone: only the place changes."),
-        (lambda batch, here: None, "nothing came back", "`return` both."),
-    ],
-    hints={"'list' object has no attribute": "A batch is a list of two tensors, and each of them has a `to`.",
-           "too many values to unpack": "A batch is a list of two: images and labels."},
-    otherwise="Two tensors, the images and the labels as they are in the batch, each `.to(here)`.",
-)  # fmt: skip
-
-
 def _refused(total: Callable[..., Any], *arguments: Any) -> Any:
     torch.cuda.set_device(0)  # as it is in a script that has not chosen
     try:
@@ -153,7 +100,7 @@ def _of_rank_0(noted: Any, here: torch.device) -> float:
 
 
 turn(
-    "5.8.c",
+    "5.8.b",
     "What all have noted",
     _total,
     lambda rank, size: (0.5 + 2 * rank, torch.device("cuda", rank)),  # whole numbers do not come to 3
@@ -223,7 +170,7 @@ def _load(path: str, here: torch.device, move: bool = False, **options: Any) -> 
 
 
 turn(
-    "5.8.d",
+    "5.8.c",
     "Each on its own GPU",
     _load,
     lambda rank, size: (torch.device("cuda", rank),),
@@ -280,7 +227,7 @@ def _of_both(noted: Any, loss: torch.Tensor) -> torch.Tensor:
 
 
 turn(
-    "5.8.e",
+    "5.8.d",
     "Nobody waits",
     lambda noted, loss: noted + loss.detach(),
     lambda rank, size: (),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -151,52 +148,6 @@ def _played(name: str, source: str, epochs: int, reference: Weights) -> tuple[li
         begins = Path(folder, "began").read_text()
         its = "to compare with" if name == NOTHING else _beside(ends, reference)
         return [name, "none", said, its, error or f"begins at {begins}: {_beside(again, ends)}"], ends
-
-
-class OneByOne:
-    """The lines of a script that can go, and what becomes of it without one of them: for a list to choose from."""
-
-    FIRST = "choose a line"
-
-    def __init__(self, script: str, epochs: int = 4):
-        text = Path(script).read_text()
-        self._without = {f"{number}: {line[:70]}": source for number, line, source in _lines_that_can_go(text)}
-        self._whole = cache(lambda: _played(NOTHING, text, epochs, ""))
-        self._epochs = epochs
-        self.lines = [self.FIRST, *self._without]
-        self.rows: dict[str, list[str]] = {}  # of the lines that have been tried
-
-    def leave_out(self, line: str) -> str:
-        """Play the script without that line, if it was not yet, and say what came of it, and of those tried before."""
-        if line == self.FIRST:
-            return f"{len(self._without)} lines can go, one at a time, and what is left is Python"
-        whole, ends = self._whole()
-        if line not in self.rows:
-            self.rows[line], _ = _played(line, self._without[line], self._epochs, ends)
-        rows = [*zip(HEADS[1:], self.rows[line][1:], whole[1:], strict=True)]
-        told = [_told(row) for row in self.rows.values()]
-        tally = [f"{told.count(by)} told {by}" for by in ("by an error", "by an error when it goes on", "by nobody")]
-        return f"{text_table(['', 'without it', 'with it'], rows)}\n\n{len(told)} tried: {', '.join(tally)}"
-
-
-def _told(row: list[str]) -> str:
-    if row[1] != "none":
-        return "by an error"
-    return "by nobody" if row[4].startswith("begins at ") else "by an error when it goes on"
-
-
-def _lines_that_can_go(text: str) -> list[tuple[int, str, str]]:
-    """(number, line, what is left) of every line without which the script is still Python; comments are none."""
-    said = [it for it in ast.walk(ast.parse(text)) if isinstance(it, ast.Expr) and isinstance(it.value, ast.Constant)]
-    silent = {number for it in said for number in range(it.lineno, it.end_lineno + 1)}
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.strip().startswith("#") and number not in silent:
-            with suppress(SyntaxError):
-                source = _with(text, number, None)
-                compile(source, "train.py", "exec")
-                found.append((number, line.strip(), source))
-    return found
 
 
 def _with(text: str, number: int, line: str | None) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddplab.course.leaving_out import BLANKS, OneByOne, _run, filled, left_blank, taken_out
+from ddplab.course.leaving_out import BLANKS, _run, filled, left_blank, taken_out
 
 SCRIPT = str(Path(__file__).parents[2] / "lessons" / "5_torchrun" / "train.py")
 
@@ -34,21 +34,6 @@ def test_a_checkpoint_that_cannot_be_read_is_told():
     _, empty, without_model = taken_out(SCRIPT, "torch.save(", ('"model": model.module, ', ""), epochs=2).rows
     assert empty[1] == "none" and empty[3:] == ["what is saved cannot be read", "EOFError"]
     assert without_model[1] == "none" and without_model[3] == "no model is saved"
-
-
-def test_lines_are_left_out_one_by_one_and_counted():
-    tried = OneByOne(SCRIPT, epochs=2)
-    first, *lines = tried.lines
-    assert tried.leave_out(first).startswith(f"{len(lines)} lines can go") and not tried.rows
-    assert not [line for line in lines if '"""' in line or "# On a GPU, 16 bits" in line or "def " in line]
-    without = {
-        words: next(line for line in lines if words in line) for words in ("import time", "os.fsync(", "saved =")
-    }
-    for line in without.values():
-        assert "without it" in tried.leave_out(line)
-    told = tried.leave_out(without["os.fsync("])  # known already: nothing runs
-    assert told.endswith("3 tried: 1 told by an error, 1 told by an error when it goes on, 1 told by nobody")
-    assert tried.rows[without["os.fsync("]][3:] == ["the same bits", "begins at 1: the same bits"]
 
 
 def test_what_the_learner_writes_is_left_blank():

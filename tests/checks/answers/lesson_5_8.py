@@ -16,16 +16,6 @@ def chosen_without_a_number():
     return torch.device("cuda")
 
 
-def moved_in_vain(batch, here):
-    images, labels = batch
-    images.to(here), labels.to(here)
-    return images, labels
-
-
-def _of(batch, here):
-    return [it.to(here) for it in batch]
-
-
 def on_the_current_gpu(noted, here):
     seen = torch.tensor(noted, device="cuda")
     dist.all_reduce(seen)
@@ -82,20 +72,6 @@ ANSWERS = {
         ],
     },
     "5.8.b": {
-        "accepted": [
-            lambda batch, here: [it.to(here) for it in batch],
-            lambda batch, here: map(lambda it: it.to(device=here, non_blocking=True), batch),
-            lambda batch, here: (batch[0].cuda(here), batch[1].cuda(here.index)),
-        ],
-        "wrong": [
-            (moved_in_vain, ["both stay on the CPU"]),
-            (lambda batch, here: (batch[0].to(here) / 2, batch[1].to(here)), ["their numbers is others"]),
-            (lambda batch, here: [it.cuda() for it in batch], ["the current GPU"]),
-            (lambda batch, here: batch.to(here), ["'list' object has no attribute 'to'"]),
-            (lambda batch, here: [*_of(batch, here), 0], ["3 things"]),
-        ],
-    },
-    "5.8.c": {
         "accepted": [total_of_a_list, gathered],
         "wrong": [
             (
@@ -108,7 +84,7 @@ ANSWERS = {
             (lambda noted, here: total_of_a_list(round(noted), here), ["the halves are lost"]),
         ],
     },
-    "5.8.d": {
+    "5.8.c": {
         "accepted": [
             lambda path, here: torch.load(path, map_location="cpu"),
             lambda path, here: torch.load(path, map_location={"cuda:0": str(here)}),
@@ -120,7 +96,7 @@ ANSWERS = {
             (lambda path, here: [*torch.load(path, map_location=here).values()], ["not what the file holds"]),
         ],
     },
-    "5.8.e": {
+    "5.8.d": {
         "accepted": [added_in_place, without_a_graph],
         "wrong": [
             (lambda noted, loss: noted + loss.cpu().detach(), ["each step waits for its GPU"]),
