@@ -44,27 +44,6 @@ def strong_and_weak(
     return figure
 
 
-def all_reduces(timings: Sequence[tuple], explained: Callable[[float, int], float]) -> Figure:
-    """Draw measured all-reduces, a mark each, and what two numbers make of them, a line for each number of ranks.
-
-    timings: (ranks, bytes, seconds), as `plan.time_all_reduce` returns them. explained: (bytes, ranks) → seconds.
-
-    Returns the matplotlib figure.
-    """
-    smallest, largest = min(size for _, size, _ in timings), max(size for _, size, _ in timings)
-    sizes = [smallest * (largest / smallest) ** (n / 60) for n in range(61)]
-    with drawing(8, 3.4) as figure:
-        axis = figure.subplots()
-        for n, ranks in enumerate(sorted({ranks for ranks, _, _ in timings})):
-            points = [(size, 1e3 * seconds) for of, size, seconds in timings if of == ranks]
-            look = {"color": COLOURS[n], "label": f"{ranks} ranks"}
-            axis.loglog(*zip(*points, strict=True), marker=MARKERS[n], linestyle="", **look)
-            axis.loglog(sizes, [1e3 * explained(size, ranks) for size in sizes], DASHES[n], color=COLOURS[n])
-        axis.set(xlabel="bytes of an all-reduce", ylabel="ms")
-        axis.legend()
-    return figure
-
-
 def exposed_times(
     backwards: Sequence[float],
     lines: Mapping[str, Sequence[float]],

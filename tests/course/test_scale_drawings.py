@@ -4,7 +4,6 @@ import matplotlib
 import torch
 
 from ddplab.course.scale_drawings import (
-    all_reduces,
     efficiencies,
     exposed_times,
     matrices,
@@ -28,16 +27,6 @@ def test_a_guess_is_a_line_of_its_own_beside_the_speed_up():
     strong, weak = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], places=2, guess=[1, 1.5, 3]).axes
     assert list(strong.lines[3].get_ydata()) == [1, 1.5, 3] and len(weak.lines) == 3
     assert len({(line.get_linestyle(), line.get_marker()) for line in strong.lines}) == 4
-
-
-def test_each_all_reduce_has_a_mark_and_each_number_of_ranks_a_line():
-    timings = [(2, 10, 0.001), (2, 1000, 0.002), (4, 10, 0.003), (4, 1000, 0.005)]
-    (axis,) = all_reduces(timings, lambda size, ranks: ranks * size / 1e6).axes
-    two, two_explained, four, four_explained = axis.lines
-    assert list(two.get_xdata()) == [10, 1000] and list(two.get_ydata()) == [1, 2] and list(four.get_ydata()) == [3, 5]
-    assert round(two_explained.get_ydata()[-1], 9) == 2 and round(four_explained.get_ydata()[0], 9) == 0.04
-    assert two.get_marker() != four.get_marker() and two_explained.get_linestyle() != four_explained.get_linestyle()
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["2 ranks", "4 ranks"]
 
 
 def test_each_plan_has_a_line_of_its_own():
