@@ -152,7 +152,7 @@ def agreement(panels: Mapping[str, Sequence[bool]], across: int = 64, what: str 
     """
     from textwrap import fill
 
-    with drawing(9, 3) as figure:
+    with drawing(9, 3, layout="constrained") as figure:
         for axis, (title, agree) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
             told = [float(it) for it in agree]
             rows = [told[start : start + across] for start in range(0, len(told), across)]
