@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import ceil
-from operator import truediv
 from typing import Any
 
 import torch
@@ -266,55 +265,51 @@ turn(
 )  # fmt: skip
 
 
-def _mean_loss(losses: list[float], sizes: list[int]) -> float:
-    return sum(loss * size for loss, size in zip(losses, sizes, strict=True)) / sum(sizes)
+def _apart(found: Tensor, right: Tensor) -> float:
+    return ((found - right).norm() / right.norm()).item()
 
 
 turn(
     "1.2.b",
-    "The loss of all images",
-    _mean_loss,
+    "How far apart",
+    _apart,
     {
-        "2.0 of 3 images, 6.0 of 1": lambda: ([2.0, 6.0], [3, 1]),
-        "2.0 of 4 images, 3.0 of 4": lambda: ([2.0, 3.0], [4, 4]),
+        "12, 8 from 6, 8": lambda: (torch.tensor([12.0, 8.0]), torch.tensor([6.0, 8.0])),
+        "9, 12 from 6, 8": lambda: (torch.tensor([9.0, 12.0]), torch.tensor([6.0, 8.0])),
+        "8, 6 from 6, 8, in float64": lambda: (torch.tensor([8.0, 6.0]).double(), torch.tensor([6.0, 8.0]).double()),
+        "6, 8 from 6, 8": lambda: (torch.tensor([6.0, 8.0]), torch.tensor([6.0, 8.0])),
     },
-    look=lambda loss, *_: [] if loss is None else loss,
-    heads=("loss of all",),
+    look=lambda off, *_: [] if off is None else off,
+    heads=("apart",),
     mistakes=[
-        (lambda losses, sizes: sum(losses) / len(losses), "a small batch counts as much as a large one",
-         "Each image counts once. How many does a batch speak for?"),
-        (lambda losses, sizes: _mean_loss(losses, sizes) * sum(sizes), "that is the sum over the images",
-         "Divide by how many images there are."),
-        (lambda losses, sizes: _mean_loss(losses, sizes) * sum(sizes) / len(sizes), "divided by batches, not by images",
-         "How many images are there in all?"),
-        (lambda losses, sizes: sum(losses), "the means are added up", "Weigh each with its images, then divide."),
-        (lambda losses, sizes: losses[-1], "that is the last batch's loss", "All of them count."),
-        (lambda losses, sizes: losses[0], "that is the first batch's loss",
-         "All of them count. A `return` inside a loop ends it at once."),
-        (lambda losses, sizes: losses[-1] * sizes[-1] / sum(sizes), "only the last batch is counted",
-         "Each is to be added, `+=`, to those before it."),
-        (lambda losses, sizes: losses[0] * sizes[0] / sum(sizes), "only the first batch is counted",
-         "Is the `return` below the loop?"),
-        *[
-            (lambda losses, sizes, by=by: sum(map(truediv, losses, sizes)) / by(losses, sizes),
-             "each loss is divided by its batch's images, and it is a mean over them already",
-             "To have a batch count for its images, multiply: `loss * size`.")
-            for by in (lambda *_: 1, lambda losses, _: len(losses), lambda _, sizes: sum(sizes))
-        ],
-        (lambda losses, sizes: _mean_loss(losses, sizes) / len(losses), "divided by the batches once more",
-         "Dividing by all images is enough."),
-        (lambda losses, sizes: _mean_loss(losses, sizes) // 1, "the fraction is dropped", "`/` keeps what `//` drops."),
-        (lambda losses, sizes: [loss * size / sum(sizes) for loss, size in zip(losses, sizes, strict=True)],
-         "one number comes back for each batch", "They add up to what is wanted: `sum(…)`."),
-        (lambda losses, sizes: sum(losses) / sum(sizes), "the means are added up as if each were of one image",
-         "A mean over 3 images stands for 3."),
-        (lambda losses, sizes: None, "nothing comes back", "Is there a `return`?"),
-        (lambda losses, sizes: _mean_loss(losses, sizes) * sum(sizes) / 1437, "divided by the lesson's 1,437 images",
-         "Here there are others: `sum(sizes)`."),
+        (lambda found, right: (found - right).norm(), "it is not a share of anything", "Divide by `right.norm()`."),
+        (lambda found, right: _apart(right, found), "it is a share of the wrong one's length", "Of `right`'s."),
+        (lambda found, right: (found.norm() - right.norm()) / right.norm(), "lengths were compared, not vectors",
+         "Subtract first, then take the length."),
+        (lambda found, right: (found.norm() - right.norm()).abs() / right.norm(),
+         "lengths were compared, not vectors", "Subtract first, then take the length."),
+        (lambda found, right: _apart(found, right) ** 2, "that is the square of it",
+         "`norm()` is the root of the sum of squares."),
+        (lambda found, right: (found - right).pow(2).sum() / right.norm(), "the difference is squared, with no root",
+         "`norm()` takes the root, too."),
+        (lambda found, right: (found - right).sum() / right.sum(), "differences up and down cancel",
+         "`norm()` squares each number first."),
+        (lambda found, right: (found - right).abs().sum() / right.abs().sum(),
+         "absolute values are added up, and no squares", "A length is `norm()`."),
+        (lambda found, right: (found - right).norm() / right.norm() ** 2, "it is divided by a squared length",
+         "Divide by `right.norm()`."),
+        (lambda found, right: (found - right).norm() / len(right), "it is divided by how many numbers there are",
+         "`len` counts them; the length of the vector is `right.norm()`."),
+        (lambda found, right: right.norm() / (found - right).norm(), "upside down",
+         "The length of the difference, divided by that of `right`."),
+        (lambda found, right: (found - right) / right, "there is an answer for each number",
+         "One for the whole vector: `norm()` of the difference."),
+        (lambda found, right: ((found - right) / right).norm(), "each number is divided by its own",
+         "Take both lengths first, then divide."),
+        (lambda found, right: (found - right).abs().max(), "that is the largest difference", "A length is `norm()`."),
     ],
-    hints={"'int' object is not iterable": "`sum(sizes)` takes all of them, not one.",
-           "list": "`zip(losses, sizes)` goes through the two together; so does `*` of two tensors."},
-    otherwise="Each batch counts for its images.",
+    hints={"has no attribute 'norm'": "`norm()` is a tensor's: subtract the two vectors first."},
+    otherwise="The length of the difference, divided by the length of `right`.",
 )  # fmt: skip
 
 

@@ -105,142 +105,17 @@ def _tensors(new: Any, images: Any, labels: Any) -> tuple[Any, Any]:
 # ------------------------------------------------------------------ your turn
 
 
-def _tall_images(place: Any = "cpu", n: int = 4) -> tuple[Any, Any, Any]:
-    """A model with two weights, both 0, that notes its images; and n of one pixel, with gradients n, 10 n, 100 n, …
+def _tall_images(place: Any = "cpu") -> tuple[Any, Any, Any]:
+    """A model with two weights, both 0, that notes how many images it sees; and four of one pixel.
 
-    The gradient pulls the first weight up: it is minus the number said. `model.kept` is the most images that have been
-    through the model at a time and not back.
+    Their gradients 4, 40, 400 and 4,000 pull the first weight up: the gradient is minus the number said.
     """
     model = nn.Linear(1, 2, bias=False).to(place)
     nn.init.zeros_(model.weight)
-    model.images, model.on_the_way, model.kept = [], 0, 0
-
-    def forward(_: Any, inputs: Any, output: Any) -> None:
-        images = len(inputs[0])
-        model.images.append(images)
-        model.on_the_way += images
-        model.kept = max(model.kept, model.on_the_way)
-        if output.requires_grad:
-            output.register_hook(lambda _: back(images))
-
-    def back(images: int) -> None:
-        model.on_the_way -= images
-
-    model.register_forward_hook(forward)
-    images = torch.tensor([[2.0 * n * 10**power] for power in range(n)], device=place)
-    return model, images, torch.zeros(n, dtype=torch.long, device=place)
-
-
-def _an_update(most: int) -> tuple[Any, ...]:
-    """The arguments of `in_pieces`; an earlier gradient of 10,000 is still there, and updates are counted."""
-    model, images, labels = _tall_images(n=5)
-    model.weight.grad = torch.full((2, 1), 1e4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    model.updates = []
-    optimizer.register_step_post_hook(lambda *_: model.updates.append(1))
-    return model, optimizer, images, labels, most
-
-
-def _in_pieces(
-    model: Any, optimizer: Any, x: Any, y: Any, most: int, *, share: Callable[..., float] = lambda n, most: n / 5,
-    zero: str = "first", step: str = "last", pieces: int = 9, backward: str = "each",
-) -> None:  # fmt: skip
-    if zero == "first":
-        optimizer.zero_grad()
-    losses = []
-    for a, b in [*zip(x.split(most), y.split(most), strict=True)][:pieces]:
-        if zero == "each":
-            optimizer.zero_grad()
-        losses.append(F.cross_entropy(model(a), b) * share(len(a), most))
-        if backward == "each":
-            losses[-1].backward()
-        if backward == "all so far":
-            sum(losses).backward(retain_graph=True)
-        if step == "each":
-            optimizer.step()
-    if backward == "last":
-        sum(losses).backward()
-    if backward == "the last":
-        losses[-1].backward()
-    if step == "last":
-        optimizer.step()
-
-
-def _after_an_update(_: Any, model: Any, *given: Any) -> list[Any]:
-    """How many images were in the model at a time, where that was too many; updates; what the weight was pulled by."""
-    most, largest = given[-1], max(model.images, default=0)
-    at_once = largest if largest > most else f"{model.kept} kept" if model.kept > most else f"≤ {most}"
-    return [at_once, len(model.updates), model.weight[0].item()]
-
-
-ONCE = "One update for the batch: once, after all pieces."
-SUM = "A sum over images is divided by the images: `len(x)`."
-ONLY_LAST = "`zero_grad()` belongs before the pieces, not between them."
-
-turn(
-    "1.4.a",
-    "One update from pieces",
-    _in_pieces,
-    {f"5 images, {most} at once": partial(_an_update, most) for most in (3, 1)},
-    look=_after_an_update,
-    heads=("at once", "updates", "weight"),
-    mistakes=[
-        (lambda *it: _in_pieces(*it[:4], most=5), "all images go through the model at once",
-         "`x.split(most)` cuts x into pieces of at most so many."),
-        (partial(_in_pieces, backward="last"), "they go forward piece by piece, and all are kept till the end",
-         "Go backward from each piece at once: that frees what it has kept."),
-        *[(partial(_in_pieces, backward="the last", share=share), "only the last piece goes backward",
-           "A loop's last line is its last piece's only: `backward()` belongs into the loop.")
-          for share in (lambda n, most: n / 5, lambda n, most: 1)],
-        (partial(_in_pieces, backward="all so far"), "the pieces before go backward again with each piece",
-         "Go backward from the loss of this piece alone; the gradients add up by themselves."),
-        (partial(_in_pieces, zero=""), "the gradient from before is still in it", "Begin with `zero_grad()`."),
-        (partial(_in_pieces, zero="each"), "only the last piece is left", ONLY_LAST),
-        (partial(_in_pieces, zero="each", share=lambda n, most: 1), "only the last piece is left, as if it were all",
-         ONLY_LAST),
-        (partial(_in_pieces, step="each"), "there is an update for each piece", ONCE),
-        (partial(_in_pieces, step="each", zero="each"), "each piece makes an update of its own", ONCE),
-        (partial(_in_pieces, step="each", zero="each", share=lambda n, most: 1), "each piece is a batch of its own",
-         ONCE),
-        (partial(_in_pieces, share=lambda n, most: 1), "the pieces' means are added up",
-         "Each loss is a mean over its piece: it counts for its part of x."),
-        (partial(_in_pieces, share=lambda n, most: n), "that is a sum over the images, and the mean is wanted",
-         "All of x has `len(x)` images: divide by them."),
-        (partial(_in_pieces, share=lambda n, most: 1 / 5), "each piece's mean is divided by all images",
-         "Each loss is a mean over its piece: it counts for its part of x, `len(a)` of `len(x)`."),
-        (partial(_in_pieces, share=lambda n, most: 1 / most), "each piece's mean is divided by `most`",
-         "Each loss is a mean over its piece: it counts for its part of x, `len(a)` of `len(x)`."),
-        (partial(_in_pieces, share=lambda n, most: n / most), "a piece counts for its part of `most`, and not of x",
-         "`len(a)` of `len(x)`."),
-        (partial(_in_pieces, share=lambda n, most: 5 / n), "the wrong way round: a short piece counts for much",
-         "`len(a)` of `len(x)`, not the other way."),
-        (partial(_in_pieces, share=lambda n, most: n / math.ceil(5 / most)),
-         "each piece's sum is divided by how many pieces there are", SUM),
-        (partial(_in_pieces, share=lambda n, most: n * most / 5), "each piece's sum is divided by `len(x) / most`",
-         SUM),
-        (partial(_in_pieces, share=lambda n, most: most / 5), "the shorter piece counts as if it were full",
-         "A piece's part is that of its images: `len(a)` of `len(x)`."),
-        (partial(_in_pieces, share=lambda n, most: 1 / math.ceil(5 / most)),
-         "the shorter piece counts as much as the others",
-         "A piece's part is that of its images: `len(a)` of `len(x)`."),
-        (lambda *it: _in_pieces(*it[:4], most=-(-5 // it[4])), "`chunk` makes so many pieces",
-         "Pieces of so many: `x.split(most)` cuts x into pieces of at most so many."),
-        (lambda *it: _in_pieces(*it, pieces=5 // it[4]), "the last, shorter piece is left out", "A loop over all."),
-        (partial(_in_pieces, step=""), "there is no update", "`optimizer.step()`, after all pieces."),
-        *[(partial(_in_pieces, pieces=1, share=share), "the rest of the images is left out", "A loop over all pieces.")
-          for share in (lambda n, most: n / 5, lambda n, most: 1)],
-    ],
-    hints={"second time": "Each piece needs a forward pass of its own before its backward pass.",
-           "to match target": "The labels of a piece are those of its images: split `y` as `x`."},
-    otherwise="zero_grad once; forward and backward for each piece, by its share; step once.",
-)  # fmt: skip
-
-
-def _mean_gradient(loss: Any, model: Any, *_: Any) -> list[float]:
-    """How many images this rank took, and the mean over the ranks of what they pull the weight by."""
-    loss.backward()
-    dist.all_reduce(model.weight.grad)
-    return [sum(model.images), -model.weight.grad[0].item() / dist.get_world_size()]
+    model.images = []
+    model.register_forward_hook(lambda _, inputs, output: model.images.append(inputs[0].numel()))
+    images = torch.tensor([[8.0 * 10**power] for power in range(4)], device=place)
+    return model, images, torch.zeros(4, dtype=torch.long, device=place)
 
 
 def _fair(
@@ -250,6 +125,62 @@ def _fair(
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = share(rank, size)
     return F.cross_entropy(model(x[mine]), y[mine], reduction=reduction) * factor(len(y[mine]), size)
+
+
+def _own_gradient(loss: Any, model: Any, *_: Any) -> list[float]:
+    """How many images this rank took, and what they pull the weight by."""
+    loss.backward()
+    return [sum(model.images), -model.weight.grad[0].item()]
+
+
+_own = partial(_fair, factor=lambda n, size: 1)
+CARDS = "Like cards: of three ranks, rank 0 gets the images 0, 3, 6, … In Python that is `x[rank::ranks]`."
+
+turn(
+    "1.4.a",
+    "The loss of a share",
+    _own,
+    lambda rank, size: _tall_images(device()),
+    ranks=(3, 2),
+    look=_own_gradient,
+    heads=("images", "their mean gradient"),
+    mistakes=[
+        (partial(_own, share=lambda rank, size: slice(None)), "every rank takes all four images", CARDS),
+        (partial(_own, share=lambda rank, size: slice(0, None, size)), "all ranks take rank 0's images", CARDS),
+        (partial(_own, share=lambda rank, size: slice(rank, None)), "each rank takes all images from its own on",
+         CARDS),
+        (partial(_own, share=lambda rank, size: slice(rank, size)), "each rank takes the images from its own up to "
+         "`ranks`", "Two colons: " + CARDS),
+        (partial(_own, share=lambda rank, size: slice(rank, rank + 1)), "each rank takes one image, and others are "
+         "left out", CARDS),
+        (partial(_own, share=lambda rank, size: slice(-(-4 * rank // size), -(-4 * (rank + 1) // size))),
+         "each rank takes a block of neighbours", CARDS),
+        (partial(_own, share=lambda rank, size: slice(rank + 1, None, size)), "image 0 is left out",
+         "Ranks count from 0, and so do images."),
+        (partial(_fair, reduction="sum", factor=lambda n, size: 1), "that is the sum over this rank's images",
+         "Leave `reduction` as it is: the mean."),
+        (partial(_fair, factor=lambda n, size: 1 / size), "it is divided by the ranks, too",
+         "That comes later: the ranks average their gradients."),
+        (partial(_fair, factor=lambda n, size: n / 4), "it is weighed by its part of the batch",
+         "Here the plain mean is asked for, over this rank's images."),
+        (_fair, "each image counts once: you are ahead of the lesson",
+         "Here the plain mean is asked for, over this rank's images. The lesson will find out what is wrong with it."),
+    ],
+    hints={
+        "'NoneType' object has no attribute 'backward'": "Return the loss: `shared` calls its `backward()`.",
+        "to match target": "The labels are dealt as the images are: `y[rank::ranks]`.",
+        "scalar outputs": "A loss is one number: the mean over the images.",
+        "tuple index out of range": "`chunk` may make fewer pieces than you ask for. " + CARDS,
+    },
+    otherwise="The mean loss over this rank's images, dealt like cards.",
+)  # fmt: skip
+
+
+def _mean_gradient(loss: Any, model: Any, *_: Any) -> list[float]:
+    """How many images this rank took, and the mean over the ranks of what they pull the weight by."""
+    loss.backward()
+    dist.all_reduce(model.weight.grad)
+    return [sum(model.images), -model.weight.grad[0].item() / dist.get_world_size()]
 
 
 turn(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from math import pi
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddplab.course.controls import widget
-from ddplab.plots import COLOURS, INK, MARKERS, SHAPES, drawing
+from ddplab.plots import COLOURS, INK, SHAPES, drawing
 from ddplab.pointer import pointing
 from ddplab.run import Run
 from ddplab.screen import show
@@ -108,26 +107,3 @@ def draw(darts: Darts) -> Figure:
             axes[rank].set_title(f"rank {rank}\n{_count(thrown)}", fontsize=8)
         axes[-1].set_title(f"together\n{_count(_all(darts))}", fontsize=8)
     return figure
-
-
-def estimates(found: Sequence[float]) -> tuple[str, Figure]:
-    """Draw what each of up to eight ranks takes π for, a mark at the end of its error, and below it their mean, a ring.
-
-    Returns how far the worst rank and the mean are off, in words, and the matplotlib figure.
-    """
-    mean = sum(found) / len(found)
-    worst = max(abs(estimate - pi) for estimate in found)
-    told = (
-        f"{len(found)} rank{'s' * (len(found) > 1)}: the worst is off by {worst:.3f}, the mean by {abs(mean - pi):.3f}"
-    )
-    with drawing(7, 2.9) as figure:
-        axis = figure.subplots()
-        axis.axvline(pi, color=INK, linestyle="--", linewidth=1)
-        for rank, estimate in enumerate(found):
-            look = {"color": COLOURS[rank % 8], "markersize": 8, "markevery": [1], "linewidth": 1}
-            axis.plot([pi, estimate], [rank, rank], marker=MARKERS[rank % 8], **look)
-        axis.plot(mean, 8.5, "o", markersize=12, fillstyle="none", color=INK, markeredgewidth=2)
-        axis.set(xlim=(2.9, 3.4), ylim=(9.3, -0.8))
-        axis.set_yticks([*range(len(found)), 8.5], [*(f"rank {rank}" for rank in range(len(found))), "their mean"])
-        axis.set_xticks([2.9, 3, 3.1, pi, 3.2, 3.3, 3.4], ["2.9", "3.0", "3.1", "π", "3.2", "3.3", "3.4"])
-    return told, figure

@@ -90,28 +90,6 @@ def gradients_of_rows(own: Sequence[float], in_grad: Sequence[float], whole: flo
     return figure
 
 
-def step_times(times: Mapping[int, Sequence[float]], shown: int) -> Figure:
-    """Draw what each phase of a step takes, and the throughput, against the batch size; all axes are logarithmic.
-
-    Args:
-        times: batch size → the seconds of forward, backward and update.
-        shown: the batch size that has a ring on each curve.
-    """
-    with drawing(9, 3) as figure:
-        phases, curve = figure.subplots(1, 2)
-        for number, name in enumerate(("forward", "backward", "update")):
-            look = {"linestyle": DASHES[number], "marker": MARKERS[number], "markersize": 4}
-            phases.loglog(list(times), [1000 * it[number] for it in times.values()], **look, label=name)
-        curve.loglog(list(times), [size / sum(it) for size, it in times.items()], "o-", markersize=4)
-        for axis, heights in ((phases, [1000 * it for it in times[shown]]), (curve, [shown / sum(times[shown])])):
-            ring = {"markersize": 13, "fillstyle": "none", "color": INK}
-            axis.plot([shown] * len(heights), heights, "o", **ring)
-        phases.set(xlabel="batch size", ylabel="milliseconds", title="a step")
-        curve.set(xlabel="batch size", ylabel="images per second", title="throughput")
-        phases.legend(fontsize=8)
-    return figure
-
-
 def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = None) -> Figure:
     """Draw what fills a device's memory as stacked bars.
 
@@ -146,18 +124,17 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
 
 
 def how_full(
-    billions: float, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, copy: bool = False, known: Any = ()
+    billions: float, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, known: Any = ()
 ) -> tuple[str, Figure]:
     """Draw what fills each device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
 
     Each device has the whole model and its share of the batch. The whole batch's activations are made up: 60 GB for 7
-    billion. kept: optimiser → numbers kept for each parameter. copy: count DDP's copy of the gradients, too. known: the
+    billion. kept: optimiser → numbers kept for each parameter. known: the
     parts that are shown; the others are one, "?", and without any all are. Returns the GB in words, and the figure.
     """
     gb, where = 4e9 * billions, "one device" if devices == 1 else f"each of {devices:,}"
     held = {
         name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / 7 * billions / devices}
-        | ({"DDP's copy": gb} if copy else {})
         for name, numbers in kept.items()
     }
     told = ", ".join(f"{name} {sum(parts.values()) / 1e9:.1f}" for name, parts in held.items())

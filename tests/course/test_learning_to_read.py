@@ -5,12 +5,8 @@ import re
 import matplotlib
 import pytest
 import torch
-import torch.nn.functional as F
-from torch.utils.data import DataLoader
 
-from ddplab.course.data import digits
 from ddplab.course.learning_to_read import reading
-from ddplab.course.models import MLP
 
 matplotlib.use("Agg")
 
@@ -37,22 +33,3 @@ def test_the_random_state_is_left_alone():
     there = torch.get_rng_state()
     reading(1)
     assert torch.equal(torch.get_rng_state(), there)
-
-
-def test_the_rate_for_which_lesson_1_2_has_its_learners_hunt():
-    ended = {}
-    for rate in (0.1, 0.3, 0.5, 0.7, 1, 1.5, 2, 5):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = MLP()
-        optimizer, losses = torch.optim.SGD(model.parameters(), rate), []
-        loader = DataLoader(digits(), 32, shuffle=True, generator=torch.Generator().manual_seed(0))
-        for x, y in (batch for _ in range(3) for batch in loader):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        ended[rate] = sum(losses[-45:]) / 45
-    assert min(ended, key=ended.get) == 0.7 and ended[0.7] == pytest.approx(0.19, abs=0.02)
-    assert all((ended[rate] > 2) == (rate >= 1.5) for rate in ended)

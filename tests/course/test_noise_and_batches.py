@@ -32,21 +32,18 @@ def lesson():
 
 
 def test_more_images_are_calmer_however_they_are_drawn(lesson):
-    rms_error, by_lot, fresh, whole = (lesson[name] for name in ("rms_error", "by_lot", "fresh", "whole"))
-    errors, x, trained = lesson["errors"], lesson["x"], lesson["trained"]
+    rms_error, by_lot, fresh, swarm, x = (lesson[name] for name in ("rms_error", "by_lot", "fresh", "swarm", "x"))
+    errors = [rms_error(by_lot[batch], fresh) for batch in lesson["sizes"]]
     along = by_lot[8] @ fresh / fresh.norm() ** 2
     assert all(0.4 < after / before < 0.6 for before, after in pairwise(errors))  # half of it
     assert (along < 0).sum() <= 5
     assert (along - 1).pow(2).mean().sqrt() < errors[0] / 3  # the rest: sideways
-    lot, dealt = ({it: rms_error(found[it], whole) for it in lesson["larger"]} for found in lesson["drawn"].values())
-    share = {it: dealt[it] / lot[it] for it in lot}
-    assert 0.8 < share[32] < 1.2 and 0.4 < share[1024] < 0.7 and share[len(x)] < 0.01
-    later = [float(rms_error(trained[batch], whole)) for batch in lesson["sizes"]]
-    away = {batch: int((trained[batch] @ whole < 0).sum()) for batch in lesson["sizes"]}
-    assert all(0.3 < after / before < 0.7 for before, after in pairwise(later))  # the root is still there
-    assert all(after > before for before, after in zip(errors, later, strict=True))
-    assert away[8] > 5 + (along < 0).sum() and away[512] <= 2 and away[128] < away[8]
-    assert 0.6 < later[-1] < 1.6
+    drawn = {
+        it: [rms_error(swarm(it, lesson[way]), fresh) for way in ("any_images", "dealt_once")] for it in (32, len(x))
+    }
+    assert drawn[len(x)][0] == pytest.approx(0.23, abs=0.03) and drawn[len(x)][1] < 0.01
+    assert 0.8 < drawn[32][1] / drawn[32][0] < 1.2
+    assert lesson["batch_for"](0.23, 8, errors[0]) == pytest.approx(len(x), rel=0.1)
 
 
 def test_which_batch_is_first_depends_on_the_rate(lesson):

@@ -54,15 +54,6 @@ def test_ranks_that_share_a_batch_train_as_one_that_has_it():
     assert runs.trials[1].facts()[:4] == ["32", "2", "64", "0.1"]
 
 
-def test_lesson_1_4s_hunt_ends_at_a_rate_of_1_2_which_32_images_bear_and_16_do_not():
-    quest = four_switches()
-    for batch in (16, 32):
-        quest.train(batch, 1.2, 1, (0, 1, 2))
-    two_pieces, four_pieces = quest.accuracies[16, 1.2, 1], quest.accuracies[32, 1.2, 1]
-    assert len(two_pieces) == len(four_pieces) == 3
-    assert max(two_pieces.values()) < 0.8 < min(four_pieces.values())
-
-
 def test_a_cure_is_one_switch_and_three_seeds():
     quest = four_switches()
     done = lambda: [words for is_found, words in quest.found() if is_found]  # noqa: E731
