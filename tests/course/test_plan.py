@@ -229,7 +229,7 @@ def test_a_whole_plan_knows_what_it_does_not_know():
     assert "network" in plan_training(25e6, 32, 64, BOX, 0.1).unknown
 
 
-def test_the_planner_of_lesson_7_5_has_what_there_is_to_find():
+def test_the_planner_knows_what_fits_and_that_the_network_of_lesson_7_5_is_not_fast_enough():
     assert [memory(7e9, "adam", it).total for it in ("fp32", "bf16")] == [112e9, 112e9]
     assert memory(7e9, "sgd", activations=8e9).total == 64e9
     fits = [planner(model=it, optimizer=of).plan().fits for of in ("adam", "sgd") for it in ("2.7 B", "7 B", "13 B")]
