@@ -487,7 +487,7 @@ def patches() -> list[tuple[object, str, object]]:
     def gpu_of(bucket):
         return next((p.gpu for p in bucket.parameters() if type(p) is VTensor), None)
 
-    get_future = dist.Work.get_future  # and what comes out of gloo's, which knows no label
+    get_future, wait = dist.Work.get_future, dist.Work.wait  # and what comes out of gloo's, which knows no label
 
     def labelled(x, gpu):
         with raw():
@@ -500,7 +500,7 @@ def patches() -> list[tuple[object, str, object]]:
         return labelled(x, block.gpu) if block else x
 
     def future(work):  # NCCL's is complete once it is in the queue: what follows runs here, not in a thread of gloo's
-        work.wait()
+        wait(work)  # ours, which nobody who notes a script's waits is to see
         return get_future(work).then(lambda done: found(done.value()))
 
     return [
