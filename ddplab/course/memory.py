@@ -14,7 +14,6 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Held(NamedTuple):
@@ -80,64 +79,6 @@ def activations(net: nn.Module, forward: Callable[[], Tensor]) -> int:
         result = forward()  # held on to until all is counted: no other tensor may take the same place
     del result
     return sum(kept.values())
-
-
-class Turn(NamedTuple):
-    """What a rank holds of each layer's weights while one of the layers computes."""
-
-    layer: int | None  # which one computes, from 0 on; None: the step is over
-    back: bool
-    shards: tuple[int, ...]  # bytes of each layer that are always here
-    whole: tuple[int, ...]  # bytes of each layer that are here put together, beside its shard
-    gathers: int  # so far
-    scatters: int
-
-    def told(self, of_ddp: int) -> str:
-        """Say it in words and bars: ■ 1,000 bytes of a shard, □ 1,000 put together. of_ddp: what DDP's weights take."""
-        lines = ["the step is over" if self.layer is None else "the way back" if self.back else "forward", ""]
-        for n, (shard, more) in enumerate(zip(self.shards, self.whole, strict=True)):
-            bar = f"layer {n + 1}  {'■' * round(shard / 1000)}{'□' * round(more / 1000)}"
-            lines.append(f"{bar:34}{'computes' * (n == self.layer)}")
-        lines += ["", f"weights held: {sum(self.shards + self.whole):,} bytes (DDP: {of_ddp:,})"]
-        return "\n".join([*lines, f"gathers so far: {self.gathers}   reduce-scatters: {self.scatters}"])
-
-
-class Turns(TorchDispatchMode):
-    """While `with Turns(net) as turns` lasts: `turns.seen`, a `Turn` for each matrix product with a weight of `net`.
-
-    net: layers sharded by `fully_shard`, one by one. Its input has to ask for a gradient, or the first layer has no
-    product to make on the way back. The buffers of the collectives are not counted.
-    """
-
-    def __init__(self, net: nn.Sequential) -> None:
-        super().__init__()
-        self._layers = [layer for layer in net if isinstance(layer, nn.Linear)]
-        self._shards = tuple(self._bytes(layer) for layer in self._layers)
-        self._calls = {"allgather": 0, "reduce_scatter": 0}
-        self.seen: list[Turn] = []
-
-    def __exit__(self, *error):
-        super().__exit__(*error)
-        self._note(None)
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        for name in self._calls:
-            self._calls[name] += f"c10d._{name}" in str(operation)
-        if str(operation) in ("aten.addmm.default", "aten.mm.default"):
-            read = {it.untyped_storage().data_ptr() for it in args if isinstance(it, Tensor)}
-            for place, layer in enumerate(self._layers):
-                if not _sharded(layer.weight) and layer.weight.untyped_storage().data_ptr() in read:
-                    self._note(place)
-        return operation(*args, **(kwargs or {}))
-
-    def _note(self, place: int | None) -> None:
-        back = any(turn.layer == place for turn in self.seen)
-        whole = tuple(0 if _sharded(layer.weight) else self._bytes(layer) for layer in self._layers)
-        self.seen.append(Turn(place, back, self._shards, whole, *self._calls.values()))
-
-    @staticmethod
-    def _bytes(layer: nn.Module) -> int:
-        return sum(_local(weight).nbytes for weight in layer.parameters())
 
 
 def _sharded(tensor: Tensor) -> bool:

@@ -18,8 +18,7 @@ very many. Where it was never compared with a measurement, it says that it does 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, isfinite, log, sqrt
 
@@ -501,38 +500,3 @@ MACHINES: dict[str, Machine] = {
         Machine("8 GeForce cards, host memory", 8, LINKS["host memory"], source=HOST),
     )
 }  # fmt: skip
-
-
-# ------------------------------------------------------------------ bookkeeping for many ranks in one process
-
-
-@contextmanager
-def fake_ranks(world_size: int, rank: int = 0) -> Iterator[None]:
-    """Make this process rank `rank` of a world whose other ranks do not exist: torch's fake process group.
-
-    DDP and FSDP do their real bookkeeping (buckets, shards); collectives return at once and leave wrong numbers behind.
-    torch 2.13 keeps it in `torch.testing._internal.distributed.fake_pg`, which is not public: importing that registers
-    the backend "fake".
-
-    Raises ValueError for a rank that is not in the world, RuntimeError where a process group is there already.
-    """
-    import torch.distributed as dist
-
-    _begin_faking(world_size, rank)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
-
-
-@pointing
-def _begin_faking(world_size: int, rank: int) -> None:
-    import torch.distributed as dist
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    _whole(world_size=world_size)
-    if rank not in range(world_size):
-        raise ValueError(f"rank {rank!r} is not one of {world_size} ranks, 0 to {world_size - 1}")
-    if dist.is_initialized():
-        raise RuntimeError("this process has a process group already; end it with dist.destroy_process_group()")
-    dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())

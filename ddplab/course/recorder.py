@@ -58,42 +58,6 @@ def _call(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def called_by_rule(steps: int, evaluates: str, no_grad: bool, epochs: int = 2) -> list[list[dict[str, Any]]]:
-    """Return what DDP calls in lesson 6.4's job on two ranks, as `read_records` would; but nothing runs.
-
-    evaluates: "rank 0", "rank 1" or "every rank", after each epoch of so many steps, with the model in DDP.
-    There are no `frames`; `line` says where in the job. The numbers go on from the four calls with which DDP begins.
-    """
-    return [_of_one_rank(steps, evaluates in (f"rank {rank}", "every rank"), no_grad, epochs) for rank in range(2)]
-
-
-def _of_one_rank(steps: int, evaluates: bool, no_grad: bool, epochs: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    stepped = ordered = quiet = False
-
-    def call(line: str, name: str, *sizes: int) -> None:
-        for size in sizes:
-            found.append({"number": 5 + len(found), "call": name, "shape": (size,), "line": line})
-
-    def forward(line: str, graph: bool) -> None:
-        nonlocal ordered, quiet
-        if graph and stepped and not ordered:  # after the first backward: the new order of the buckets
-            call(line, "broadcast", 5, 1)
-            ordered = True
-        if not quiet:  # the buffers of BatchNorm
-            call(line, "broadcast", 4, 1)
-        quiet = not graph  # what no_grad has sent, the next forward pass does not send again
-
-    for epoch in range(epochs):
-        for step in range(steps):
-            forward(f"step {epoch * steps + step + 1}", graph=True)
-            call(f"step {epoch * steps + step + 1}", "all_reduce", 10)
-            stepped = True
-        if evaluates:
-            forward(f"evaluate {epoch + 1}", graph=not no_grad)
-    return found
-
-
 def debug_stacks(job: BareTorchrun) -> str:
     """Return, as text, the page of all ranks' stacks that torch's debug server serves; the job has started it.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,11 +10,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.checkpoint import checkpoint
 
 from ddplab.course.data import digits
 from ddplab.course.drawings import bytes_held
-from ddplab.course.memory import Turn, Turns, activations, held, watch_buckets, whole_weights
+from ddplab.course.memory import held, watch_buckets, whole_weights
 from ddplab.hardware import device
 from ddplab.launcher import launch
 
@@ -106,35 +104,6 @@ def planned(
     return drawn
 
 
-def filmed(share: Callable[..., tuple[nn.Module, Optimizer]], ranks: int = 4) -> dict[str, list[Turn]]:
-    """Return what rank 0 of so many holds of each layer, step by step: "True" or "False" → a `Turn` for each step.
-
-    share: takes a network and `reshard_after_forward`, and returns it in shards. It is filmed both ways, on the CPU.
-    """
-    return launch(_films, share, nproc_per_node=ranks, device="cpu", quiet=True).results[0]
-
-
-def _films(share: Callable[..., tuple[nn.Module, Optimizer]]) -> dict[str, list[Turn]]:
-    films = {}
-    for again in (True, False):
-        net, _ = share(make().to(device()), reshard_after_forward=again)
-        with Turns(net) as turns:
-            net(torch.ones(8, 64, device=device(), requires_grad=True)).sum().backward()
-        films[str(again)] = turns.seen
-    return films
-
-
-def step_by_step(films: Mapping[str, Sequence[Turn]]) -> Callable[[int, str], str]:
-    """Return a function for `move` that tells what `filmed` has seen: which layers are whole at a step."""
-
-    def told(step: int, reshard_after_forward: str) -> str:
-        film = films[reshard_after_forward]
-        most = max(sum(turn.shards + turn.whole) for turn in film[:step])
-        return f"{film[step - 1].told(of_ddp=4 * COUNT)}\nmost held so far, of what is drawn: {most:,}"
-
-    return told
-
-
 def sent(shares: Mapping[str, Share], weights_GB: float) -> dict[str, float]:
     """Return the GB that each of two ranks sends in a step, if the weights are so many, and print what was called.
 
@@ -160,17 +129,3 @@ def _counted(shares: Mapping[str, Share]) -> dict[str, dict[str, int]]:
         called = counter.get_comm_counts().items()
         counts[tool] = {str(call).split(".")[-1].strip("_").removesuffix("_base"): n for call, n in called}
     return counts
-
-
-def left(images: int, again: bool = False) -> int:
-    """Return the bytes that a forward pass of so many images leaves for `backward()`; again: under `checkpoint`."""
-    net, (x, y) = make(), digits().tensors
-    call = partial(checkpoint, net, use_reentrant=False) if again else net
-    return activations(net, lambda: F.cross_entropy(call(x[:images]), y[:images]))
-
-
-def weigh(images: int) -> str:
-    """Say what 16 bytes a parameter are, and what so many images leave for `backward()`: a ■ for each 10,000 bytes."""
-    sizes = {"16 bytes a parameter": 16 * COUNT, "activations": left(images), "under checkpoint": left(images, True)}
-    told = [f"{name:<21}{size:>8,} {'■' * round(size / 10_000)}" for name, size in sizes.items()]
-    return "\n".join([f"images: {images}", *told])

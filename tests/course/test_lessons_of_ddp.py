@@ -1,4 +1,4 @@
-"""What some lessons of part 4, 6.2 and 9.1 say below a slider, run once: a page launches what its reader asks for."""
+"""What some lessons of part 4, 6.1 and 9.1 say below a slider, run once: a page launches what its reader asks for."""
 
 import ast
 import re
@@ -28,10 +28,16 @@ def functions(lesson: str) -> dict[str, Any]:
     return space
 
 
-def test_a_roll_call_names_all_who_are_late_and_never_rank_0():
-    called = functions("../6_when_it_goes_wrong/6.2_when_a_rank_is_late.ipynb")["called"]
-    assert called("ranks 1 and 3", True).startswith("[Rank 0]: Ranks 1, 3 failed to pass monitoredBarrier")
-    assert called("rank 0", True) == "nobody is missed"
+def test_gloo_adds_what_has_as_many_numbers_and_detail_refuses_other_shapes(monkeypatch):
+    def add_up():
+        x = torch.tensor([[11, 12, 13], [21, 22, 23]]) if dist.get_rank() == 0 else torch.ones(3, 2, dtype=torch.int64)
+        dist.all_reduce(x)
+        return x.flatten().tolist()
+
+    assert launch(add_up, device="cpu", quiet=True).results == 2 * [[12, 13, 14, 22, 23, 24]]
+    monkeypatch.setenv("TORCH_DISTRIBUTED_DEBUG", "DETAIL")
+    with pytest.raises(RankError, match="do not match, torch found"):
+        launch(add_up, device="cpu", quiet=True)
 
 
 def test_who_uses_which_head_decides_what_a_backward_leaves():

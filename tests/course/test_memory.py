@@ -9,7 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from ddplab import device, launch
-from ddplab.course.memory import Turn, Turns, activations, held, watch_buckets, whole_weights
+from ddplab.course.memory import activations, held, watch_buckets, whole_weights
 from ddplab.course.plan import memory
 
 
@@ -65,36 +65,6 @@ def test_ddp_keeps_buckets_beside_the_gradients_unless_these_are_views(view, bes
 
 def test_a_network_that_is_not_in_ddp_has_no_buckets():
     assert watch_buckets(torch.nn.Linear(2, 2))() == 0
-
-
-@pytest.mark.parametrize(("again", "gathers"), [(True, [1, 2, 4, 4, 4]), (False, [1, 2, 2, 2, 2])])
-def test_turns_tell_which_layers_are_whole_while_one_computes(again, gathers):
-    def watched():
-        net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-        for layer in (net[0], net[2]):
-            fully_shard(layer, mesh=mesh, reshard_after_forward=again)
-        fully_shard(net, mesh=mesh)
-        with Turns(net) as turns:
-            net(torch.ones(2, 8, requires_grad=True)).sum().backward()
-        return turns.seen
-
-    for seen in launch(watched, nproc_per_node=2, device="cpu", quiet=True).results:
-        forth, back = [(0, False), (1, False)], [(1, True), (0, True)]
-        assert [(turn.layer, turn.back) for turn in seen] == [*forth, *back, (None, False)]
-        first, second = (288, 0), (0 if again else 288, 144)
-        assert [turn.whole for turn in seen] == [first, second, second, first, (0, 0)]
-        assert {turn.shards for turn in seen} == {(144, 72)}
-        assert [turn.gathers for turn in seen] == gathers and [turn.scatters for turn in seen] == [0, 0, 0, 1, 2]
-
-
-def test_a_turn_says_who_computes_and_draws_what_is_here_put_together():
-    said = Turn(0, False, (1000, 2000), (4000, 0), 1, 0).told(of_ddp=9000).splitlines()
-    assert said[0] == "forward" and said[-1] == "gathers so far: 1   reduce-scatters: 0"
-    assert said[2].split() == ["layer", "1", "■□□□□", "computes"] and said[3].split() == ["layer", "2", "■■"]
-    assert said[-2] == "weights held: 7,000 bytes (DDP: 9,000)"
-    ways = [Turn(layer, True, (), (), 0, 0).told(0).splitlines()[0] for layer in (0, None)]
-    assert ways == ["the way back", "the step is over"]
 
 
 def test_the_whole_weights_are_one_vector_also_where_they_are_cut():

@@ -9,19 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddplab.course.plan import fake_ranks
-from ddplab.course.sharing_out import (
-    COUNT,
-    each_holds,
-    filmed,
-    left,
-    make,
-    on_ranks,
-    planned,
-    sent,
-    step_by_step,
-    weigh,
-)
+from ddplab.course.sharing_out import COUNT, each_holds, make, on_ranks, planned, sent
 from ddplab.hardware import device
 
 
@@ -53,24 +41,6 @@ def test_each_rank_says_what_it_holds_and_where_the_weights_have_come_to():
     assert [round(GB) for GB in most] == [140, 85, 56]  # GB for 7 billion; 28 of DDP's are buckets
 
 
-def test_from_209_images_on_the_activations_are_the_larger_part_unless_they_are_computed_again():
-    assert left(208) < 16 * COUNT < left(209) and left(512, again=True) < 16 * COUNT
-
-
-def test_the_bars_are_ten_thousand_bytes_a_block():
-    head, *lines = weigh(8).splitlines()
-    assert head == "images: 8" and [line.count("■") for line in lines] == [28, 1, 0]
-
-
-def test_of_nine_ranks_the_last_has_no_row_and_of_63_the_first_has_two():
-    def rows(size, rank):
-        with fake_ranks(size, rank=rank):
-            layer = fully_shard(make()[1], mesh=init_device_mesh("cpu", (size,)))
-            return layer.weight.to_local().shape[0]
-
-    assert [rows(8, 7), rows(9, 8), rows(63, 0), rows(64, 0)] == [8, 0, 2, 1]
-
-
 def test_more_ranks_take_nothing_off_the_first_and_a_line_says_what_a_card_has():
     words, figure = each_holds(with_ddp)(2)
     assert words == "weights 4, gradients 4, buckets 4, Adam 8\n7 billion parameters, 2 GPUs: each holds 140 GB"
@@ -94,26 +64,10 @@ def test_the_bars_of_a_plan_are_the_learners_function_and_what_was_measured_is_m
     assert len(unmeasured.lines) == len(axis.lines) - 1
 
 
-def test_the_largest_models_and_the_fewest_ranks_that_lesson_8_1_says_to_find():
+def test_the_largest_models_that_lesson_8_1_says_to_find():
     offered = (0.5, 1, 2, 5, 7, 13, 30, 70)
     largest = [max(n for n in offered if n * _bytes_each(tool, 8) < 11) for tool in ("ddp", "zero", "fsdp")]
     assert largest == [0.5, 1, 5] and 0.5 * _bytes_each("ddp", 1) < 11
-    assert [13 * _bytes_each("fsdp", ranks) < 80 for ranks in (2, 3)] == [False, True]
-    assert 13 * _bytes_each("zero", 1_000_000) > 104
-
-
-def test_a_layer_is_whole_for_its_turn_or_kept():
-    films = filmed(with_fsdp, ranks=2)
-    assert {switch: (film[-1].gathers, film[-1].scatters) for switch, film in films.items()} == {
-        "True": (10, 5), "False": (5, 5)}  # fmt: skip
-    assert [sum(size > 0 for size in film[4].whole) for film in films.values()] == [1, 5]
-    tell = step_by_step(films)
-    assert tell(5, "True").startswith("forward\n") and tell(11, "False").startswith("the step is over\n")
-    assert tell(5, "False").endswith(
-        f"most held so far, of what is drawn: {sum(films['False'][4].shards + films['False'][4].whole):,}"
-    )
-    first, *_, last = (tell(step, "False").rpartition(" ")[2] for step in range(1, 12))
-    assert int(first.replace(",", "")) < int(last.replace(",", "")), "so far: of later steps it knows nothing"
 
 
 def test_what_each_sends_follows_from_the_collectives_counted(capsys):
