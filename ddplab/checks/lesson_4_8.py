@@ -95,7 +95,8 @@ def _swapped(_: Any, x: Any, other: int) -> list[Any]:
     """What is held; where that is not right, whether nothing has come. Never right: `x` received before it is sent."""
     calls, names = _calls(x), [it.name for it in x.messages if it.watched]  # before the check calls one
     early: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(early, "recv" in names and "send" in names[names.index("recv") :])
+    received_first = "recv" in names and "send" in names[names.index("recv") :]
+    dist.all_gather_object(early, received_first or any(it.early for it in x.messages))
     if all(early):
         return [calls, *["by chance"] * len(x)]
     if early[dist.get_rank()]:
@@ -123,7 +124,7 @@ turn(
     mistakes=[
         (_swap_without_place, "both hold what one of the two had",
          "Receive into a new tensor, because `x` is still to be sent. Then copy it into `x`, on both ranks."),
-        (_swap_by_chance, "`irecv` writes into the `x` that is being sent: whether that comes out right is chance",
+        (_swap_by_chance, "what comes is written into the `x` that is being sent: whether it comes out right is chance",
          "Receive into a new tensor. When it has come, and `x` has gone, copy it into `x`."),
         (_one_way, "one of the two sends, and nothing comes back", "Each sends once, and receives once."),
         (_swap_and_add, "what came was added to what was there", "It takes its place."),

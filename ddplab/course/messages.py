@@ -46,6 +46,7 @@ class Message:
     size: int = 0  # bytes that it carries
     before: tuple[float, ...] = ()  # what the watched tensor held when it was called
     watched: bool = False  # whether it carries the watched tensor itself, or a part of it
+    early: bool = False  # a receive into the watched tensor, of which a send is still on its way (seen under gloo only)
 
 
 def noted_messages(watched: torch.Tensor | None = None) -> list[Message]:
@@ -93,6 +94,16 @@ class _Noting(TorchDispatchMode):
     def __init__(self, noted: list[Message], watched: torch.Tensor | None):
         super().__init__()
         self.noted, self.watched = noted, watched
+        self.going: list[Any] = []  # what `isend` returns, of the watched tensor
+        send = dist.ProcessGroup.send
+
+        def sending(group: Any, tensors: Any, *args: Any, **named: Any) -> Any:
+            work = send(group, tensors, *args, **named)
+            if self.noted and self.noted[-1].watched and dist.get_backend() == "gloo":  # whose sends end with `wait()`
+                self.going.append(work)
+            return work
+
+        dist.ProcessGroup.send = sending
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = NAMES.get(func.__name__.split(".")[0]) if func.namespace == "c10d" else None
@@ -110,7 +121,8 @@ class _Noting(TorchDispatchMode):
             size = carried.nbytes if isinstance(carried, torch.Tensor) else 0
             held = self.watched if isinstance(carried, torch.Tensor) else None
             same = held is not None and carried.untyped_storage().data_ptr() == held.untyped_storage().data_ptr()
-            self.noted.append(Message(name, other, first, size, before, same))
+            early = same and name == "recv" and not all(work.is_completed() for work in self.going)
+            self.noted.append(Message(name, other, first, size, before, same, early))
         return func(*args, **(kwargs or {}))
 
 

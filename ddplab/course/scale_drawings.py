@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
@@ -122,22 +122,6 @@ def messages_in_backward(layers: Sequence[int], sent: Sequence[int], portions: i
         axis.plot(ends, [1 for _ in ends], ">", color=INK, markersize=9, clip_on=False)
         axis.set(yticks=[0, 1], yticklabels=["gradients", "messages"], ylim=(1.5, -0.5), xlim=(0, portions))
         axis.set(xticks=range(portions + 1), xlabel="backward passes of an update")
-    return figure
-
-
-def seconds_by_size(lines: Mapping[str, Callable[[float], float]], sizes: Sequence[float], chosen: float) -> Figure:
-    """Draw the time of several ways to send a tensor, against its bytes, and the size that was chosen.
-
-    lines: name → bytes → seconds. Returns the matplotlib figure.
-    """
-    with drawing(8, 3.2) as figure:
-        axis = figure.subplots()
-        for n, (name, seconds) in enumerate(lines.items()):
-            axis.loglog(sizes, [1e3 * seconds(size) for size in sizes], DASHES[n], color=COLOURS[n], label=name)
-            axis.plot(chosen, 1e3 * seconds(chosen), MARKERS[n], color=COLOURS[n])
-        axis.axvline(chosen, color=INK, linewidth=0.7)
-        axis.set(xlabel="bytes of the tensor", ylabel="ms")
-        axis.legend()
     return figure
 
 

@@ -101,18 +101,6 @@ def test_a_run_of_all_three_pieces_is_one_devices():
     assert (losses(4, **yours) - one).abs().max() < 1e-9
 
 
-def test_a_shadow_counts_or_does_not():
-    under_join = functions("4.7_uneven_shares_and_workers.ipynb")["under_join"]
-    assert under_join(2, 3, "those with data")[0].startswith("rank 0's gradients: 1, 1, 1\n")
-
-
-def test_a_count_of_the_ranks_own_fits_after_join_only():
-    space = functions("4.7_uneven_shares_and_workers.ipynb")
-    space["offered"] = places = ["in each step", "after the loop, inside Join", "after Join"]
-    assert space["counted_in"](places[1]).endswith("the ranks count 3 and 3 batches")
-    assert space["counted_in"](places[2]) == "all_reduce after Join: the ranks count 5 and 5 batches  ✓"
-
-
 def test_two_ways_to_be_careful_with_dice_are_worse():
     space = functions("4.7_uneven_shares_and_workers.ipynb")
     space.update(drawn={}, everybody=[""] * 4)
@@ -134,20 +122,6 @@ def test_what_is_served_is_known(samples, set_epoch, unknown):
     memorise = functions("4.6_sharding_the_data.ipynb")["memorise"]
     _, right = launch(memorise, samples, set_epoch, nproc_per_node=4, quiet=True).results[0]
     assert torch.nonzero(~right).flatten().tolist() == unknown
-
-
-def test_only_each_sample_once_counts_alike_on_any_number_of_ranks():
-    space = functions("4.6_sharding_the_data.ipynb")
-    torch.manual_seed(0)
-    net, test = space["MLP"](), space["Subset"](space["digits"](train=False), range(357))
-    evaluate, device = space["evaluate"], space["device"]  # the whole of `space` may not travel
-
-    def counted(ranks, share):
-        return launch(lambda: evaluate(net.to(device()), test, share), nproc_per_node=ranks, quiet=True).results[0]
-
-    once = counted(1, "yours")
-    assert once == counted(4, "yours") == counted(1, "DistributedSampler")
-    assert once[1] == 357 and counted(4, "DistributedSampler")[1] == 360
 
 
 def test_four_ranks_with_32_images_are_one_device_with_128():
@@ -200,44 +174,6 @@ def test_ddp_saves_hardly_anything_or_nearly_all_of_a_step():
     assert [setting for setting, share in saved.items() if share < 0.1] == [(2, 100)]
     assert [f"{ms:.1f}" for ms in lasts[2, 100] + lasts[16, 5]] == ["110.2", "101.3", "158.3", "10.8"]
     assert saved[16, 5] > 0.9
-
-
-def read_in_forward(net):
-    switch, read = {"send": True}, {}
-
-    def average(p):
-        if read["send"]:
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-
-    net.register_forward_pre_hook(lambda net, inputs: read.update(switch))
-    for p in net.parameters():
-        p.register_post_accumulate_grad_hook(average)
-    return switch
-
-
-def test_a_cap_makes_torchs_ddp_b_or_c():
-    sent_by = functions("4.9_puzzles_from_a_start_to_ddp.ipynb")["sent_by"]
-    caps = {"not named": 1, 1200: 2, 600: 3, 300: 4, 100: 6, 16: 12}
-    for cap, messages in caps.items():
-        ranks = launch(sent_by, "torch's", 6, cap, device="cpu", quiet=True).results
-        assert [len(sizes) for sizes in ranks] == [messages] * 2, cap
-    assert len(launch(sent_by, "b", 6, 16, device="cpu", quiet=True).results[0]) == 12
-
-
-def test_a_switch_that_is_read_in_forward_is_torchs():
-    space = functions("4.9_puzzles_from_a_start_to_ddp.ipynb")
-    space["moments"] = {"forward": (False, True), "backward": (True, False), "both": (False, False)}
-    assert [space["who_sends"](it).split()[4] for it in space["moments"]] == ["differ", "differ", "agree"]
-    space["with_switch"] = read_in_forward
-    assert [space["who_sends"](it).split()[4] for it in space["moments"]] == ["agree"] * 3
-
-
-def test_two_heads_are_mixed_up_by_a_hook_and_carried_by_what_averages_after_backward():
-    space = functions("4.9_puzzles_from_a_start_to_ddp.ipynb")
-    two_heads, afterwards = space["two_heads"], space["average_whatever_was_used"]
-    assert launch(two_heads, ["a", "b"], None, quiet=True).results == [["33", None], [None, "33"]]
-    assert launch(two_heads, ["ab", "a"], afterwards, quiet=True).results == [["33", "3"]] * 2
 
 
 def test_what_carries_it_and_what_breaks_it():

@@ -9,7 +9,6 @@ from ddplab.course.scale_drawings import (
     matrices,
     messages_in_backward,
     near_or_not,
-    seconds_by_size,
     strong_and_weak,
 )
 
@@ -60,14 +59,6 @@ def test_a_message_leaves_where_its_last_gradient_is_and_only_in_the_last_portio
     layers, messages = ([tuple(path.get_extents().intervalx) for path in bars.get_paths()] for bars in axis.collections)
     assert layers == [(0, 0.25), (0.25, 0.5), (0.5, 1), (1, 1.25), (1.25, 1.5), (1.5, 2)]
     assert messages == [(1, 1.5), (1.5, 2)] and list(axis.lines[0].get_xdata()) == [1.5, 2]
-
-
-def test_a_line_for_each_way_and_a_mark_at_the_chosen_size():
-    ways = {"ring": lambda size: 1 + size, "tree": lambda size: 2 * size}
-    (axis,) = seconds_by_size(ways, [1, 10, 100], 10).axes
-    ring, chosen, tree, _, _ = axis.lines
-    assert list(ring.get_ydata()) == [2000, 11000, 101000] and list(tree.get_ydata()) == [2000, 20000, 200000]
-    assert list(chosen.get_ydata()) == [11000] and ring.get_linestyle() != tree.get_linestyle()
 
 
 def test_matrices_have_a_panel_each_and_one_scale():

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader
 
@@ -152,8 +153,17 @@ def die(number):
     dist.barrier()
 
 
+def counts_inside_join():
+    model = DDP(nn.Linear(1, 1, bias=False))
+    with Join([model]):
+        for _ in range(3 - dist.get_rank()):
+            model(torch.ones(1, 1)).sum().backward()
+            dist.all_reduce(torch.ones(1))
+
+
 RANKS = {
     "shapes_differ": (shapes_differ,),
+    "counts_inside_join": (counts_inside_join,),
     "segfault": (die, 11),
     "bus_error": (die, 7),
     "arithmetic": (die, 8),
@@ -164,7 +174,7 @@ RANKS = {
 @pytest.mark.parametrize("name", RANKS)
 def test_two_ranks_cause_it(name):
     with pytest.raises(RankError) as caught:
-        launch(*RANKS[name], quiet=True)
+        launch(*RANKS[name], device="cpu", quiet=True)
     wanted = next(entry for entry in ENTRIES.values() if entry.caused_by == name)
     assert wanted.name in found_in(str(caught.value))
 

@@ -37,6 +37,28 @@ def into_what_is_sent(x, other):
     coming.wait()
 
 
+def begun_and_received_over(x, other):
+    going = dist.isend(x, other)
+    dist.recv(x, other)
+    going.wait()
+
+
+def over_itself_in_one_batch(x, other):
+    for work in batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, x, other)]):
+        work.wait()
+
+
+def sent_then_received_over(x, other):
+    if dist.get_rank() < other:
+        dist.send(x, other)  # it has gone
+        dist.recv(x, other)
+    else:
+        place = torch.empty_like(x)
+        dist.recv(place, other)
+        dist.isend(x, other).wait()
+        x.copy_(place)
+
+
 def even_first(x, other):
     mine = x.clone()
     for turn in (0, 1):
@@ -473,10 +495,12 @@ def a_name_of_nothing(x, chunks):
 
 ANSWERS = {
     "4.8.a": {
-        "accepted": [both_at_once, even_first, into_a_copys_place],
+        "accepted": [both_at_once, even_first, into_a_copys_place, sent_then_received_over],
         "wrong": [
             (one_way_only, ["one of the two sends, and nothing comes back"]),
-            (into_what_is_sent, ["`irecv` writes into the `x` that is being sent"]),
+            (into_what_is_sent, ["what comes is written into the `x` that is being sent"]),
+            (begun_and_received_over, ["what comes is written into the `x` that is being sent"]),
+            (over_itself_in_one_batch, ["what comes is written into the `x` that is being sent"]),
             (into_x_itself, ["both hold what one of the two had"]),
             (all_send_first, ["both send first, and nobody receives"]),
             (lower_half_first, ["on 4 ranks", "rank 2 waits in recv from rank 3", "; rank 3 waits in recv"]),
