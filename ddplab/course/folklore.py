@@ -58,7 +58,7 @@ class Box:
 def boxes(folder: str | Path = "..") -> list[Box]:
     """The claim boxes stored in a folder of lessons, by parts: those with a row first, then by lesson.
 
-    A numbered claim is settled in a room of its own (9.1 to 9.5). Where a lesson has its box too, the room's counts.
+    A numbered claim is settled in its room (9.1 to 9.5), or in a lesson. Where both have a box, the room's counts.
     Raises FileNotFoundError where the folder has no lessons with boxes in them.
     """
     found = [box for path in sorted(Path(folder).glob("*/[0-9]*.ipynb")) for box in _boxes_of(path)]

@@ -68,28 +68,6 @@ def beside_the_usual(
     return figure
 
 
-def gradients_of_rows(own: Sequence[float], in_grad: Sequence[float], whole: float, most: float) -> Figure:
-    """Draw for each GPU the gradient of its own rows and what is in its `.grad`; a broken line is at `whole`.
-
-    in_grad: of the first GPUs; the others have none, and it is said there. whole: what one GPU makes of all the rows.
-    most: where the axis ends, so that pictures can be compared.
-    """
-    with drawing(7, 1.4 + 0.6 * len(own)) as figure:
-        axis = figure.subplots()
-        kinds = (("from its own rows", own, "///"), ("in .grad", in_grad, ""))
-        for kind, (name, numbers, hatch) in enumerate(kinds):
-            places = [gpu + 0.4 * kind - 0.2 for gpu in range(len(numbers))]
-            look = {"color": COLOURS[kind], "hatch": hatch, "edgecolor": ON_COLOUR, "label": name}
-            axis.bar_label(axis.barh(places, numbers, 0.36, **look), [f"{it:.3g}" for it in numbers], padding=3)
-        for gpu in range(len(in_grad), len(own)):
-            axis.text(0, gpu + 0.2, " there is no .grad here", va="center")
-        axis.axvline(whole, linestyle="--", color=INK, label="one GPU, all rows")
-        axis.set(xlim=(0, most), ylim=(len(own) - 0.5, -0.5), xlabel="gradient")
-        axis.set_yticks(range(len(own)), [f"GPU {gpu}" for gpu in range(len(own))])
-        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
-    return figure
-
-
 def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = None) -> Figure:
     """Draw what fills a device's memory as stacked bars.
 

@@ -1,4 +1,4 @@
-"""What some lessons of part 4, 6.1 and 9.1 say below a slider, run once: a page launches what its reader asks for."""
+"""What some lessons of part 4 and 6.1 say below a slider, run once: a page launches what its reader asks for."""
 
 import ast
 import re
@@ -195,15 +195,3 @@ def test_what_carries_it_and_what_breaks_it():
         first, last = (float(it) for it in re.findall(r"(\d\.\d\d)\d* (?:apart )?at", words))
         assert (first > 0) == ("start" in broken), words
         assert (last > first + 0.005) == ("hooked" in broken), words
-
-
-def test_a_rounding_makes_two_gpus_worse_than_one_with_some_seed_of_lesson_9_1():
-    space = functions("../9_folklore/9.1_one_gpu_fails_two_learn.ipynb")
-    space["by_seed"] = {}
-
-    def worse(seed):
-        space["fooled"](seed)
-        one, two = space["by_seed"][seed]
-        return one - two
-
-    assert any(worse(seed) > 0.05 for seed in range(8))

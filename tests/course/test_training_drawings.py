@@ -13,7 +13,6 @@ from ddplab.course.training_drawings import (
     distances,
     each_batch,
     epochs_and_updates,
-    gradients_of_rows,
     how_full,
     images,
     layer_bars,
@@ -60,16 +59,6 @@ def test_one_loss_is_solid_and_the_usual_one_beside_it_dashed():
     assert (list(usual.get_ydata()), list(lost.get_ydata())) == ([2, 1], [2, 2])
     assert (usual.get_linestyle(), lost.get_linestyle()) == ("--", "-") and labels(axis) == ["usual", "lost"]
     assert axis.get_ylim()[0] == 0
-
-
-def test_each_gpus_own_gradient_stands_above_what_is_in_its_grad():
-    (axis,) = gradients_of_rows([3.0, 7.0], [10.0], 10.0, most=20).axes
-    assert axis.get_xlim() == (0, 20)
-    own, in_grad = axis.containers
-    assert [bar.get_width() for bar in own] == [3, 7] and own[0].get_hatch() == "///"
-    assert [bar.get_width() for bar in in_grad] == [10] and in_grad[0].get_y() > own[0].get_y()
-    assert [text.get_text() for text in axis.texts] == ["3", "7", "10", " there is no .grad here"]
-    assert labels(axis) == ["one GPU, all rows", "from its own rows", "in .grad"]
 
 
 def test_memory_is_stacked_and_hatched():
