@@ -138,30 +138,6 @@ def of_a_number(module):
 
 ANSWERS = {
     "4.3.a": {
-        "accepted": [by_measure, lambda P, n: torch.tensor([8 * P * (n - 1), 8 * P * (n - 1) // n])],
-        "wrong": [
-            (lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"]),
-            (lambda P, n: (8 * P * (n - 1), 2 * P * (n - 1) / n), ["a rank's are numbers"]),
-            (lambda P, n: (3 * P, 5 * P), ["should be"]),
-            (lambda P, n: (2 * 4 * P, 2 * 4 * P * (n - 1) / n), ["right for two GPUs"]),
-            (lambda P, n: (8 * P * (n - 1), 8 * P * n - 1 / n), ["`*` and `/` go before `-`"]),
-        ],
-    },
-    "4.3.b": {
-        "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],
-        "wrong": [
-            (with_a_number, ["raised"]),
-            (never_called, ["no batch has gone through the model"]),
-            (first_batch_alone, ["not all batches have gone through the model"]),
-            (what_comes_out, ["what the model returns is added up"]),
-            (number_of_batches, ["batches are counted, not rows"]),
-            (rows_of_rank_0, ["rank 0's rows"]),
-            (all_at_once, ["raised TypeError"]),
-            (what_all_reduce_returns, ["nothing came back"]),
-            (the_buffer_of_ddp, ["no attribute 'total'"]),
-        ],
-    },
-    "4.3.c": {
         "accepted": [with_a_frozen_parameter, with_register, heads_of(two_layers)],
         "wrong": [
             (without_heads, ["has no attribute 'heads'"]),
@@ -182,6 +158,30 @@ ANSWERS = {
             (without_a_name, ["raised TypeError"]),
             (without_parameter, ["raised TypeError"]),
             (of_a_number, ["raised AttributeError"]),
+        ],
+    },
+    "4.3.b": {
+        "accepted": [with_gathered_rows, with_numbers, by_the_modules_number],
+        "wrong": [
+            (with_a_number, ["raised"]),
+            (never_called, ["no batch has gone through the model"]),
+            (first_batch_alone, ["not all batches have gone through the model"]),
+            (what_comes_out, ["what the model returns is added up"]),
+            (number_of_batches, ["batches are counted, not rows"]),
+            (rows_of_rank_0, ["rank 0's rows"]),
+            (all_at_once, ["raised TypeError"]),
+            (what_all_reduce_returns, ["nothing came back"]),
+            (the_buffer_of_ddp, ["no attribute 'total'"]),
+        ],
+    },
+    "4.3.c": {
+        "accepted": [by_measure, lambda P, n: torch.tensor([8 * P * (n - 1), 8 * P * (n - 1) // n])],
+        "wrong": [
+            (lambda P, n: 8 * P * (n - 1), ["returned an int: the check met TypeError"]),
+            (lambda P, n: (8 * P * (n - 1), 2 * P * (n - 1) / n), ["a rank's are numbers"]),
+            (lambda P, n: (3 * P, 5 * P), ["should be"]),
+            (lambda P, n: (2 * 4 * P, 2 * 4 * P * (n - 1) / n), ["right for two GPUs"]),
+            (lambda P, n: (8 * P * (n - 1), 8 * P * n - 1 / n), ["`*` and `/` go before `-`"]),
         ],
     },
 }
