@@ -128,16 +128,14 @@ turn(
          "It is two thirds of compute and waiting; `compute` is asked for."),
         (partial(_enough, part=3 / 2), "two thirds are taken of the backward pass",
          "It is two thirds of the whole: divide by them."),
-        (partial(_enough, part=1 / 2), "the room holds all four buckets", "The last one never hides: three of four."),
-        (partial(_enough, part=8 / 9), "the room is all of the backward pass",
-         "It begins with the first of the four buckets: three quarters of that pass."),
+        (partial(_enough, part=1 / 2), "the backward pass is half of the step", "It is two thirds."),
+        (lambda messages, ranks: messages / (2 / 3 + 0.02 * sqrt(2 * log(ranks))),
+         "`plan.late` is added to the two thirds, not to one whole",
+         "The latest takes `compute * (1 + plan.late(ranks))`; two thirds of that are its backward pass."),
         (partial(_enough, part=1 / 3), "the backward pass is a third of the step", "It is two thirds."),
-        (partial(_enough, part=4 / 3, off=lambda compute, late: compute), "that is the room, three of four buckets",
-         "It is three quarters of the backward pass, and that is two thirds of compute and waiting."),
-        (partial(_enough, part=1 / 6), "`messages` is taken for one bucket", "All four of them take that long."),
         (lambda messages, ranks: 1000 * _enough(messages, ranks), "those are milliseconds", "Seconds are asked for."),
     ],
-    otherwise="Three quarters of the messages are the room, and three quarters of the backward pass; and so on back.",
+    otherwise="`messages` last for two thirds of the latest GPU's time: from that to its time, then to one alone.",
 )  # fmt: skip
 
 KEPT = {"sgd": 0, "momentum": 4, "adam": 8}

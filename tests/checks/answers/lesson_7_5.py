@@ -82,12 +82,12 @@ def without_waiting(messages, ranks):
     return messages * 1.5
 
 
-def all_must_hide(messages, ranks):
-    return messages * 4 / 3 / (2 / 3) / (1 + plan.late(ranks))
+def late_beside_the_two_thirds(messages, ranks):
+    return messages / (2 / 3 + plan.late(ranks))
 
 
-def with_all_of_the_pass(messages, ranks):
-    return 3 / 4 * messages * 3 / 2 / (1 + plan.late(ranks))
+def four_buckets(messages, ranks):
+    return 4 * messages * 3 / 2 / (1 + plan.late(ranks))
 
 
 def waiting_in_seconds(messages, ranks):
@@ -191,8 +191,8 @@ ANSWERS = {
         "accepted": [by_halving, by_algebra],
         "wrong": [
             (without_waiting, ["the compute and the waiting together"]),
-            (all_must_hide, ["the room holds all four buckets"]),
-            (with_all_of_the_pass, ["the room is all of the backward pass"]),
+            (late_beside_the_two_thirds, ["added to the two thirds"]),
+            (four_buckets, ["every number is 4 times what is wanted"]),
             (waiting_in_seconds, ["`plan.late` is taken for seconds"]),
             (waiting_added, ["the waiting is added, and not taken off"]),
         ],
