@@ -40,6 +40,14 @@ def _sends_nothing(state: Any, bucket: dist.GradBucket) -> torch.futures.Future:
     return future
 
 
+def _waits(state: Any, bucket: dist.GradBucket) -> torch.futures.Future:
+    numbers = bucket.buffer().bfloat16() / dist.get_world_size()
+    dist.all_reduce(numbers)
+    future = torch.futures.Future()
+    future.set_result(numbers.float())
+    return future
+
+
 def _net_and_images(rank: int, size: int) -> tuple[nn.Module, Tensor]:
     numbers = [1.002, 257.0, 3.0] if size == 2 else [3.0, 6.0, 12.0]  # a third of these is whole, so nothing is rounded
     return nn.Linear(3, 1, bias=False), torch.tensor([numbers]) * (1 + 2 * rank)
@@ -78,7 +86,7 @@ def _noting(waits: list[bool]) -> Iterator[None]:
 
 
 def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
-    """Return the gradient that a hook brings DDP, and the bytes that this rank hands over for it."""
+    """Return the gradient that a hook brings DDP, the bytes that this rank hands over for it, and whether it waits."""
     sent, waits, all_reduce = [], [], dist.all_reduce
 
     def counted(tensor: Tensor, *given: Any, **named: Any) -> Any:
@@ -91,8 +99,6 @@ def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
             future = hook(state, bucket)
         if not hasattr(future, "then"):  # DDP itself would end in a segmentation fault
             raise TypeError(f"DDP wants a future from its hook, and not: {type(future).__name__}")
-        if any(waits):
-            raise TypeError("the hook waits for its message, so nothing hides: async_op=True, get_future()")
         return future.then(tensor)
 
     def tensor(done: torch.futures.Future) -> Tensor:  # else torch asks for a bug report
@@ -110,7 +116,7 @@ def _through(hook: Callable[..., Any], net: nn.Module, x: Tensor) -> list[Any]:
         raise RuntimeError(own) from None
     finally:
         dist.all_reduce = all_reduce
-    return [net.weight.grad, sum(sent)]
+    return [net.weight.grad, sum(sent), "yes" if any(waits) else "no"]
 
 
 turn(
@@ -122,7 +128,7 @@ turn(
     device="cpu",
     call=_through,
     look=_returned,
-    heads=("mean: 1st", "2nd", "3rd", "bytes sent"),
+    heads=("mean: 1st", "2nd", "3rd", "bytes sent", "waits"),
     mistakes=[
         (partial(_half, by=lambda: 1), "the sum over the ranks, not their mean", "Divide by `dist.get_world_size()`."),
         (partial(_half, by=lambda: dist.get_world_size() ** 2), "divided twice", "By the number of ranks, once."),
@@ -135,6 +141,8 @@ turn(
         (partial(_half, times=2), "each bucket is sent twice, and added up twice", "One `all_reduce`."),
         (_sends_nothing, "nothing is sent: each rank keeps its own gradients",
          "`dist.all_reduce`, on the rounded numbers."),
+        (_waits, "the hook waits for its message, so nothing hides",
+         "`async_op=True`, and what is left to do in `.then(…)` on its `get_future()`."),
     ],
     hints={"future of a tensor": "A message's future holds a list: `.then(lambda done: done.value()[0])`.",
            "wants a future": "`dist.all_reduce(…, async_op=True).get_future()`, and `.then(…)` on that.",
@@ -159,10 +167,13 @@ def _both(returned: Any, matrix: Tensor, row: Tensor) -> list[Any]:
     if isinstance(returned, Tensor):
         return [f"one tensor, of shape {tuple(returned.shape)}"]
     column, new = returned
-    shapes = [tuple(getattr(it, "shape", ())) for it in (column, new)]
-    if any(len(shape) != 1 for shape in shapes):
-        return [f"shapes {shapes[0]}, {shapes[1]}"]
-    return [column, new]
+    return [_vector(it, n) for it, n in zip((column, new), matrix.shape, strict=True)]
+
+
+def _vector(it: Any, n: int) -> Any:
+    """The vector, or in its n places the shape of what is none."""
+    shape = tuple(getattr(it, "shape", ()))
+    return it if len(shape) == 1 else [f"shape {shape}", *(n - 1) * "-"]
 
 
 def _matrix(*rows: list[float], begin: list[float]) -> tuple[Tensor, Tensor]:
@@ -195,6 +206,9 @@ turn(
          "the row comes from the long column", "From the column of length 1."),
         (lambda matrix, row: (matrix @ row[:, None], matrix.T @ (matrix @ row[:, None])),
          "they are matrices of one column", "A column and a row are vectors here, of one dimension each, as `row` is."),
+        (lambda matrix, row: (matrix @ row[:, None], (matrix @ row[:, None]).T @ matrix),
+         "they are a matrix of one column and one of one row",
+         "A column and a row are vectors here, of one dimension each, as `row` is."),
         (lambda matrix, row: torch.outer(*_column_and_row(matrix, row)), "that is their product",
          "Return two: the column, and the row."),
         *((partial(_column_and_row, length=by),

@@ -29,6 +29,18 @@ def kept_a_matrix(matrix, row):
     return column, matrix.T @ column
 
 
+def of_two_dimensions(matrix, row):
+    column = matrix @ row.reshape(-1, 1)
+    column = column / column.norm()
+    return column, column.T @ matrix
+
+
+def only_the_row_is_a_matrix(matrix, row):
+    column = matrix @ row
+    column = column / column.norm()
+    return column, column[None, :] @ matrix
+
+
 def multiplied_by_place(matrix, row):
     column = matrix * row / (matrix * row).norm()
     return column, matrix.T @ column
@@ -121,7 +133,7 @@ ANSWERS = {
         "accepted": [rounded_again, as_torch_has_it, by_avg, waits_for_what_has_come],
         "wrong": [
             (returns_a_tensor, ["wants a future", "Tensor"]),
-            (waited_for, ["waits for its message", "async_op=True"]),
+            (waited_for, ["the hook waits for its message"]),
             (asks_and_waits, ["waits for its message"]),
             (waits_for_the_future, ["waits for its message"]),
             (the_messages_own, ["wants a future of a tensor", "list"]),
@@ -134,6 +146,8 @@ ANSWERS = {
         "wrong": [
             (without_transposing, ["2 rows of 3 raised"]),
             (kept_a_matrix, ["matrices of one column"]),
+            (of_two_dimensions, ["a matrix of one column and one of one row"]),
+            (only_the_row_is_a_matrix, ['"shape (1, 2)"']),
             (multiplied_by_place, ["no column, but a matrix"]),
         ],
     },
