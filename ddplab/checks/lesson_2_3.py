@@ -582,24 +582,45 @@ turn(
 )
 
 
-def _plain(device: Any, keep: Callable[[Any], Any] = lambda ones: ones) -> Any:
-    """A module that multiplies by what `keep` makes of a tensor on the device; without any, by one of its input's."""
-    module = nn.Module()
-    module.scale = keep(torch.ones(3, device=device))
-    module.forward = lambda x: x * (module.scale if isinstance(module.scale, torch.Tensor) else module.scale[0])
-    return module
+class _Traveller(nn.Module):
+    """Notes whether it was sent anywhere itself, and not a copy of it."""
+
+    sent = False
+
+    def _apply(self, *given: Any, **named: Any) -> Any:
+        self.sent = True
+        return super()._apply(*given, **named)
 
 
-def _caching(device: Any, new: bool = False) -> Any:
-    module, cache = nn.Module(), {}
-    module.forward = lambda x: x * (torch.ones_like(x) if new else cache.setdefault(3, torch.ones_like(x)))
-    return module
+class _Plain(_Traveller):
+    """Multiplies by what `keep` makes of a tensor on the device."""
+
+    def __init__(self, device: Any, keep: Callable[[Any], Any] = lambda ones: ones) -> None:
+        super().__init__()
+        self.scale = keep(torch.ones(3, device=device))
+
+    def forward(self, x: Any) -> Any:
+        return x * (self.scale if isinstance(self.scale, torch.Tensor) else self.scale[0])
+
+
+class _Caching(_Traveller):
+    """Multiplies by a tensor that the first call makes and keeps, or that is new at each call."""
+
+    def __init__(self, device: Any, new: bool = False) -> None:
+        super().__init__()
+        self.new, self.cache = new, {}
+
+    def forward(self, x: Any) -> Any:
+        return x * (torch.ones_like(x) if self.new else self.cache.setdefault(3, torch.ones_like(x)))
 
 
 def _survives(moves: Callable[..., Any], make: Callable[..., Any]) -> list[Any]:
     with gpus_for(1) as gpus:
-        found = moves(make(gpus[0]), torch.ones(2, 3, device=gpus[0]))
-        return [str(found) if isinstance(found, bool) else kind(found)]
+        model = make(gpus[0])
+        found = moves(model, torch.ones(2, 3, device=gpus[0]))
+        by_hand = [it.device.type == "cpu" for it in (*model.parameters(), *model.buffers())]
+        sent = model.sent or (bool(by_hand) and all(by_hand))
+        return [str(found) if isinstance(found, bool) else kind(found), "yes" if sent else "no"]
 
 
 def _moves(model: Any, x: Any, first: bool = True, to: Any = "cpu", yes: Any = True, no: Any = False) -> Any:
@@ -621,6 +642,11 @@ def _copy_moves(model: Any, x: Any) -> Any:
         return False
 
 
+def _asks_where(model: Any, x: Any) -> Any:
+    model.to("cpu")
+    return all(it.device.type == "cpu" for it in model.parameters())
+
+
 def _silent(model: Any, x: Any) -> Any:
     model.to("cpu")(x.cpu())
     return True
@@ -631,18 +657,18 @@ turn(
     "A detector",
     _moves,
     {
-        "a parameter": lambda: (partial(_plain, keep=nn.Parameter),),
-        "a buffer": lambda: (partial(_plain, keep=nn.Buffer),),
-        "a ParameterList": lambda: (partial(_plain, keep=lambda it: nn.ParameterList([it])),),
-        "a tensor made beside x": lambda: (partial(_caching, new=True),),
-        "a plain attribute": lambda: (_plain,),
-        "a parameter in a list": lambda: (partial(_plain, keep=lambda it: [nn.Parameter(it)]),),
-        "a result of .to": lambda: (partial(_plain, keep=lambda it: nn.Parameter(it.cpu()).to(it.device)),),
-        "a cache": lambda: (_caching,),
+        "a parameter": lambda: (partial(_Plain, keep=nn.Parameter),),
+        "a buffer": lambda: (partial(_Plain, keep=nn.Buffer),),
+        "a ParameterList": lambda: (partial(_Plain, keep=lambda it: nn.ParameterList([it])),),
+        "a tensor made beside x": lambda: (partial(_Caching, new=True),),
+        "a plain attribute": lambda: (_Plain,),
+        "a parameter in a list": lambda: (partial(_Plain, keep=lambda it: [nn.Parameter(it)]),),
+        "a result of .to": lambda: (partial(_Plain, keep=lambda it: nn.Parameter(it.cpu()).to(it.device)),),
+        "a cache": lambda: (_Caching,),
     },
     call=_survives,
     otherwise="Run the model; move it and its input; run it again, in a `try`: True, and in the `except` False.",
-    heads=("your detector says",),
+    heads=("your detector says", "the model itself was sent"),
     mistakes=[
         (
             partial(_moves, first=False),
@@ -656,10 +682,15 @@ turn(
         ),
         (
             _copy_moves,
-            "a copy of the model is sent, and what a function has captured stays with the model itself, on the GPU",
+            "a copy of the model is sent, and the model itself stays on the GPU",
             "Send `model` itself: `model.to(…)` moves it.",
         ),
-        (lambda model, x: True, "each model survives", "What does it raise, on the CPU? `except RuntimeError:`."),
+        (lambda model, x: True, "each model survives", "Send it to the CPU and run it there: `except RuntimeError:`."),
+        (
+            _asks_where,
+            "each model survives the move, for nobody has run it there",
+            "What is not registered shows no device. Run the model again, with `x.cpu()`, in a `try`.",
+        ),
         (partial(_moves, yes=False, no=True), "the answers have changed places", "`True` where it runs."),
         (partial(_moves, no=None), "what fails has no answer", "`return False` in the `except`."),
         (

@@ -378,8 +378,8 @@ def _looped(means: Callable[..., Any], rows: int) -> list[Any]:
     with gpus_for(2, virtual=True) as gpus:
         tens = 10 * torch.arange(1.0, rows + 1)
         tens[3:] += 0.25
-        x = torch.stack([tens - 5, tens + 5, 0 * tens, -tens, 3 * tens, 0 * tens], dim=1)
-        x[1::2, 3:] = 0  # the mean of the first two is that of all four: not every row has as many zeros
+        x = torch.stack([2 * tens + 3, -tens, 0 * tens, 2 * tens - 3, tens, 0 * tens], dim=1)
+        x[1::2, 4] = 0  # the mean of three is that of all four: not every row has as many zeros
         x = x.to(gpus[1])
         gpus.meter.reset()
         with _Calls() as calls:
@@ -392,6 +392,8 @@ def _looped(means: Callable[..., Any], rows: int) -> list[Any]:
         with _Calls() as of_twice_as_many:
             means(twice)
         first = " ".join(f"{it:g}" for it in found_here[:3].tolist())
+        if found_here.shape != tens.shape:
+            first += f", of {' x '.join(map(str, found.shape)) or 'one number'}"
         right = found_here.shape == tens.shape and torch.allclose(found_here, tens)
         few = "few" if of_twice_as_many.number < 1.5 * calls.number else "more with every row"
         return [first, "yes" if right else "no", few, left]
@@ -446,10 +448,22 @@ turn(
             "`nanmean` leaves them out.",
         ),
         (lambda x: x.masked_fill(x == 0, torch.nan).nanmedian(1).values, "those are medians", "The mean: `nanmean`."),
+        *[
+            (square, "each row is divided by the count of every row: a square", "Both with `keepdim`, or neither.")
+            for square in (
+                lambda x: x.sum(1) / (x != 0).sum(1, keepdim=True),
+                lambda x: x.sum(1, keepdim=True) / (x != 0).sum(1),
+            )
+        ],
         (
-            lambda x: x.sum(1) / (x != 0).sum(1, keepdim=True),
-            "each row is divided by the count of every row: a square",
-            "Both with `keepdim`, or neither.",
+            lambda x: x.sum(1) / (x != 0).sum(1)[0],
+            "each sum is divided by the count of the first row",
+            "Each by its own: a count for each row.",
+        ),
+        (
+            lambda x: x[:, :2].mean(1),
+            "only the first two numbers of each row are counted",
+            "What is not 0 may stand anywhere: add up the whole row.",
         ),
         (
             lambda x: x.sum(0) / (x != 0).sum(0).clamp(min=1),

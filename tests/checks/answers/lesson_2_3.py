@@ -204,6 +204,25 @@ def by_a_helper(model, x):
         return False
 
 
+def and_back_again(model, x):
+    return bool(in_other_words(model, x) + 0 * len(list(model.to(x.device).parameters())))
+
+
+def only_asks(model, x):
+    model(x)
+    model.to("cpu")
+    return all(not p.is_cuda and p.device.type == "cpu" for p in model.parameters())
+
+
+def sends_a_copy(model, x):
+    try:
+        model(x)
+        copy.deepcopy(model).to("cpu")(x.cpu())
+    except RuntimeError:
+        return False
+    return True
+
+
 def in_other_words(model, x):
     model(x)
     model, x = model.cpu(), x.to("cpu")
@@ -353,11 +372,17 @@ ANSWERS = {
         ],
     },
     "2.3.c": {
-        "accepted": [in_other_words, lambda model, x: by_a_helper(model, x) and by_a_helper(model.to("cpu"), x.cpu())],
+        "accepted": [
+            in_other_words,
+            and_back_again,
+            lambda model, x: by_a_helper(model, x) and by_a_helper(model.to("cpu"), x.cpu()),
+        ],
         "wrong": [
             (lambda model, x: None, ["your detector says is nothing"]),
             (lambda model, x: [by_a_helper(model.cpu(), x.cpu())], ["a list"]),
             (lambda model, x: by_a_helper(model.cpu(), x), ["the input stays on the GPU"]),
+            (only_asks, ["nobody has run it there"]),
+            (sends_a_copy, ["a copy of the model is sent"]),
             (
                 lambda model, x: by_a_helper(model, x) and by_a_helper(copy.deepcopy(model).cpu(), x.cpu()),
                 ["deepcopy protocol"],

@@ -137,7 +137,11 @@ ANSWERS = {
             lambda x: x.sum(1, keepdim=True) / (x != 0).sum(1, keepdim=True),
         ],
         "wrong": [
-            (lambda x: x[x != 0].view(len(x), -1).mean(1), ["3.33333"]),
+            (lambda x: x[x != 0].view(len(x), -1).mean(1), ["Not every row has as many zeros"]),
+            (lambda x: x[:, 0:2].mean(1), ["only the first two numbers"]),
+            (lambda x: x.sum(1) / (x != 0).sum(1)[0], ["by the count of the first row"]),
+            (lambda x: x.sum(1, keepdim=True) / x.ne(0).sum(1), ["a square"]),
+            (lambda x: x.sum(1) / x.ne(0).sum(1, keepdim=True), ["a square"]),
             (lambda x: (x != 0).mean(1), ["could not infer output dtype"]),
             (lambda x: x.sum(1) / (x != 0), ["raised RuntimeError"]),
             (means_by_numpy, ["the rows leave for the CPU"]),
