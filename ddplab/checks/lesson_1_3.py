@@ -145,6 +145,12 @@ def _after_an_update(make: Callable[..., Any]) -> tuple[Any]:
     return (optimizer,)
 
 
+def _of_their_shape(optimizer: Any) -> int:
+    """As who counts only what has the shape of its parameter."""
+    held = [(p, t) for p, of in optimizer.state.items() for t in of.values()]
+    return sum(t.nbytes for p, t in held if t.shape == p.shape)
+
+
 def _state_bytes(
     optimizer: Any,
     size: Callable[[Any], int] = lambda tensor: tensor.nbytes,
@@ -165,6 +171,7 @@ turn(
         "plain SGD": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1)),
         "SGD with momentum": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
         "Adam": lambda: _after_an_update(torch.optim.Adam),
+        "Adafactor": lambda: _after_an_update(torch.optim.Adafactor),
     },
     look=lambda held, _: [] if held is None else held,
     heads=("bytes of state",),
@@ -175,6 +182,8 @@ turn(
          "The other tensors: `.dim()` of a counter is 0."),
         (partial(_state_bytes, counts=lambda tensor: tensor.dim() > 1), "what has one dimension is left out",
          "A bias has one. Only a counter has none: its `.dim()` is 0."),
+        (_of_their_shape, "a tensor that has not its parameter's shape is left out",
+         "Adafactor keeps a row's and a column's numbers of a matrix. Only a counter's `.dim()` is 0."),
         (partial(_state_bytes, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
         (partial(_state_bytes, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
         (partial(_state_bytes, names="exp_avg_sq"), "that is one of the things that Adam keeps, and not momentum's",

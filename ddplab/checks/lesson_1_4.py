@@ -108,14 +108,16 @@ def _tensors(new: Any, images: Any, labels: Any) -> tuple[Any, Any]:
 def _tall_images(place: Any = "cpu") -> tuple[Any, Any, Any]:
     """A model with two weights, both 0, that notes how many images it sees; and four of one pixel.
 
-    Their gradients 4, 40, 400 and 4,000 pull the first weight up: the gradient is minus the number said.
+    Their gradients 4, 40, 400 and 4,000 pull the first weight up: the gradient is minus the number said. An image with
+    the label 1 is as far below 0, so one that has another's label pulls the weight down.
     """
     model = nn.Linear(1, 2, bias=False).to(place)
     nn.init.zeros_(model.weight)
     model.images = []
     model.register_forward_hook(lambda _, inputs, output: model.images.append(inputs[0].numel()))
+    labels = torch.tensor([0, 1, 1, 0], device=place)
     images = torch.tensor([[8.0 * 10**power] for power in range(4)], device=place)
-    return model, images, torch.zeros(4, dtype=torch.long, device=place)
+    return model, torch.where(labels[:, None] == 0, images, -images), labels
 
 
 def _fair(
@@ -127,6 +129,35 @@ def _fair(
     return F.cross_entropy(model(x[mine]), y[mine], reduction=reduction) * factor(len(y[mine]), size)
 
 
+def _mispaired(
+    model: Any, x: Any, y: Any, *, labels: Callable[..., Any], factor: Callable[[int, int], float] = lambda n, size: 1
+) -> Any:
+    """As who deals the images, and takes other images' labels."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine = x[rank::size]
+    return F.cross_entropy(model(mine), labels(y, len(mine))) * factor(len(mine), size)
+
+
+def _as_many(y: Any, n: int) -> Any:
+    return y[:n]
+
+
+def _a_block(y: Any, n: int) -> Any:
+    return y.tensor_split(dist.get_world_size())[dist.get_rank()]
+
+
+def _from_own(y: Any, n: int) -> Any:
+    return y[dist.get_rank() :][:n]
+
+
+OTHERS = "images are paired with labels of other images", "Image and label belong together: deal both in one way."
+
+
+def _forward_for_all(model: Any, x: Any, y: Any) -> Any:
+    """As who lets the model see all images, and keeps the losses of its own."""
+    return F.cross_entropy(model(x), y, reduction="none")[dist.get_rank() :: dist.get_world_size()].mean()
+
+
 def _own_gradient(loss: Any, model: Any, *_: Any) -> list[float]:
     """How many images this rank took, and what they pull the weight by."""
     loss.backward()
@@ -134,7 +165,7 @@ def _own_gradient(loss: Any, model: Any, *_: Any) -> list[float]:
 
 
 _own = partial(_fair, factor=lambda n, size: 1)
-CARDS = "Like cards: of three ranks, rank 0 gets the images 0, 3, 6, … In Python that is `x[rank::ranks]`."
+CARDS = "Like cards: of three ranks, rank 0 gets the images 0, 3, 6, … Where does rank 1 begin, in which steps?"
 
 turn(
     "1.4.a",
@@ -145,12 +176,15 @@ turn(
     look=_own_gradient,
     heads=("images", "their mean gradient"),
     mistakes=[
+        *[(partial(_mispaired, labels=labels), *OTHERS) for labels in (_as_many, _a_block, _from_own)],
+        (_forward_for_all, "the model computes all four images on every rank: the mean is right, and no work is shared",
+         "Take this rank's images first, and show the model no others."),
         (partial(_own, share=lambda rank, size: slice(None)), "every rank takes all four images", CARDS),
         (partial(_own, share=lambda rank, size: slice(0, None, size)), "all ranks take rank 0's images", CARDS),
         (partial(_own, share=lambda rank, size: slice(rank, None)), "each rank takes all images from its own on",
          CARDS),
         (partial(_own, share=lambda rank, size: slice(rank, size)), "each rank takes the images from its own up to "
-         "`ranks`", "Two colons: " + CARDS),
+         "`ranks`", "A slice has a begin, an end and a step, with two colons. " + CARDS),
         (partial(_own, share=lambda rank, size: slice(rank, rank + 1)), "each rank takes one image, and others are "
          "left out", CARDS),
         (partial(_own, share=lambda rank, size: slice(-(-4 * rank // size), -(-4 * (rank + 1) // size))),
@@ -168,7 +202,7 @@ turn(
     ],
     hints={
         "'NoneType' object has no attribute 'backward'": "Return the loss: `shared` calls its `backward()`.",
-        "to match target": "The labels are dealt as the images are: `y[rank::ranks]`.",
+        "to match target": "The labels are dealt as the images are.",
         "scalar outputs": "A loss is one number: the mean over the images.",
         "tuple index out of range": "`chunk` may make fewer pieces than you ask for. " + CARDS,
     },
@@ -192,6 +226,8 @@ turn(
     look=_mean_gradient,
     heads=("images", "mean gradient"),
     mistakes=[
+        *[(partial(_mispaired, labels=labels, factor=factor), *OTHERS) for labels in (_as_many, _a_block, _from_own)
+          for factor in (lambda n, size: n * size / 4, lambda n, size: 1)],
         (partial(_fair, factor=lambda n, size: 1), "each rank counts alike, however many images it has",
          "This rank has `len(mine)` of `len(x)` images."),
         (partial(_fair, factor=lambda n, size: n / 4), "it is too small, by the number of ranks",

@@ -74,6 +74,10 @@ def keeps_the_last(optimizer):
     return total
 
 
+def of_their_shape(optimizer):
+    return sum(t.nbytes for p, held in optimizer.state.items() for t in held.values() if t.shape == p.shape)
+
+
 def without_the_biases(optimizer):
     return sum(t.nbytes for held in optimizer.state.values() for t in held.values() if t.dim() > 1)
 
@@ -125,6 +129,7 @@ ANSWERS = {
                 lambda optimizer: sum(t.nbytes for held in optimizer.state.values() for t in held if t.dim()),
                 ["'str' object has no attribute"],
             ),
+            (of_their_shape, ["a tensor that has not its parameter's shape is left out"]),
             (without_the_biases, ["what has one dimension is left out"]),
             (returns_at_once, ["only what is kept for the first parameter"]),
             (by_adams_names, ["only Adam's state is counted"]),

@@ -73,6 +73,27 @@ def forward_for_all(model, x, y):
     return F.cross_entropy(model(x), y)
 
 
+def keeps_the_losses_of_mine(model, x, y):
+    mine = torch.arange(len(x)) % dist.get_world_size() == dist.get_rank()
+    return F.cross_entropy(model(x), y, reduction="none")[mine].mean()
+
+
+def as_many_labels(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    return F.cross_entropy(model(x[rank::ranks]), y[: len(x[rank::ranks])])
+
+
+def a_block_of_labels(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    return F.cross_entropy(model(x[rank::ranks]), y.tensor_split(ranks)[rank])
+
+
+def as_many_labels_weighed(model, x, y):
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = x[rank::ranks]
+    return F.cross_entropy(model(mine), y[: len(mine)]) * ranks * len(mine) / len(x)
+
+
 def from_a_sum(model, x, y):
     rank, ranks = dist.get_rank(), dist.get_world_size()
     return F.cross_entropy(model(x[rank::ranks]), y[rank::ranks], reduction="sum") / (len(x) / ranks)
@@ -185,6 +206,9 @@ ANSWERS = {
             (mean_of_a_chunk, ["rank 2 raised IndexError"]),
             (all_labels, ["to match target batch_size (4)"]),
             (forward_for_all, ["every rank takes all four images"]),
+            (as_many_labels, ["paired with labels of other images"]),
+            (a_block_of_labels, ["paired with labels of other images"]),
+            (keeps_the_losses_of_mine, ["the mean is right, and no work is shared"]),
         ],
     },
     "1.4.b": {
@@ -195,6 +219,7 @@ ANSWERS = {
             (in_chunks, ["rank 2 raised IndexError"]),
             (one_image_each, ["the fourth is left out"]),
             (all_of_them_weighed, ["every rank computes all four images, and"]),
+            (as_many_labels_weighed, ["paired with labels of other images"]),
             (sum_by_ranks, ["divided by the ranks, and not by the images"]),
         ],
     },
