@@ -321,7 +321,7 @@ def _four_portions(rank: int, size: int) -> tuple[Any, list[Any], Callable[..., 
     model.register_forward_pre_hook(lambda it, _: it.held.append(not it.require_backward_grad_sync))
     model.module.register_forward_hook(partial(_kept_until_backward, model))
     model.kept, model.at_once = 0, 0
-    given = (1, 2, 3, 10) if size == 2 else (1, 2, 3, 10, 9)
+    given = (1, 2, 3, 10) if size == 2 else (1, 2, 3, 10, 9, 5, 12)
     numbers = [torch.full((1, 1), 10.0 * rank + number, device=device()) for number in given]
     return model, numbers, lambda model, portion: model(portion).mean()
 
@@ -417,6 +417,8 @@ turn(
         (_zeroed_while_held, "only the last two portions are left", LEFT),
         (lambda model, portions, loss_of: _accumulate(model, [*portions[:3], portions[3]], loss_of),
          "right for four portions only", "How many there are, `len(portions)` says."),
+        (partial(_accumulate, divide=lambda at, n: 4), "divided by 4, which is right for four portions only",
+         "How many there are, `len(portions)` says."),
         (lambda *it: (_accumulate(*it), it[0].zero_grad()), "the gradient came, and was set to zero",
          "What is set to zero after `backward()` is lost."),
         (partial(_by_hand, divide=False), "added up by hand: DDP has not sent it, and nobody has divided",

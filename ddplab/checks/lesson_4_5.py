@@ -274,7 +274,7 @@ def _tried(answer: Any, x: Any) -> list[Any]:
     if found != [it - 4 for it in own]:
         return found
     by = f"{(others[0] - 4.5) / out[0]:.3g}"
-    return [*found, f"a second try, with {others[0]:g} and {others[1]:g}: divided by {by}"]
+    return [*found, f"and of 1, 3 on rank 0 and 4, 10 on rank 1 it divides by {by}"]
 
 
 SPREAD = "How far the ranks' means are apart is part of the spread: add up the squares over all ranks, and count."

@@ -167,6 +167,12 @@ def of_four(model, portions, loss_of):
     (loss_of(model, portions[3]) / 4).backward()
 
 
+def divided_by_four(model, portions, loss_of):
+    for number, portion in enumerate(portions, 1):
+        with nullcontext() if number == len(portions) else model.no_sync():
+            (loss_of(model, portion) / 4).backward()
+
+
 def in_a_loop(model, portions, loss_of):
     for number, portion in enumerate(portions, 1):
         with nullcontext() if number == len(portions) else model.no_sync():
@@ -285,6 +291,7 @@ ANSWERS = {
             (held_too_late, ["every portion is exchanged: no forward pass stands in `no_sync()`"]),
             (only_the_last_backward, ["only the last portion is left"]),
             (of_four, ["on 3 ranks", "right for four portions only"]),
+            (divided_by_four, ["on 3 ranks", "divided by 4"]),
         ],
     },
     "4.2.c": {
