@@ -25,7 +25,7 @@ def _read(meeting: Callable[..., str], server: str, host: str, port: int) -> lis
         return [f"returns a {type(options).__name__}"]
     words = shlex.split(options)
     if typed := [word for word in words if word == "torchrun" or word.endswith(".py")]:
-        return [f"{typed[0]} once more"]
+        return [f"{'torchrun' if typed[0] == 'torchrun' else 'the script'} once more"]
     try:
         with contextlib.redirect_stderr(refusal):
             read = get_args_parser().parse_args([*words, "job.py"])

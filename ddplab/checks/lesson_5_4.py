@@ -229,9 +229,9 @@ def _left(save: Callable[[Any, str], Any], when: str, nth: int = 1) -> list[str]
         found += ", over the old" * (same_file and found == "the new one")
         return [found, ["nothing else", "another file"][len(others)] if len(others) < 2 else f"{len(others)} files"]
     if found not in ("the new one", "the old one"):
-        return [found, "whatever"]
+        return [found, "anything"]
     died_there = when == "renames" and len(moved) == nth
-    return _left(save, when, nth + 1) if died_there else ["a whole one", "whatever"]
+    return _left(save, when, nth + 1) if died_there else ["a whole one", "anything"]
 
 
 def _save(state: Any, path: str) -> None:
@@ -344,7 +344,7 @@ turn(
 )  # fmt: skip
 
 
-MAPS = ("where they were", "some where they were", "anywhere")  # where a load puts the tensors of any GPU
+MAPS = ("where they were", "some where they were", "where the loader says")  # where a load puts the tensors of any GPU
 
 
 def _both(save_then_load: Callable[[Any, str], Any], size: int) -> list[str]:
@@ -502,7 +502,7 @@ turn(
     _meet,
     {"2 ranks": lambda: (2,)},
     call=_both,
-    heads=("written by", "rank 0 loads", "rank 1 loads", "rank 1 waits", "loads to"),
+    heads=("written by", "rank 0 loads", "rank 1 loads", "rank 1 waits", "tensors go"),
     mistakes=[
         (leaving("too early", partial(_meet, meet=False)),
          "a rank loads what is not written yet",

@@ -129,7 +129,8 @@ turn(
          "`dist.all_reduce` adds up what all have, its own as well."),
         (_of_rank_0, "all have what rank 0 has noted", "`dist.all_reduce` adds up what all have."),
     ],
-    hints={"not on device passed": "On `here`? `\"cuda\"` alone is the current GPU: number 0, while none is set.",
+    hints={"not on device passed": "It went through the current GPU, number 0 while none is set, as `\"cuda\"` and "
+           "`all_gather_object` do. A tensor on `here`; or before that, `torch.cuda.set_device(here)`.",
            "'float' object has no attribute": "`noted` is a plain number: make a tensor of it, on `here`.",
            "Expected parameter `tensor`": "A collective takes a tensor: make one of `noted`, on `here`.",
            "must be Tensor": "`torch.as_tensor(noted, device=here)` makes a tensor of a number."},

@@ -17,6 +17,7 @@ from ddplab.course.played_servers import Server, free_port
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, INK, SHAPES, drawing
 from ddplab.pointer import pointing
+from ddplab.run import RankError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +32,7 @@ def knock(server: Server, asleep: Server) -> None:
     print(*(line for line in server.says("Error: ") if line.startswith("torch.")), sep="\n")
 
 
-def first_meeting(server1: Server, server2: Server) -> tuple[str, Figure]:
+def first_meeting(server1: Server, server2: Server) -> tuple[str, Figure | None]:
     """Let both meet by c10d, as `play_meeting` does: server2 holds the store, comes first, and is told to be 0."""
     options = _c10d(server2)
     lines = {server1: f"torchrun {options} --node-rank 1 job.py", server2: f"torchrun {options} --node-rank 0 job.py"}
@@ -53,20 +54,24 @@ class Met(NamedTuple):
 
 
 @pointing
-def play_meeting(lines: Mapping[Server, str], first: Server, store: Server) -> tuple[str, Figure]:
+def play_meeting(lines: Mapping[Server, str], first: Server, store: Server) -> tuple[str, Figure | None]:
     """Type each server's line, `first`'s before the other's; say and draw what came of it when both have ended.
 
     The second follows when the first one's agent has signed in, or else after a second. store: whose agent holds it.
     The script prints "… node rank N", and more behind a comma. The agents run in processes that have torch imported
-    already: what takes long on a real terminal is that. Raises RuntimeError for a meeting that fails.
+    already: what takes long on a real terminal is that. Where an agent fails, the other is ended, and the words
+    are the failed one's last error, without a picture.
     """
     terminals = sorted(lines, key=lambda server: server is not first)
     typed = [(str(server.disk), *server.typed(lines[server])) for server in terminals]
-    ended = launch(
-        _terminal, typed, nproc_per_node=len(typed), init=False, device="cpu", timeout=150, quiet=True
-    ).results
-    if any(ended):
-        raise RuntimeError("\n".join(server.screen for server in terminals))
+    try:
+        launch(_terminal, typed, nproc_per_node=len(typed), init=False, device="cpu", timeout=150, quiet=True)
+    except RankError as error:
+        error.__traceback__ = None  # its frames hold the servers, and so their folders
+        failed = next((server for server in terminals if server.says("Error: ")), None)
+        if failed is None:
+            raise
+        return f"no meeting: {failed.name}'s agent says {failed.says('Error: ')[-1].strip()}", None
     met = []
     for server in lines:
         [said] = server.says("node rank ")
@@ -79,8 +84,8 @@ def play_meeting(lines: Mapping[Server, str], first: Server, store: Server) -> t
     return f"{numbers}{remark}", met_at(met, first.name)
 
 
-def _terminal(typed: list[tuple[str, list[str], dict[str, str]]]) -> int:
-    """In a rank: be the agent of one server, the first one's in rank 0; return its exit status."""
+def _terminal(typed: list[tuple[str, list[str], dict[str, str]]]) -> None:
+    """In a rank: be the agent of one server, the first one's in rank 0. Raises where the agent fails."""
     place = int(os.environ["RANK"])
     disk, words, env = typed[place]
     until = time.monotonic() + HEAD_START
@@ -99,11 +104,11 @@ def _terminal(typed: list[tuple[str, list[str], dict[str, str]]]) -> int:
     try:
         noted_torchrun(words[1:])
     except SystemExit as end:
-        return int(bool(end.code))
+        if end.code:
+            raise RuntimeError(f"the agent has ended with status {end.code}") from end
     except Exception:
         traceback.print_exc()
-        return 1
-    return 0
+        raise
 
 
 def met_at(met: Sequence[Met], first: str) -> Figure:

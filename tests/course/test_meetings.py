@@ -36,6 +36,13 @@ def test_the_names_decide_in_a_c10d_meeting_and_what_is_told_in_a_static_one(kin
     assert both[0].diary[-1]["said"] == both[1].diary[-1]["said"] == "ended"
 
 
+def test_a_static_meeting_in_which_nobody_is_told_a_number_fails_and_ends_both():
+    both, port = servers(), free_port()
+    line = f"torchrun --nnodes 2 --master-addr {both[1]} --master-port {port} job.py"
+    words, figure = play_meeting(dict.fromkeys(both, line), both[1], both[1])
+    assert words.startswith("no meeting: server1's agent says") and "EADDRINUSE" in words and figure is None
+
+
 def test_who_knocks_where_nobody_is_awake_is_told_so_and_then_they_meet(capsys):
     server1, server2 = servers()
     knock(server1, asleep=server2)

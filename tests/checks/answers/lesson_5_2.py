@@ -43,6 +43,12 @@ ANSWERS = {
         "wrong": [
             (
                 lambda server, host, port: (
+                    f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {host}:{port} --rdzv-id 7 train.py"
+                ),
+                ["the script would be typed twice"],
+            ),
+            (
+                lambda server, host, port: (
                     f"--nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint={host}:{port} --rdzv-id=7"
                 ),
                 ["how many servers have to come is not said"],

@@ -22,6 +22,12 @@ def on_the_current_gpu(noted, here):
     return seen.item()
 
 
+def gathered_through_the_current_gpu(noted, here):
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, noted)
+    return sum(everyone)
+
+
 def sent_nowhere(noted, here):
     seen = torch.tensor(noted)
     seen.to(here)
@@ -79,6 +85,7 @@ ANSWERS = {
                 ["nothing comes back"],
             ),
             (on_the_current_gpu, ["raised DistBackendError"]),
+            (gathered_through_the_current_gpu, ["raised DistBackendError"]),
             (sent_nowhere, ["what lies on the CPU"]),
             (lambda noted, here: dist.all_reduce(noted.to(here)), ["'float' object has no attribute 'to'"]),
             (lambda noted, here: total_of_a_list(round(noted), here), ["the halves are lost"]),
