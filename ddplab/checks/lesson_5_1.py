@@ -366,7 +366,7 @@ turn(
          "RANK runs on from node to node, and the GPUs of a node do not; a node without is asked for one, too",
          "Which number begins at 0 on each node? And where `gpus` is 0, the CPU."),
         (partial(_my_device, check=False), "a node without GPUs is asked for one", "There, `gpus` is 0."),
-        (lambda env, gpus: int(env["LOCAL_RANK"]) if gpus else "cpu", "a bare number is not a device",
+        (lambda env, gpus: int(env["LOCAL_RANK"]) if gpus else "cpu", "a bare number does not say what kind of device",
          "`torch.device(\"cuda\", number)`"),
         (lambda env, gpus: "cpu", "nobody takes a GPU", "Where `gpus` is not 0, each process takes one."),
         (lambda env, gpus: torch.device("cuda", env["LOCAL_RANK"]), "a text stands where a number belongs",

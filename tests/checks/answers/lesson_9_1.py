@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler, TensorDataset
 
+from ddplab.course.data import random_images
 from ddplab.hardware import device
 
 
@@ -17,6 +18,11 @@ def every_other(rank, ranks):
     torch.manual_seed(3)
     images = TensorDataset(torch.randn(1000, 1, 28, 28), torch.randint(10, (1000,)))
     return images, range(rank, 1000, ranks)
+
+
+def dealt_in_order(rank, ranks):
+    images = random_images(1000, seed=0)
+    return images, DistributedSampler(images, num_replicas=ranks, rank=rank, shuffle=False)
 
 
 def as_in_the_text(rank, ranks, seed=None):
@@ -55,7 +61,7 @@ def by_its_group(rank, ranks):
 
 ANSWERS = {
     "9.1.a": {
-        "accepted": [by_a_generator, every_other, broadcast_from_rank_0, by_its_group],
+        "accepted": [by_a_generator, every_other, broadcast_from_rank_0, by_its_group, dealt_in_order],
         "wrong": [
             (as_in_the_text, ["images of its own"]),
             (lambda rank, ranks: as_in_the_text(rank, ranks, seed=lambda rank: rank), ["images of its own"]),
