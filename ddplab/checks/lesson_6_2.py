@@ -15,6 +15,8 @@ import torch.distributed.distributed_c10d as c10d
 
 from ddplab.checks.turns import leaving, turn
 
+MET, PREPARED = "met, by the check", "prepared, by the check"  # keys in a store that is theirs, too
+
 
 def _calls() -> int:
     """How many collectives this rank has called."""
@@ -31,9 +33,9 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
 
     def prepare() -> None:
         prepare.calls += 1
-        c10d._get_default_store().set("met", str(prepare.met()))
+        c10d._get_default_store().set(MET, str(prepare.met()))
         time.sleep(0.8)
-        c10d._get_default_store().set("prepared", str(time.monotonic()))
+        c10d._get_default_store().set(PREPARED, str(time.monotonic()))
 
     def roll_call(group: Any = None, timeout: datetime.timedelta | None = None, **options: Any) -> None:
         if timeout is None or isinstance(timeout, datetime.timedelta):
@@ -49,8 +51,8 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
 
 def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
     store, when, dist.monitored_barrier = c10d._get_default_store(), "no", prepare.roll_call
-    if store.check(["prepared"]):
-        when = "yes" if time.monotonic() - float(store.get("prepared")) < 1.5 else "long before"
+    if store.check([PREPARED]):
+        when = "yes" if time.monotonic() - float(store.get(PREPARED)) < 1.5 else "long before"
     made = [_limit(group) for group in c10d._world.pg_map if group not in prepare.groups]
     limit = max(prepare.limits or made, default=0)
     if when == "yes" and _limit(dist.group.WORLD) != prepare.limit:
@@ -63,8 +65,8 @@ def _there(_: Any, prepare: Any, seconds: float) -> list[str]:
         when = "yes, this time"
     if when == "no" and prepare.met():
         with contextlib.suppress(dist.DistStoreError):  # where nobody prepares
-            store.wait(["met"], datetime.timedelta(seconds=0.5))
-            when += ", though all have met" * (store.get("met") != b"0")
+            store.wait([MET], datetime.timedelta(seconds=0.5))
+            when += ", though all have met" * (store.get(MET) != b"0")
     return ["yes" if prepare.calls else "no", when]
 
 

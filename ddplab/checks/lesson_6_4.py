@@ -190,12 +190,22 @@ turn(
 )  # fmt: skip
 
 
+class _Net(torch.nn.BatchNorm1d):
+    """Counts its forward passes, those of copies and those by `forward` too."""
+
+    passes = 0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        _Net.passes += 1
+        return super().forward(input)
+
+
 def _model_and_x(rank: int, size: int) -> tuple[Any, Any]:
     """A model of one BatchNorm, which subtracts 10 in evaluation mode, and the batch's mean, 12, when it trains."""
-    net = torch.nn.BatchNorm1d(1)
+    net = _Net(1)
     net.running_mean.fill_(10.0)
     model = DDP(net)
-    model.calls = 0
+    _Net.passes = model.calls = 0
 
     def count(*_: Any) -> None:
         model.calls += 1
@@ -213,7 +223,8 @@ def _after(predictions: Any, model: Any, _: Any) -> list[Any]:
     mode += ", frozen" * (not all(p.requires_grad for p in model.parameters()))
     made = dist.group.WORLD._get_sequence_number_for_group() - model.before
     graph = "yes" if getattr(predictions, "requires_grad", False) else "no"
-    return [*(round(it, 2) if isinstance(it, float) else it for it in held), graph, max(model.calls, made), mode]
+    held, evaluates = [round(it, 2) if isinstance(it, float) else it for it in held], ["no", "yes"][_Net.passes > 0]
+    return [evaluates, *held, graph, max(model.calls, made), mode]
 
 
 def _evaluate(
@@ -245,6 +256,11 @@ def _off_for_good(model: Any, x: Any) -> Any:
     return predictions
 
 
+def _all_for_one(model: Any, x: Any) -> Any:
+    predictions = _evaluate(model, x, alone=False)
+    return predictions if dist.get_rank() == 0 else None
+
+
 def _all_through_ddp(model: Any, x: Any) -> Any:
     predictions = _evaluate(model, x, inside=False, alone=False)
     return predictions if dist.get_rank() == 0 else None
@@ -258,7 +274,7 @@ turn(
     ranks=(2,),
     device="cpu",
     look=_after,
-    heads=("predictions", "", "a graph", "collective calls", "the model is in"),
+    heads=("evaluates", "predictions", "", "a graph", "collective calls", "the model is in"),
     mistakes=[
         (waiting(partial(_evaluate, inside=False)), "the call goes through DDP, and is a collective",
          "What is inside DDP?"),
@@ -284,6 +300,7 @@ turn(
          "What changes a mode is for rank 0 alone, or is undone on all."),
         (_all_through_ddp, "all ranks call DDP, and that is a collective", "What is inside DDP?"),
         (partial(_evaluate, alone=False), "all ranks evaluate", "Rank 0 alone: `dist.get_rank()`."),
+        (_all_for_one, "all ranks evaluate, and rank 0 alone returns", "The others need not compute at all."),
         (partial(_evaluate, eval=False, grad=True), "the model was in training mode, and a graph is kept",
          "`eval()`, and `torch.no_grad()`."),
     ],

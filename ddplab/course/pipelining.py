@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
@@ -71,15 +73,24 @@ def idle_share(phases_per_rank: Sequence[Sequence[Row]]) -> float:
 def ranking(runs: Mapping[tuple[str, int], Sequence[Sequence[Row]]]) -> str:
     """Return a line for each run, the one with the least idle time first: on paper, here, and what waits on rank 0.
 
+    *ms between* is how long the last stage does nothing between two micro-batches, the median: on paper it is 0.
+
     runs: the timetable's name and the number of micro-batches → what `record` gave on each rank.
     """
     lines = []
     for (kind, portions), ranks in runs.items():
         working = [[row for row in rows if row.kind == "phase"] for rows in ranks]
         on_paper = (len(ranks) - 1) / (portions + len(ranks) - 1)
-        lines.append((idle_share(working), f"{kind:8}{portions:13}{on_paper:10.0%}", most_on_the_way(working[0])))
-    head = f"{'':8}micro-batches  on paper  idle here  most on the way"
-    return "\n".join([head, *(f"{told}{idle:11.0%}{most:17}" for idle, told, most in sorted(lines))])
+        told = f"{kind:8}{portions:13}{on_paper:10.0%}"
+        lines.append((idle_share(working), told, ms_between(working[-1]), most_on_the_way(working[0])))
+    head = f"{'':8}micro-batches  on paper  idle here  ms between  most on the way"
+    return "\n".join([head, *(f"{told}{idle:11.0%}{ms:12.1f}{most:17}" for idle, told, ms, most in sorted(lines))])
+
+
+def ms_between(phases: Sequence[Row]) -> float:
+    """Return the median time between a phase's end and the next one's begin, in ms."""
+    rows = sorted(phases, key=lambda row: row.start)
+    return median(after.start - row.end for row, after in pairwise(rows))
 
 
 def most_on_the_way(phases: Sequence[Row]) -> int:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from ddplab.course.pipelining import idle_share, lanes, most_on_the_way, ranking, sleepy
+from ddplab.course.pipelining import idle_share, lanes, most_on_the_way, ms_between, ranking, sleepy
 from ddplab.course.timeline import Row, length, record
 
 matplotlib.use("Agg")
@@ -27,13 +27,19 @@ def test_the_idle_share_is_what_no_phase_takes_on_the_mean_of_ranks():
 def test_runs_are_ranked_by_the_time_in_which_their_stages_do_nothing():
     longer = [[row._replace(end=row.end + 40 * (row.name == "backward")) for row in rows] for rows in TWO]
     head, first, second = ranking({("GPipe", 1): TWO, ("1F1B", 8): longer}).splitlines()
-    assert first.split() == ["1F1B", "8", "11%", "25%", "1"] and second.split() == ["GPipe", "1", "50%", "50%", "1"]
+    assert first.split() == ["1F1B", "8", "11%", "25%", "0.0", "1"]
+    assert second.split() == ["GPipe", "1", "50%", "50%", "0.0", "1"]
     assert all(len(line) == len(head) for line in (first, second))
 
 
 def test_what_is_on_the_way_has_gone_forward_and_not_come_back():
     names = ["forward", "forward", "backward", "forward", "forward", "backward", "backward", "backward"]
     assert most_on_the_way([Row("phase", name, n, n + 1, "") for n, name in enumerate(names)]) == 3
+
+
+def test_the_time_between_two_phases_is_its_median():
+    phases = [Row("phase", "forward", start, start + 5, "") for start in (20, 0, 7, 13)]
+    assert ms_between(phases) == 2
 
 
 def test_a_message_is_waited_for_only_while_no_phase_runs():

@@ -93,6 +93,15 @@ def a_word_from_rank_0(prepare, seconds):
         dist.recv(word, 0, group=group)
 
 
+def a_word_in_the_store(prepare, seconds):
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 0:
+        prepare()
+        store.set("prepared", "1")
+    else:
+        store.wait(["prepared"], datetime.timedelta(seconds=seconds))
+
+
 def nobody_waits_for_the_work(prepare, seconds):
     group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
     if dist.get_rank() == 0:
@@ -170,6 +179,7 @@ ANSWERS = {
             a_roll_call_of_another_group,
             a_barrier_before_and_after,
             a_word_from_rank_0,
+            a_word_in_the_store,
         ],
         "wrong": [
             (a_group_that_nobody_uses, ["is over before rank 0 is done"]),

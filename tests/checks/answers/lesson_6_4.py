@@ -1,5 +1,7 @@
 """Answers to the turns of lesson 6.4: other right ones, and mistakes that people make."""
 
+import copy
+
 import torch
 import torch.distributed as dist
 
@@ -96,6 +98,20 @@ def of_the_first_turn(frames):
         return None
 
 
+def by_a_copy(model, x):
+    if dist.get_rank() == 0:
+        with torch.inference_mode():
+            return copy.deepcopy(model.module).eval().forward(x)
+
+
+def all_compute(model, x):
+    model.module.eval()
+    with torch.no_grad():
+        predictions = model.module.forward(x)
+    model.module.train()
+    return predictions if dist.get_rank() == 0 else None
+
+
 def classes(model, x):
     predictions = detached(model, x)
     return None if predictions is None else torch.tensor(predictions).argmax(dim=1)
@@ -186,8 +202,9 @@ ANSWERS = {
         ],
     },
     "6.4.c": {
-        "accepted": [under_a_decorator, detached],
+        "accepted": [under_a_decorator, detached, by_a_copy],
         "wrong": [
+            (all_compute, ["all ranks evaluate, and rank 0 alone returns"]),
             (classes, ["that is not what the model gives back"]),
             (one_trains_again, ["what is inside of DDP trains again, and `model` itself does not"]),
             (all_inside_evaluate, ["the other ranks stay in evaluation mode"]),
