@@ -113,7 +113,7 @@ def _digits(rank: int, size: int, late: int | None = None, count: int = 2) -> An
 def _with_what_came(_: Any, x: Any, giver: int, taker: int) -> list[Any]:
     """Its part, what a rank holds, and of a taker that holds its own still, whether something has come."""
     own, rank = x.tolist() == [10.0 ** dist.get_rank(), 2 * 10.0 ** dist.get_rank()], dist.get_rank()
-    part = {giver: "gives", taker: "takes"}.get(rank, "no part")
+    part = {giver: "gives", taker: "takes"}.get(rank, "takes part" if x.noted else "no part")
     return [part, x, *["a message came"] * (own and rank == taker and any(it.name == "recv" for it in x.noted))]
 
 
@@ -131,6 +131,13 @@ def _hand(x: Any, giver: int, taker: int, send: bool = True, recv: str = "taker"
         dist.send(x, taker)
     elif rank != giver and (recv == "all" or (rank == taker and recv == "taker")):
         dist.recv(x, giver)
+
+
+def _all_take_part(x: Any, giver: int, taker: int) -> None:
+    came = x.clone()
+    dist.broadcast(came, src=giver)
+    if dist.get_rank() == taker:
+        x.copy_(came)
 
 
 def _added(x: Any, giver: int, taker: int) -> None:
@@ -164,6 +171,7 @@ turn(
         (waiting(partial(_hand, send=False), "rank 0", "waits in recv"),
          "the taker waits for a message that does not come",
          "Each `recv` needs a `send` of its own, on the other rank. What `isend` began has gone after its `wait()`."),
+        (_all_take_part, "the numbers are right, but rank 1 takes part", "Two take part: `send` and `recv`."),
         (dist.all_reduce, "everybody holds the sum of all", "Two take part: `send` and `recv`."),
         (lambda x, giver, taker: dist.reduce(x, taker), "the taker holds a sum",
          "`reduce` adds up what all have. Two take part: `send` and `recv`."),

@@ -110,6 +110,13 @@ def hand_with_irecv(x, giver, taker):
         dist.isend(x, taker).wait()
 
 
+def hand_by_gathering(x, giver, taker):
+    places = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    dist.all_gather(places, x)
+    if dist.get_rank() == taker:
+        x.copy_(places[giver])
+
+
 def hand_a_copy(x, giver, taker):
     place = x.clone()
     if dist.get_rank() == giver:
@@ -275,6 +282,7 @@ ANSWERS = {
             (gives_to_itself, ["on 3 ranks", "raised ValueError"]),
             (never_waits_for_it, ["the taker waits for a message that does not come"]),
             (takes_two, ["the taker waits for a message that does not come"]),
+            (hand_by_gathering, ["the numbers are right, but rank 1 takes part"]),
             (hand_over_in_another, ["a message comes to the taker, and is not in its `x`"]),
             (lambda x, giver, taker: dist.send(taker, x), ["raised"]),
         ],
