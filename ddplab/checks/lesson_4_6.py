@@ -133,7 +133,11 @@ def _each_once(
 # ------------------------------------------------------------------ your turn
 
 
-def _share(order: Any, rank: int, ranks: int, pad: Any = lambda order, n: order[:n], start: int = 0) -> list[int]:
+def _again(order: list[int], n: int) -> list[int]:
+    return (order * n)[:n]
+
+
+def _share(order: Any, rank: int, ranks: int, pad: Any = _again, start: int = 0) -> list[int]:
     padded = list(order) + pad(list(order), -len(order) % ranks)
     return padded[rank + start :: ranks]
 
@@ -165,7 +169,8 @@ turn(
         f"rank {rank} of {ranks}": partial(lambda rank, ranks: (list(range(10)), rank, ranks), rank, ranks)
         for rank, ranks in ((0, 4), (1, 4), (2, 4), (3, 4), (1, 2), (1, 6))
     }
-    | {"rank 2 of 4, shuffled": lambda: ([7, 2, 9, 4, 0, 8, 3, 6, 1, 5], 2, 4)},
+    | {"rank 2 of 4, shuffled": lambda: ([7, 2, 9, 4, 0, 8, 3, 6, 1, 5], 2, 4)}
+    | {"rank 7 of 8, 3 samples": lambda: ([0, 1, 2], 7, 8)},
     look=_listed,
     heads=("samples", "", ""),
     mistakes=[
@@ -173,6 +178,8 @@ turn(
          "Lengthen the order, until `ranks` divides it."),
         (lambda order, rank, ranks: order[: len(order) // ranks * ranks][rank::ranks],
          "dropped, and not padded", "Nobody is left out: add samples, and take none away."),
+        (partial(_share, pad=lambda order, n: order[:n]), "right, but for 3 samples on 8 ranks, where 5 are missing",
+         "The pack begins again as often as it takes."),
         (partial(_share, pad=lambda order, n: order[-1:] * n), "padded with the last sample",
          "The pack begins again, from its first sample."),
         (partial(_share, pad=lambda order, n: order[len(order) - n :]), "padded with the end of the order",
