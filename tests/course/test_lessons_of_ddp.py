@@ -90,7 +90,7 @@ def test_a_run_of_all_three_pieces_is_one_devices():
     yours = dict.fromkeys(none, "yours")
 
     def losses(size, **pieces):
-        each, used = zip(*launch(converted, **pieces, nproc_per_node=size, quiet=True).results, strict=True)
+        each, used, _ = zip(*launch(converted, **pieces, nproc_per_node=size, quiet=True).results, strict=True)
         assert size != 2 or len(set().union(*used)) == (1280 if pieces["order"] == "yours" else 1042)
         return torch.tensor(each, dtype=torch.float64).sum(0)
 
