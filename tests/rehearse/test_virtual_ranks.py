@@ -99,3 +99,17 @@ def test_a_tensor_that_is_made_of_a_tensor_lies_on_the_same_gpu():
     assert launch(in_rank, 0.0, device="virtual", quiet=True).results == [2.0, 2.0]
     with pytest.raises(RankError, match="No backend type associated with device type cpu"):
         launch(in_rank, 1.0, device="virtual", quiet=True)
+
+
+def test_what_rehearsal_waits_for_itself_is_no_wait_of_the_script():
+    """NCCL's future is complete once it is in the queue; who notes a script's waits (7.6.a) shall not see ours."""
+
+    def in_rank():
+        waits, wait = [], dist.Work.wait
+        dist.Work.wait = lambda work, *given: waits.append(work) or wait(work, *given)
+        one = torch.ones(2, device=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+        [summed] = dist.all_reduce(one, async_op=True).get_future().value()
+        dist.Work.wait = wait
+        return len(waits), summed.tolist()
+
+    assert launch(in_rank, device="virtual", quiet=True).results == [(0, [2.0, 2.0])] * 2
