@@ -101,24 +101,21 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
     return figure
 
 
-def how_full(
-    billions: float, devices: int = 1, kept: Mapping[str, float] = NUMBERS_KEPT, known: Any = ()
-) -> tuple[str, Figure]:
-    """Draw what fills each device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
+def how_full(billions: float, known: Any = ()) -> tuple[str, Figure]:
+    """Draw what fills a device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
 
-    Each device has the whole model and its share of the batch. The whole batch's activations are made up: 60 GB for 7
-    billion. kept: optimiser → numbers kept for each parameter. known: the
-    parts that are shown; the others are one, "?", and without any all are. Returns the GB in words, and the figure.
+    The batch's activations are made up: 60 GB for 7 billion. known: the parts that are shown; the others are one, "?",
+    and without any all are. Returns the GB in words, and the figure.
     """
-    gb, where = 4e9 * billions, "one device" if devices == 1 else f"each of {devices:,}"
+    gb = 4e9 * billions
     held = {
-        name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / 7 * billions / devices}
-        for name, numbers in kept.items()
+        name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / 7 * billions}
+        for name, numbers in NUMBERS_KEPT.items()
     }
     told = ", ".join(f"{name} {sum(parts.values()) / 1e9:.1f}" for name, parts in held.items())
     for parts in held.values() if known else ():
         parts["?"] = sum(parts.pop(name) for name in [*parts] if name not in known)
-    return f"{billions} billion parameters, GB on {where}: {told}", memory_bars(held, room=80e9)
+    return f"{billions} billion parameters, GB on one device: {told}", memory_bars(held, room=80e9)
 
 
 def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "seed", across: str = "epoch") -> Figure:

@@ -1,0 +1,91 @@
+"""A game of fitting: a training, the levers that make it smaller, what each costs, and GPUs of several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ddplab.course.training_drawings import HATCHES
+from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DEAR = 12  # a try that costs more is drawn there
+
+
+class Fitting:
+    """All tries of a game, the learner's own in the order in which they are made; `draw` is for `move`.
+
+    held: a setting, by name → what lies on each GPU: part → GB. price: a setting → what it costs. rooms: the GPUs' GB.
+    levers: name → the values that it may have.
+    """
+
+    def __init__(
+        self,
+        held: Callable[..., Mapping[str, float]],
+        price: Callable[..., float],
+        rooms: Sequence[float],
+        levers: Mapping[str, Sequence[Any]],
+    ):
+        self.held, self.price, self.rooms = held, price, rooms
+        self.settings = [dict(zip(levers, values, strict=True)) for values in product(*levers.values())]
+        self.tried: list[dict[str, Any]] = []  # each setting once
+
+    def gb(self, **setting: Any) -> float:
+        """Return what lies on each GPU in all."""
+        return float(sum(self.held(**setting).values()))
+
+    def ways(self, room: float) -> list[dict[str, Any]]:
+        """Return the cheapest settings that fit into so many GB; none where nothing fits."""
+        fit = [setting for setting in self.settings if self.gb(**setting) <= room]
+        least = min((self.price(**setting) for setting in fit), default=0)
+        return [setting for setting in fit if self.price(**setting) == least]
+
+    def draw(self, **setting: Any) -> tuple[str, Figure]:
+        """Note a try. Return how it stands with each GPU, the cheapest that has fitted, and all tries as dots."""
+        gb = self.gb(**setting)
+        self.tried = [*(it for it in self.tried if it != setting), setting]
+        lines = [f"price {self.price(**setting):g}, {gb:.1f} GB on each"]
+        for room in self.rooms:
+            fits = f"✓ {room - gb:.1f} to spare" if gb <= room else f"✗ {gb - room:.1f} too much"
+            lines.append(f"{f'{room:g} GB':5}  {fits:17}  {self._best(room)}")
+        dots = [(self.price(**it), self.gb(**it)) for it in self.tried]
+        return "\n".join(lines), _tries(self.held(**setting), dots, self.rooms)
+
+    def _best(self, room: float) -> str:
+        prices = [self.price(**it) for it in self.tried if self.gb(**it) <= room]
+        if not prices:
+            return "no try has fitted yet"
+        ways = self.ways(room)
+        if min(prices) > self.price(**ways[0]):
+            return f"your best: {min(prices):g}, and it goes for less"
+        found = sum(way in self.tried for way in ways)
+        return f"your best: {min(prices):g}, the least there is; you have found {found} of its {len(ways)} ways"
+
+
+def _tries(held: Mapping[str, float], tried: Sequence[tuple[float, float]], rooms: Sequence[float]) -> Figure:
+    """What fills a GPU in this try, a bar; and each try by price and GB, the newest large. Dashed lines: the GPUs."""
+    with drawing(9, 3.4) as figure:
+        bar, dots = figure.subplots(1, 2, sharey=True, width_ratios=(1, 4))
+        bottom = 0.0
+        for (name, gb), hatch in zip(held.items(), HATCHES, strict=False):
+            look = {"hatch": hatch, "edgecolor": ON_COLOUR, "linewidth": 0.6}
+            bar.bar(["this try"], float(gb), 0.6, bottom, label=name, **look)
+            bottom += float(gb)
+        places = [(min(price, DEAR), gb) for price, gb in tried]
+        if earlier := places[:-1]:
+            dots.plot(*zip(*earlier, strict=True), "o", color=COLOURS[0], markersize=6, alpha=0.6)
+        dots.plot(*places[-1], "o", color=COLOURS[0], markersize=12, markeredgecolor=INK, clip_on=False)
+        for axis in (bar, dots):
+            for room in rooms:
+                axis.axhline(room, color=INK, linestyle="--", linewidth=1)
+        for room in rooms:
+            dots.text(DEAR + 0.7, room, f"{room:g} GB", va="center")
+        bar.set(ylabel="GB on each", ylim=(0, 180), xlim=(-0.6, 0.6))
+        dots.set(xlabel="price", xlim=(-0.5, DEAR + 0.5))
+        dots.set_xticks(range(0, DEAR + 1, 2), [*map(str, range(0, DEAR, 2)), f"{DEAR}, or more"])
+        handles, names = bar.get_legend_handles_labels()
+        dots.legend(handles[::-1], names[::-1], fontsize=8, loc="upper right")
+    return figure
