@@ -1,40 +1,221 @@
-"""Answers to the turn of lesson 9.5; most of its mistakes are rows in ddplab/checks/lesson_9_5.py."""
+"""Answers to the turn of lesson 9.5: patched copies of the guide's script, each with what a person may have in mind."""
+
+import inspect
+import linecache
+import textwrap
+
+from ddplab.course import guide
+
+SEED = ("images, labels = torch.r", "torch.manual_seed(0)\n        images, labels = torch.r")
+START = ("mp.spawn(train, nprocs=2)", 'train(int(os.environ["RANK"]))')
+NUMBERS = ("up, down = 100, 1000", "up, down = 2, epochs * len(loader) - 2")
+STEP = ("optimizer.step()\n", "optimizer.step()\n                scheduler.step()\n")
+BESIDE = ("torch.save(file, path)", 'torch.save(file, path + ".new")\n                os.replace(path + ".new", path)')
+NEXT = ('first = file["epoch"]', 'first = file["epoch"] + 1')
+LOAD = (
+    'optimizer.load_state_dict(file["optimizer"])',
+    'optimizer.load_state_dict(file["optimizer"])\n            scheduler.load_state_dict(file["scheduler"])',
+)
+KEEP = ('file["epoch"] = epoch', 'file["scheduler"] = scheduler.state_dict()\n                file["epoch"] = epoch')
+MEAN = (
+    "            if rank == 0:\n                log(epoch=epoch, loss=total / len(loader))",
+    "            mean = torch.tensor(total / len(loader) / 2)\n"
+    "            dist.all_reduce(mean)\n"
+    "            if rank == 0:\n                log(epoch=epoch, loss=mean.item())",
+)
+OURS = (SEED, START, NUMBERS, STEP, BESIDE, NEXT, LOAD, KEEP, MEAN)
 
 
-def a_fifth(updates):
-    warm_up = updates // 5
-    return warm_up, updates - warm_up
+def patched_by(*patches):
+    """Return the guide's script with these texts in place of those."""
+    text = textwrap.dedent(inspect.getsource(guide.the_guide))
+    for old, new in patches:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    name = f"<patched {len(linecache.cache)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # where `inspect` finds it
+    made = vars(guide) | {"__name__": __name__}
+    exec(compile(text, name, "exec"), made)
+    return made["the_guide"]
 
 
-def as_the_guide_meant_it(updates):
-    warm_up = round(updates / 11)
-    return [warm_up, updates - warm_up]
+def without(*patches):
+    return [it for it in OURS if it not in patches]
 
 
-def few_at_most(updates):
-    warm_up = min(100, updates // 4)
-    return warm_up, updates - warm_up
+def ours():
+    return patched_by(*OURS)
 
 
-def in_fractions(updates):
-    return updates / 10, updates * 9 / 10
+def in_eight_lines():
+    both = ('file["epoch"] = epoch', 'file["epoch"], file["scheduler"] = epoch + 1, scheduler.state_dict()')
+    at_once = ("torch.save(file, path)", 'torch.save(file, path + ".new") or os.replace(path + ".new", path)')
+    added = "total += (dist.all_reduce(both := loss.detach().clone()) or both.item()) / 2"
+    return patched_by(SEED, START, NUMBERS, STEP, LOAD, both, at_once, ("total += loss.item()", added))
 
 
-def one_number(updates):
-    return updates // 10
+def in_other_ways():
+    """Rank 0 hands round its data; a schedule in one line; the file goes through a handle; spawn stays for others."""
+    hands = "        data = TensorDataset(images, labels)"
+    meets = "            means = [None, None]\n            dist.all_gather_object(means, total / len(loader))\n"
+    return patched_by(
+        (hands, f"        dist.broadcast(images, 0), dist.broadcast(labels, src=0)\n{hands}"),
+        ("scheduler = SequentialLR(optimizer, [rise, fall], milestones=[up])",
+         "n = epochs * len(loader)\n"
+         "        part = lambda k: max(0, min((k + 1) / 3, (n - k) / (n - 2)))\n"
+         "        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, part)"),
+        STEP,
+        ("rise = LinearLR(optimizer, start_factor=0.1, total_iters=up)", "pass"),
+        ("fall = CosineAnnealingLR(optimizer, T_max=down)", "pass"),
+        ("            if rank == 0:\n                log(epoch=epoch, loss=total / len(loader))",
+         f"{meets}            if rank == 0:\n                log(epoch=epoch, loss=sum(means) / 2)"),
+        ('file["epoch"] = epoch', 'file["epoch"] = epoch + 1\n                file["s"] = scheduler.state_dict()'),
+        ('first = file["epoch"]', 'first = file["epoch"]\n            scheduler.load_state_dict(file["s"])'),
+        ("torch.save(file, path)",
+         'with open(f"{path}~", "wb") as handle:\n'
+         "                    torch.save(file, handle)\n"
+         '                os.rename(f"{path}~", path)'),
+        ("mp.spawn(train, nprocs=2)",
+         'if "RANK" in os.environ:\n        train(rank=int(os.environ["RANK"]))\n'
+         "    else:\n        mp.spawn(train, nprocs=2)"),
+        ("# noqa: F841", ""),
+    )  # fmt: skip
 
 
-def half_as_long(updates):
-    return updates // 20, updates // 2
+def by_one_cycle():
+    """A schedule of torch's that knows its length; a name that has the rank in it."""
+    return patched_by(
+        *without(NUMBERS, BESIDE),
+        ("scheduler = SequentialLR(optimizer, [rise, fall], milestones=[up])",
+         "n = epochs * len(loader) + 1\n        one_cycle = torch.optim.lr_scheduler.OneCycleLR\n"
+         "        scheduler = one_cycle(optimizer, 0.02, total_steps=n, cycle_momentum=False)"),
+        ("torch.save(file, path)",
+         "torch.save(file, f'{path}.{rank}')\n                os.replace(f'{path}.{rank}', path)"),
+    )  # fmt: skip
+
+
+def a_seed_each():
+    own = ("images, labels = torch.r", "torch.manual_seed(rank)\n        images, labels = torch.r")
+    return patched_by(*without(SEED), own)
+
+
+def only_the_images():
+    one = "images = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))"
+    images = ("images, labels = torch.randn(400, 20), ", f"{one}\n        labels = ")
+    return patched_by(*without(SEED), images)
+
+
+def spawns_one_each():
+    return patched_by(*without(START), ("nprocs=2", "nprocs=1"))
+
+
+def a_sum():
+    mean = (MEAN[0], MEAN[1].replace(" / 2)", ")"))
+    return patched_by(*without(MEAN), mean)
+
+
+def a_mean_of_rank_0():
+    return patched_by(*without(MEAN))
+
+
+def rank_0_adds_alone():
+    alone = "                mean = torch.tensor(total / len(loader) / 2)\n                dist.all_reduce(mean)\n"
+    alone = f"            if rank == 0:\n{alone}                log(epoch=epoch, loss=mean.item())"
+    return patched_by(*without(MEAN), (MEAN[0], alone))
+
+
+def steps_and_keeps_the_numbers():
+    return patched_by(*without(NUMBERS))
+
+
+def numbers_for_one_length():
+    return patched_by(*without(NUMBERS), (NUMBERS[0], "up, down = 2, 22"))
+
+
+def never_steps():
+    return patched_by(*without(STEP))
+
+
+def no_warm_up():
+    return patched_by(*without(NUMBERS), ("SequentialLR(optimizer, [rise, fall], milestones=[up])", "fall"),
+                      (NUMBERS[0], "down = epochs * len(loader)"),
+                      ("rise = LinearLR(optimizer, start_factor=0.1, total_iters=up)", "pass"))  # fmt: skip
+
+
+def removes_it_first():
+    first = (BESIDE[0], "os.path.exists(path) and os.remove(path)\n                torch.save(file, path + '.new')\n"
+             "                os.replace(path + '.new', path)")  # fmt: skip
+    return patched_by(*without(BESIDE), first)
+
+
+def never_renamed():
+    return patched_by(*without(BESIDE), (BESIDE[0], "torch.save(file, path + '.new')"))
+
+
+def the_epoch_again():
+    return patched_by(*without(NEXT))
+
+
+def two_epochs_on():
+    return patched_by(*without(NEXT), (NEXT[0], 'first = file["epoch"] + 2'))
+
+
+def the_scheduler_is_forgotten():
+    return patched_by(*without(LOAD, KEEP))
+
+
+def loads_what_nobody_saved():
+    return patched_by(*without(KEEP))
+
+
+def with_other_names():
+    return patched_by(*OURS, ('"model": model.module.state_dict()', '"model": model.state_dict()'),
+                      ("model.module.load_state_dict", "model.load_state_dict"))  # fmt: skip
+
+
+def tells_no_epoch():
+    return patched_by(*OURS, ("sampler.set_epoch(epoch)", "pass"))
+
+
+def no_sampler():
+    return patched_by(*OURS, ("sampler=sampler", "shuffle=True"))
+
+
+def a_slip():
+    return patched_by(*without(NEXT), (NEXT[0], "first = epoch + 1"), ("first = 0", "first = zero"))
+
+
+def does_nothing(path, epochs):
+    return None
 
 
 ANSWERS = {
     "9.5.a": {
-        "accepted": [a_fifth, as_the_guide_meant_it, few_at_most],
+        "correct": ours(),
+        "blank": patched_by(),
+        "accepted": [in_eight_lines(), in_other_ways(), by_one_cycle()],
         "wrong": [
-            (in_fractions, ["updates are whole"]),
-            (one_number, ["int"]),
-            (half_as_long, ["200 updates"]),
+            (a_seed_each(), ["1 of 9", "different samples"]),
+            (only_the_images(), ["1 of 9", "different samples"]),
+            (spawns_one_each(), ["rank"]),
+            (a_sum(), ["1 of 9", "the sum of both"]),
+            (a_mean_of_rank_0(), ["1 of 9", "of rank 0's share"]),
+            (rank_0_adds_alone(), ["your "]),
+            (steps_and_keeps_the_numbers(), ["1 of 9", "last rate", "100%, 100%"]),
+            (numbers_for_one_length(), ["1 of 9", "last rate"]),
+            (never_steps(), ["1 of 9", "last rate", "100%, 100%"]),
+            (no_warm_up(), ["1 of 9", "without warm-up"]),
+            (removes_it_first(), ["2 of 9", "it is gone"]),
+            (never_renamed(), ["3 of 9", "no file"]),
+            (the_epoch_again(), ["2 of 9", "updates after a restart: 16"]),
+            (two_epochs_on(), ["2 of 9", "updates after a restart: 8"]),
+            (the_scheduler_is_forgotten(), ["1 of 9", "weights after"]),
+            (loads_what_nobody_saved(), ["none: KeyError"]),
+            (with_other_names(), ["1 of 9", "other names"]),
+            (tells_no_epoch(), ["1 of 9", "the same shares"]),
+            (no_sampler(), ["served"]),
+            (a_slip(), ["NameError", "zero"]),
+            (does_nothing, ["8 of 9"]),
         ],
     },
 }
