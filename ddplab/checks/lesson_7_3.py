@@ -246,60 +246,103 @@ def _parts(data: float, forward: float, backward: float, optimiser: float, expos
     return dict(data=data, forward=forward, backward=backward, optimiser=optimiser, exposed=exposed, between=between)
 
 
-SUSPECTS = [  # where the slow rank is slow, the parts, and its number
-    ("slow to read", [_parts(3, 10, 20, 2, 60, 1), _parts(60, 11, 19, 1, 4, 1)], 1),
-    ("slow in forward", [_parts(3, 80, 20, 1, 1, 1), _parts(3, 9, 20, 2, 71, 1), _parts(4, 9, 19, 1, 72, 1)], 0),
-    ("slow in the optimiser", [_parts(4, 10, 20, 2, 63, 1), _parts(3, 9, 20, 64, 2, 2)], 1),
-    ("busy between the phases",
-     [_parts(3, 10, 30, 1, 55, 1), _parts(3, 10, 21, 2, 44, 20), _parts(3, 9, 20, 1, 6, 61)], 2),
-    ("a little slow everywhere",
-     [_parts(40, 10, 20, 1, 29, 0), _parts(20, 30, 45, 4, 1, 0), _parts(3, 9, 60, 1, 27, 0)], 1),
-]  # fmt: skip
+SUSPECTS = {  # what is slow, and the parts of each rank
+    "slow to read": [_parts(3, 10, 20, 2, 60, 1), _parts(60, 11, 19, 1, 4, 1)],
+    "slow in forward": [_parts(3, 80, 20, 1, 1, 1), _parts(3, 9, 20, 2, 71, 1), _parts(4, 9, 19, 1, 72, 1)],
+    "slow in the optimiser": [_parts(4, 10, 20, 2, 63, 1), _parts(3, 9, 20, 64, 2, 2)],
+    "busy between the phases":
+     [_parts(3, 10, 20, 1, 65, 1), _parts(3, 10, 21, 2, 60, 4), _parts(3, 9, 20, 1, 4, 63)],
+    "a little slow everywhere":
+     [_parts(10, 10, 20, 1, 59, 0), _parts(20, 40, 30, 9, 1, 0), _parts(3, 3, 36, 1, 57, 0)],
+    "a short step": [_parts(0.4, 1, 1, 0.4, 6, 0), _parts(0.4, 1, 1, 0.4, 6, 0), _parts(5, 1, 1, 0.8, 1, 0)],
+    "all slow to read": [_parts(80, 3, 4, 1, 12, 0), _parts(80, 2, 4, 1, 13, 0), _parts(80, 3, 5, 1, 11, 0)],
+    "slow in turn": [_parts(30, 2, 4, 1, 63, 0), _parts(31, 1, 5, 1, 62, 0), _parts(29, 2, 4, 1, 64, 0)],
+    "nobody": [_parts(2, 2, 5, 1, 11, 0), _parts(2, 3, 5, 1, 10, 0), _parts(2, 2, 2, 1, 14, 0)],
+    "nobody, in a long step":
+     [_parts(20, 300, 500, 40, 140, 0), _parts(20, 330, 550, 40, 60, 0), _parts(20, 320, 520, 40, 100, 0)],
+}  # fmt: skip
 
 
 def _most(ranks: list[dict[str, float]], *names: str, pick: Callable = max) -> int:
     return pick(range(len(ranks)), key=lambda rank: sum(ranks[rank][name] for name in names))
 
 
+def _apart(ranks: list[dict[str, float]]) -> bool:
+    waits = [parts["exposed"] for parts in ranks]
+    return max(waits) - min(waits) > sum(ranks[0].values()) / 2
+
+
+def _if_apart(names: Callable[[list], Any], apart: Callable[[list], bool] = _apart) -> Callable[[list], Any]:
+    return lambda ranks: names(ranks) if apart(ranks) else None
+
+
+def _waits_less(limit: Callable[[list[float], float], float]) -> Callable[[list], Any]:
+    """Name who waits least where the longest wait and the shortest are more than `limit(waits, a whole)` apart."""
+    waits = lambda ranks: [parts["exposed"] for parts in ranks]  # noqa: E731
+    apart = lambda ranks: max(waits(ranks)) - min(waits(ranks)) > limit(waits(ranks), sum(ranks[0].values()))  # noqa: E731
+    return _if_apart(_least, apart)
+
+
+def _least(ranks: list[dict[str, float]]) -> int:
+    return _most(ranks, "exposed", pick=min)
+
+
+ANYWHERE = "A rank may be late in any phase. Which entry shows it, whatever the phase?"
+TOO_FEW = [  # of the entries: who has most of these is not who is slow
+    (("data",), "you name the one with the longest `data`", ANYWHERE),
+    (("backward",), "you name the one with the longest `backward`", ANYWHERE),
+    (("between",), "you name the one with the longest `between`", ANYWHERE),
+    (("optimiser",), "you name the one with the longest `optimiser`", ANYWHERE),
+    (("data", "forward", "backward", "optimiser"), "the time between the phases is not looked at",
+     "A rank may be late there too. Which entry shows it, whatever the phase?"),
+    (("data", "forward", "backward", "between"), "the optimiser is not looked at",
+     "A rank may be late there too. Which entry shows it, whatever the phase?"),
+    (("data", "forward", "backward"), "neither the optimiser nor the time between the phases is looked at",
+     "A rank may be late there too. Which entry shows it, whatever the phase?"),
+    (("forward", "backward"), "only forward and backward are looked at", ANYWHERE),
+    (("data", "forward", "backward", "optimiser", "exposed", "between"), "you name the one with the longest step",
+     "In the long run all take equally long; what differs is what they fill it with."),
+]  # fmt: skip
+NAMED_WRONG: list[tuple[Callable[[list], Any], str, str]] = [
+    (lambda ranks: _most(ranks, "exposed"), "you name the one that waits most",
+     "Waiting for whom? Who is late finds all the others there."),
+    *[(partial(lambda ranks, names: _most(ranks, *names), names=names), what, hint) for names, what, hint in TOO_FEW],
+    (lambda ranks: max(range(len(ranks)), key=lambda rank: max(ranks[rank].values())),
+     "you name the one with the longest entry of all", "Waiting is an entry too, and no work."),
+    (lambda ranks: (_least(ranks), ranks[_least(ranks)]), "its number comes with its times", "Its number alone."),
+    (lambda ranks: _most(ranks[:2], "exposed", pick=min), "only ranks 0 and 1 are compared",
+     "There may be more: `range(len(ranks))`."),
+    (lambda ranks: ranks[_least(ranks)]["exposed"], "that is how long it waits", "Which rank is it?"),
+    (lambda ranks: ranks[_least(ranks)], "those are its times", "Which rank is it?"),
+    (lambda ranks: _least(ranks) + 1, "counted from one", "The first rank is rank 0."),
+]  # fmt: skip
+SOMEBODY = "; and somebody is named where nobody is slow"
+
 turn(
     "7.3.a",
     "Who is slow?",
-    lambda ranks: _most(ranks, "exposed", pick=min),
-    {where: partial(tuple, [ranks]) for where, ranks, _ in SUSPECTS},
+    _if_apart(_least),
+    {where: partial(tuple, [ranks]) for where, ranks in SUSPECTS.items()},
     look=_returned,
     heads=("slow rank",),
     mistakes=[
-        (lambda ranks: _most(ranks, "exposed"), "you name the one that waits most",
-         "Waiting for whom? Who is late finds all the others there."),
-        (lambda ranks: _most(ranks, "data"), "you name the one with the longest `data`",
-         "A rank may be late in any phase. Which entry shows it, whatever the phase?"),
-        (lambda ranks: _most(ranks, "backward"), "you name the one with the longest `backward`",
-         "A rank may be late in any phase. Which entry shows it, whatever the phase?"),
-        (lambda ranks: _most(ranks, "between"), "you name the one with the longest `between`",
-         "A rank may be late in any phase. Which entry shows it, whatever the phase?"),
-        (lambda ranks: _most(ranks, "optimiser"), "you name the one with the longest `optimiser`",
-         "A rank may be late in any phase. Which entry shows it, whatever the phase?"),
-        (lambda ranks: max(range(len(ranks)), key=lambda rank: max(ranks[rank].values())),
-         "you name the one with the longest entry of all", "Waiting is an entry too, and no work."),
-        (lambda ranks: _most(ranks, "data", "forward", "backward", "optimiser"),
-         "the time between the phases is not looked at",
-         "A rank may be late there too. Which entry shows it, whatever the phase?"),
-        (lambda ranks: _most(ranks, "data", "forward", "backward", "between"), "the optimiser is not looked at",
-         "A rank may be late there too. Which entry shows it, whatever the phase?"),
-        (lambda ranks: _most(ranks, "data", "forward", "backward"),
-         "neither the optimiser nor the time between the phases is looked at",
-         "A rank may be late there too. Which entry shows it, whatever the phase?"),
-        (lambda ranks: _most(ranks, "forward", "backward"), "only forward and backward are looked at",
-         "A rank may be late in any phase. Which entry shows it, whatever the phase?"),
-        (lambda ranks: min(enumerate(ranks), key=lambda it: it[1]["exposed"]), "its number comes with its times",
-         "Its number alone."),
-        (lambda ranks: _most(ranks[:2], "exposed", pick=min), "only ranks 0 and 1 are compared",
-         "There may be more: `range(len(ranks))`."),
-        (lambda ranks: _most(ranks, *ranks[0]), "you name the one with the longest step",
-         "In the long run all take equally long; what differs is what they fill it with."),
-        (lambda ranks: min(parts["exposed"] for parts in ranks), "that is how long it waits", "Which rank is it?"),
-        (lambda ranks: min(ranks, key=lambda parts: parts["exposed"]), "those are its times", "Which rank is it?"),
-        (lambda ranks: _most(ranks, "exposed", pick=min) + 1, "counted from one", "The first rank is rank 0."),
+        (_least, "somebody is named where nobody is slow",
+         "Somebody always waits least. How far are the longest wait and the shortest apart?"),
+        *[(_if_apart(wrong), what, hint) for wrong, what, hint in NAMED_WRONG],
+        *[(wrong, what + SOMEBODY, hint) for wrong, what, hint in NAMED_WRONG],
+        *[(_waits_less(lambda waits, whole, ms=ms: ms), "they must be so many milliseconds apart, in any job",
+           "Much in a short step, and little in a long one: take half of the whole.") for ms in (3, 10)],
+        (_waits_less(lambda waits, whole: max(waits) / 2), "that is half of the longest wait",
+         "The whole is all of a rank's entries."),
+        (lambda ranks: _least(ranks) if _apart(ranks) else -1, "where nobody is slow you say -1, which is not `None`",
+         "In Python `waits[-1]` is the last rank's."),
+        (lambda ranks: None, "nobody is ever named", "Is there a `return`? And half of the whole is far apart."),
+        (_if_apart(_least, lambda ranks: not _apart(ranks)), "`None` and the number are the wrong way round",
+         "Far apart: somebody is slow."),
+        (_if_apart(_least, lambda ranks: max(parts["exposed"] for parts in ranks) > sum(ranks[0].values()) / 2),
+         "somebody is named wherever a wait is long", "Where all wait as long, nobody is slow: how far apart?"),
+        (_if_apart(_least, lambda ranks: min(parts["exposed"] for parts in ranks) < sum(ranks[0].values()) / 2),
+         "somebody is named wherever a wait is short", "Where nobody waits, nobody is slow: how far apart are they?"),
     ],
-    otherwise="One entry is enough, and its smallest value.",
+    otherwise="The smallest value of one entry, where it is far enough from the largest.",
 )  # fmt: skip

@@ -143,11 +143,26 @@ def timed(step, wait, clock):
 
 
 def by_numpy(ranks):
-    return np.argmin([parts["exposed"] for parts in ranks])
+    waits = np.array([parts["exposed"] for parts in ranks])
+    return waits.argmin() if np.ptp(waits) > sum(ranks[-1].values()) / 2 else None
 
 
 def by_torch(ranks):
-    return torch.tensor([parts["exposed"] for parts in ranks]).argmin()
+    waits = torch.tensor([float(parts["exposed"]) for parts in ranks])
+    whole = sum(sum(parts.values()) for parts in ranks) / len(ranks)
+    if waits.max() - waits.min() > whole / 2:
+        return waits.argmin()
+
+
+def far_enough(ranks, limit):
+    waits = [parts["exposed"] for parts in ranks]
+    return waits.index(min(waits)) if max(waits) - min(waits) > limit else None
+
+
+def by_who_waits_next(ranks):
+    """How far is the least from the next? That is as good in all the cases of the check."""
+    (least, rank), (second, _), *_ = sorted((parts["exposed"], rank) for rank, parts in enumerate(ranks))
+    return rank if second - least > sum(ranks[0].values()) / 2 else None
 
 
 def never_waits_for_the_first(step, wait, clock, steps):
@@ -173,6 +188,8 @@ def one_look_for_all(step, wait, clock, steps):
 
 def by_all_its_work(ranks):
     worked = [it["data"] + it["forward"] + it["backward"] + it["optimiser"] + it["between"] for it in ranks]
+    if max(worked) - min(worked) <= sum(ranks[0].values()) / 2:
+        return None
     return worked.index(max(worked))
 
 
@@ -243,5 +260,11 @@ ANSWERS = {
             (lambda share, n: n if share * n < 1 else 1 / share, ["the smaller of two limits"]),
         ],
     },
-    "7.3.a": {"accepted": [by_numpy, by_torch, by_all_its_work]},
+    "7.3.a": {
+        "accepted": [by_numpy, by_torch, by_all_its_work, by_who_waits_next],
+        "wrong": [
+            (partial(far_enough, limit=30), ["so many milliseconds"]),
+            (partial(far_enough, limit=70), ["slow to read: slow rank is None, and should be 1"]),
+        ],
+    },
 }
