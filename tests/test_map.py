@@ -32,13 +32,16 @@ def part_of(path: Path) -> str:
 PARTS = {part_of(path) for path in PACKAGE.rglob("*.py")}
 
 
-def imports_of(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.ImportFrom) and node.module == "ddplab":
-            found |= {alias.name if alias.name in PARTS else "init" for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddplab."):
-            found.add(node.module.split(".")[1])
+def imports_of(path: Path, code: ast.Module | None = None) -> set[str]:
+    found, package = set(), ("ddplab", *path.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(code or parsed(path)):
+        if isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()  # `from .name` and `from ..name`
+            module = ".".join([*above, *filter(None, [node.module])])
+            if module == "ddplab":
+                found |= {alias.name if alias.name in PARTS else "init" for alias in node.names}
+            elif module.startswith("ddplab."):
+                found.add(module.split(".")[1])
         elif isinstance(node, ast.Import):
             found |= {
                 a.name.partition(".")[2].split(".")[0] or "init" for a in node.names if a.name.startswith("ddplab")
@@ -85,6 +88,13 @@ def ordered(arrows: Arrows) -> list[str]:
     for user, used in arrows:
         graph.setdefault(user, set()).add(used)
     return list(TopologicalSorter(graph).static_order())
+
+
+@pytest.mark.parametrize("how", ["ddplab.panel import Panel", "..panel import Panel", ".. import panel"])
+def test_an_import_is_seen_however_it_is_written(how):
+    code = ast.parse(f"from {how}\nfrom .tensor import state\nfrom . import comm")
+    assert imports_of(PACKAGE / "vgpu" / "meter.py", code) == {"panel"}
+    assert imports_of(PACKAGE / "run.py", ast.parse("from .panel import Panel")) == {"panel"}
 
 
 def test_no_import_goes_round_in_a_circle():
