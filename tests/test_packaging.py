@@ -293,3 +293,10 @@ def test_the_lab_opens_at_the_root_so_that_links_between_notebooks_work():
     recipe = subprocess.run(["make", "-n", "lab"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (command,) = [line for line in recipe.splitlines() if "jupyter lab" in line]
     assert f'--ServerApp.root_dir="{ROOT}" lessons/1_one_device/1.1_start_here.ipynb' in command
+
+
+def test_a_script_that_a_text_names_is_there():
+    texts = [path for kind in ("*.md", "*.py", "Makefile") for path in ROOT.glob(kind)]
+    texts += [path for folder in ("ddplab", "tests", "stress", "tools") for path in (ROOT / folder).rglob("*.py")]
+    named = {name for path in texts for name in re.findall(r"\b(?:stress|tools|benchmarks)/\w+\.py", path.read_text())}
+    assert named and [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -1,6 +1,6 @@
 """What a machine has run out of is said in a sentence, nothing is left behind, and the next launch works.
 
-The errors are real ones: the kernel's own, of a limit on this process or of /dev/full. `stress/faults.py` fills a disk.
+The errors are real ones: the kernel's own, of a limit on this process or of /dev/full.
 """
 
 import contextlib
