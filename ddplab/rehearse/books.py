@@ -10,6 +10,7 @@ import sys
 import time
 import traceback
 import types
+import weakref
 from collections import Counter
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class Books(Book):
         self.loads: dict[str, tuple[str, int, str]] = {}  # device -> where it was loaded onto: file, line, how not to
         self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
         self.lines_now: set = set()  # those since the last optimizer step
+        self.turn: weakref.WeakSet = weakref.WeakSet()  # the optimizers that have made the step
         self.between: Counter = Counter()  # of each line: before, between and after how many steps it copied
         self.kinds: dict[str, dict[str, int]] = {}  # device -> kind -> most bytes
         self.skipped: set[str] = set()
@@ -119,15 +121,23 @@ class Books(Book):
                 self.lines_now.add(line)
 
     def stepped(self, optimizer, *_) -> None:
-        """After each optimizer step: count it; at the first two, note what holds how much."""
-        self.steps += 1
-        self.between.update(self.lines_now)
-        self.lines_now.clear()
+        """After an optimizer's step: count it, once for all in turn; at the first two, note what holds how much.
+
+        A GAN has two optimizers, ZeRO one of its own: the next step begins where one of them comes again.
+        """
+        if optimizer in self.turn or not self.turn:
+            self.steps += 1
+            self.between.update(self.lines_now)
+            self.lines_now.clear()
+            self.turn.clear()
+        others = [*self.turn]
+        self.turn.add(optimizer)
         if self.steps > 2:
             return
+        told = {id(p) for other in others for group in other.param_groups for p in group["params"]}
         for group in optimizer.param_groups:
             for p in group["params"]:
-                if type(p) is VTensor:
+                if type(p) is VTensor and id(p) not in told:
                     states = [s for s in optimizer.state.get(p, {}).values() if type(s) is VTensor]
                     for kind, tensors in (("parameters", [p]), ("gradients", [p.grad]), ("optimizer state", states)):
                         self.keep(p.gpu, f"{kind} {self.steps}", sum(t.nbytes for t in tensors if t is not None))

@@ -405,6 +405,14 @@ _CPUS_WORDS = (  # a few operations are there for fewer dtypes on the CPU than o
 )
 
 
+# How large their result is, or what it is, a GPU tells the CPU by a copy.
+_ASKS = {"nonzero", "masked_select", "equal", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
+
+
+def _is_mask(index) -> bool:
+    return type(index) is VTensor and index.dtype in (torch.bool, torch.uint8)
+
+
 class VTensor(Tensor):
     """A tensor on virtual GPU number `gpu`, made by `.to("vgpu:0")` or `torch.zeros(3, device="vgpu:0")`."""
 
@@ -421,6 +429,8 @@ class VTensor(Tensor):
             _check(func, gpu, args, kwargs)
         if name == "_local_scalar_dense":
             meter.count(".item()", gpu, None, args[0].nbytes)
+        elif meter.book and (name in _ASKS or (name == "index" and any(_is_mask(it) for it in args[1]))):
+            meter.book.copied("a mask" if name == "index" else name.strip("_2"), gpu, None)
         if kwargs.get("device") is not None:
             gpu = place_of(kwargs["device"]) if kwargs["device"].type in state["kinds"] else gpu
             kwargs = {**kwargs, "device": "cpu"}
@@ -510,6 +520,8 @@ class VTensor(Tensor):
             return Tensor.type(self).replace("torch.", f"torch.{state['name']}.")
 
     def __repr__(self, **_):
+        if meter.book:
+            meter.book.copied("its repr", self.gpu, None)
         with raw():
             text = "Parameter containing:\n" * isinstance(self, Parameter) + repr(self.clone().detach())[:-1]
         last = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn else ", requires_grad=True" * self.requires_grad

@@ -346,6 +346,64 @@ def test_a_report_without_any_step_has_no_copies_per_step():
     assert report.objections(found, 0) == []
 
 
+ASKS = """
+import torch
+
+x = torch.nn.Parameter(torch.ones(4, device="cuda"))
+optimizer = torch.optim.SGD([x], 0.1)
+for step in range(2):
+    x[x > 0].sum().backward()
+    torch.nonzero(x)
+    torch.equal(x, x)
+    str(x)
+    x.unique()
+    x[[1, 0]], x[:2], x.where(x > 0, 0), x == x
+    optimizer.step()
+"""
+
+
+def test_what_asks_a_gpu_without_a_word_of_it_is_told(tmp_path):
+    (tmp_path / "own.py").write_text(ASKS)
+    rehearse("--json", tmp_path / "found", "--gpus=1", "--python", tmp_path / "own.py")
+    rows = json.loads((tmp_path / "found").read_text())["copies_to_cpu"]
+    told = {(row["line"], row["what"]) for row in rows if row["every_step"]}
+    assert told == {(7, "a mask"), (8, "nonzero"), (9, "equal"), (10, "its repr"), (11, "unique")}
+
+
+IN_TURNS = """
+import torch, torch.distributed as dist
+from torch.distributed.optim import ZeroRedundancyOptimizer as Zero
+
+dist.init_process_group("nccl")
+torch.cuda.set_device(dist.get_rank())
+a, b = (torch.nn.Linear(4, 4).cuda() for _ in range(2))
+for net in (a, b):
+    for p in net.parameters():
+        dist.broadcast(p.data, 0)
+takes_turns = [OPTIMIZERS]
+for step in range(3):
+    for optimizer in takes_turns:
+        loss = b(a(torch.ones(2, 4, device="cuda"))).sum()
+        loss.backward()
+        optimizer.step()
+    print(loss.item())
+"""
+GAN = "torch.optim.Adam(a.parameters()), torch.optim.Adam(b.parameters())"
+ZERO = "Zero([*a.parameters(), *b.parameters()], torch.optim.Adam)"
+
+
+@pytest.mark.parametrize("optimizers, states", [(GAN, 320), (ZERO, 160)])
+def test_several_optimizers_that_take_turns_make_one_step(tmp_path, optimizers, states):
+    """ZeRO has one inside, which steps this rank's part. Else no line would copy in each of twice as many steps."""
+    (tmp_path / "own.py").write_text(IN_TURNS.replace("OPTIMIZERS", optimizers))
+    done = rehearse("--strict", "--json", tmp_path / "found", "--nproc-per-node=2", tmp_path / "own.py")
+    found = json.loads((tmp_path / "found").read_text())
+    assert found["steps"] == 3 and done.returncode == 1, done.stderr
+    assert found["objections"][0] == "blocking copies to the CPU in every step: 1, and 0 are allowed"
+    kinds = [gpu["users"][0]["of which"] for gpu in found["gpus"]]
+    assert {(it["parameters"], it["gradients"], it["optimizer state"]) for it in kinds} == {(160, 160, states)}
+
+
 EACH_ITS_OWN = """
 import torch, torch.distributed as dist
 
