@@ -1,14 +1,13 @@
-"""Pictures for the part on torchrun: which GPU a rank asks for, where a job falls back, how often it saves."""
+"""Pictures for the part on torchrun: which GPU a rank asks for, and where a job falls back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ddplab.plots import COLOURS, INK, drawing
+from ddplab.plots import INK, drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 BREAK = (float("nan"), float("nan"))  # where a line is interrupted
 HOW = ("by RANK", "by my_device")
 NONE = float("nan")  # in place of a GPU's number
-EVERY = [1, 2, 3, 4, 6, 8, 12, 16, 24, 48]  # after so many steps a job may save
 
 
 def gpus_asked_for(
@@ -76,12 +74,6 @@ def breaking(my_device: Callable[[dict[str, str], int], Any]) -> Callable[[int, 
     return ask
 
 
-def takes(attempts: Sequence[range], save_every: int, save_takes: float) -> float:
-    """Return how long a job takes, in steps' time, over all its attempts, that save after so many steps."""
-    saves = sum(steps.stop // save_every - steps.start // save_every for steps in attempts)
-    return sum(map(len, attempts)) + saves * save_takes
-
-
 def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes: float = 0) -> tuple[str, Figure]:
     """Say what becomes of a job of `whole` steps, and draw how far it has come, against the time in steps.
 
@@ -114,33 +106,3 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
     end = "failed" if attempts[-1].stop < whole else "finished"
     again = f"{len(attempts) - 1} restart{'s' * (len(attempts) != 2)}, in the time of {now:g} steps"
     return f"{end} after {again}: {sum(map(len, attempts))} trained, {saved[1]} of {whole} saved", figure
-
-
-def saved_every(whole: int) -> Callable[[int, float], tuple[str, Figure]]:
-    """Return a function of `save_every` and `save_takes`, for a job of `whole` steps with one accident anywhere.
-
-    It says how long the job takes, in steps' time, on average over an accident before each step but the first, and
-    draws all that were tried with the same `save_takes`, the newest with a large mark.
-    """
-    tried: dict[float, dict[int, float]] = {}
-
-    def night(save_every: int, save_takes: float) -> tuple[str, Figure]:
-        averages = tried.setdefault(save_takes, {})
-        now = averages[save_every] = anywhere(whole, save_every, save_takes)
-        with drawing(8, 3.4) as figure:
-            axis = figure.subplots()
-            axis.plot(*zip(*sorted(averages.items()), strict=True), "o:")
-            axis.plot(save_every, now, "o", color=COLOURS[0], markersize=12, markeredgecolor="black")
-            top = max(anywhere(whole, it, save_takes) for it in EVERY)
-            axis.set(xscale="log", ylim=(whole, top + 4), xlabel="saved every", ylabel="time, in steps")
-            axis.set_xticks(EVERY, EVERY)
-            axis.set_xticks([], minor=True)
-        return f"saved every {save_every}: the time of {now:.1f} steps, on average", figure
-
-    return night
-
-
-def anywhere(whole: int, save_every: int, save_takes: float) -> float:
-    """Return how long a job of `whole` steps takes, on average over an accident before each step but the first."""
-    nights = [[range(dies), range(dies // save_every * save_every, whole)] for dies in range(1, whole)]
-    return fmean(takes(night, save_every, save_takes) for night in nights)

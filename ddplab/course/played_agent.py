@@ -9,10 +9,12 @@ import contextlib
 import json
 import logging
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from typing import Any
 import psutil
 
 from ddplab.hardware import hold_store
+
+JOB = "played"  # the rendezvous id
 
 
 def agent() -> None:
@@ -46,30 +50,71 @@ def noted_torchrun(words: list[str]) -> None:
         note(Path(os.environ["SAYS"]), "ended")
 
 
-def agent_of(script: Callable[..., Any], *arguments: Any, restarts: int, logs: str) -> str:
-    """Be torchrun's agent for two ranks, forks of this process that call `script`; return how the job has ended.
+def agent_of(
+    script: Callable[..., Any],
+    *arguments: Any,
+    restarts: int,
+    logs: str,
+    nproc_per_node: int = 2,
+    nodes: int = 1,
+    port: int | None = None,
+    address: str = "127.0.0.1",
+    **meeting: int,
+) -> str:
+    """Be torchrun's agent for ranks that are forks of this process and call `script`; return how the job has ended.
 
     restarts: as `--max-restarts`. logs: a folder for what the agent writes. What the ranks print, this process prints.
+    nodes: as `--nnodes 1:…`. port: of a store on this machine; when left out, the agent meets itself. address: what it
+    signs in with. meeting: as `--rdzv-conf`. The end is "finished", "failed", "left" after a SIGTERM, or "closed":
+    another agent has given up.
     """
-    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousClosedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    store = hold_store()  # where the agent meets itself: on a port that no other machine can reach
+    store = hold_store() if port is None else None  # on a port that no other machine can reach
     config = LaunchConfig(
-        1, 1, 2, max_restarts=restarts, rdzv_backend="c10d", rdzv_endpoint=f"127.0.0.1:{store.port}",
-        rdzv_configs={"is_host": 0}, local_addr="127.0.0.1", start_method="fork", logs_specs=DefaultLogsSpecs(logs),
+        1, nodes, nproc_per_node, run_id=JOB, max_restarts=restarts, rdzv_backend="c10d",
+        rdzv_endpoint=f"127.0.0.1:{port or store.port}", rdzv_configs={"is_host": 0, **meeting}, local_addr=address,
+        start_method="fork", logs_specs=DefaultLogsSpecs(logs),
     )  # fmt: skip
 
     def rank(*arguments: Any) -> Any:  # what torchrun starts has no handler; the agent's would leave a file in a fork
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        return script(*arguments)
+        try:
+            return script(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)  # from what is raised here torch makes a file, and leaves it
 
     try:
         elastic_launch(config, rank)(*arguments)
     except ChildFailedError:
         return "failed"
+    except SignalException:
+        if port:
+            _sign_out(port)
+        return "left"
+    except RendezvousClosedError:
+        return "closed"
     return "finished"
+
+
+def _sign_out(port: int) -> None:
+    """Take this process off the list of those who have met: else they hear of it when its keep-alive has run out."""
+    from torch.distributed import TCPStore
+    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+
+    meeting = C10dRendezvousBackend(TCPStore("127.0.0.1", port, is_master=False), JOB)
+    done = False
+    while not done:  # another agent may have written in between
+        written, token = meeting.get_state()
+        state = pickle.loads(written)
+        for node in [it for it in state.participants if it.pid == os.getpid()]:
+            del state.participants[node], state.last_heartbeats[node]
+        *_, done = meeting.set_state(pickle.dumps(state), token)
 
 
 def _end_with_the_kernel() -> None:

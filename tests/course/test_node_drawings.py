@@ -7,13 +7,9 @@ import matplotlib
 import nbformat
 
 from ddplab.course.node_drawings import (
-    EVERY,
-    anywhere,
     breaking,
     fall_back,
     gpus_asked_for,
-    saved_every,
-    takes,
 )
 
 matplotlib.use("Agg")
@@ -65,7 +61,6 @@ def test_a_job_falls_back_to_its_last_checkpoint_and_time_goes_on():
     assert list(lines["killed"].get_xdata()) == [32 + 5 * 2] and max(lines["saved"].get_xdata()) == 50 + 8 * 2
     assert list(lines["falls back"].get_ydata())[:3] == [30, 30, 32]
     assert words == "finished after 1 restart, in the time of 66 steps: 50 trained, 48 of 48 saved"
-    assert takes(attempts, 6, 2) == 66
 
 
 def test_a_job_that_never_lives_to_a_checkpoint_has_saved_nothing():
@@ -73,16 +68,3 @@ def test_a_job_that_never_lives_to_a_checkpoint_has_saved_nothing():
     assert words == "failed after 2 restarts, in the time of 24 steps: 24 trained, 0 of 48 saved"
     [deaths] = [line for line in figure.axes[0].lines if line.get_label() == "killed"]
     assert list(deaths.get_ydata()) == [8, 8, 8] and list(deaths.get_xdata()) == [8, 16, 24]
-
-
-def test_the_shortest_night_is_where_youngs_rule_has_it_and_the_valley_is_flat():
-    """What lesson 5.5 says of an accident anywhere."""
-    best = [min(EVERY, key=lambda it: anywhere(48, it, cost)) for cost in (0, 0.1, 0.4, 1.6, 6.4)]
-    assert best == [1, 3, 6, 12, 24] and round((2 * 1.6 * 48) ** 0.5, 1) == 12.4
-    assert [round(anywhere(48, it, 1.6) - anywhere(48, 12, 1.6)) for it in (1, 8, 16)] == [65, 1, 0]
-    night = saved_every(48)
-    night(16, 1.6)
-    words, figure = night(12, 1.6)
-    tried, newest = figure.axes[0].lines
-    assert list(tried.get_xdata()) == [12, 16] and list(newest.get_xdata()) == [12]
-    assert words == f"saved every 12: the time of {anywhere(48, 12, 1.6):.1f} steps, on average"
