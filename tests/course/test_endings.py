@@ -1,0 +1,123 @@
+"""The album of endings: what lesson 9.3 says of it, how many there are, and how few steps fill it."""
+
+import random
+
+import pytest
+
+from ddplab.course.endings import CHOICES, ENDINGS, LOUD, PAR, SILENT, WEIGHTS, WRONG, album, one_step
+
+USUAL = {name: offered[0] for name, offered in CHOICES.items()} | {"rows": 8}
+LIST, PARAMETERS = "masked, lengths in a list", "for it in self.parameters()"
+FOUND = {  # what the lesson's fold says: the ending, and what is changed for it
+    "as on one": {},
+    "scalar": {"forward_returns": "a loss"},
+    "shape": {"layer": "LSTM", "forward_returns": "the LSTM's state", "rows": 7},
+    "one row": {"layer": "BatchNorm", "rows": 3},
+    "stayed": {"weight": "a plain tensor"},
+    "not moved": {"weight": "nn.Parameter, not moved"},
+    "no words": {"weight": "next(self.parameters())"},
+    "lengths": {"sentences": LIST},
+    "times": {"forward_returns": "a loss, then .sum()"},
+    "off": {"forward_returns": "a loss, then .mean()", "rows": 7},
+    "form": {"layer": "LSTM", "forward_returns": "the LSTM's state"},
+    "numbers": {"layer": "BatchNorm"},
+    "no gradient": {"weight": PARAMETERS},
+    "idle": {"rows": 4, "GPUs": 3},
+}
+CURED = {  # and the one change that silences an error
+    "scalar": {"forward_returns": "a loss, then .sum()"},
+    "shape": {"rows": 8},
+    "one row": {"rows": 4},
+    "stayed": {"weight": PARAMETERS},
+    "not moved": {"weight": PARAMETERS},
+    "no words": {"weight": PARAMETERS},
+    "lengths": {"rows": 2},
+}
+FEWEST = [  # single changes, from where the board begins
+    {"weight": PARAMETERS},
+    {"sentences": "packed"},
+    {"layer": "BatchNorm"},
+    {"weight": "next(self.parameters())"},
+    {"weight": "nn.Parameter"},
+    {"sentences": LIST},
+    {"rows": 2},
+    {"forward_returns": "a loss"},
+    {"forward_returns": "a loss, then .sum()"},
+    {"sentences": "of one length"},
+    {"layer": "LSTM"},
+    {"weight": "a plain tensor"},
+    {"weight": "nn.Parameter"},
+    {"forward_returns": "its output"},
+    {"GPUs": 3},
+]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_each_ending_is_where_the_lesson_says(ending):
+    assert one_step(**USUAL | FOUND[ending]).ending == ending
+
+
+def test_there_are_fourteen_seven_speak_and_six_are_silent():
+    assert [*FOUND] == [*ENDINGS] and (len(ENDINGS), len(LOUD), len(SILENT), PAR) == (14, 7, 6, 16)
+
+
+def test_whatever_a_learner_chooses_ends_in_the_album_or_stops_one_gpu_as_well():
+    chance = random.Random(0)
+    for _ in range(120):
+        chosen = {name: chance.choice(offered) for name, offered in CHOICES.items()}
+        came = one_step(**chosen)
+        assert came.ending in ENDINGS or (came.one.error and "one GPU stops as well" in came.fact), chosen
+
+
+@pytest.mark.parametrize("error", LOUD)
+def test_one_change_silences_each_error(error):
+    assert one_step(**USUAL | FOUND[error] | CURED[error]).ending in WRONG
+    assert len(CURED[error]) == 1
+
+
+def test_sixteen_steps_fill_both_lists_and_fewer_cannot():
+    """Each error is followed by what is wrong, which makes two steps for each; and two more endings are neither."""
+    draw, chosen = album(), USUAL | FOUND["not moved"]
+    told = draw(**chosen)
+    assert "1 of 14 endings, 0 of 6 silent ones; steps: 1" in told and told.endswith("silenced by one change: 0 of 7")
+    for change in FEWEST:
+        assert "Both are full" not in told
+        chosen = chosen | change
+        told = draw(**chosen)
+    assert "14 of 14 endings, 6 of 6 silent ones; steps: 16. Full ✓" in told
+    assert told.endswith("Both are full after 16 steps: par ✓")
+    assert 2 * len(LOUD) + len({*ENDINGS} - {*LOUD, *WRONG}) == PAR
+    assert draw(**USUAL | {"rows": 9}).endswith("Both are full after 16 steps: par ✓")
+
+
+def test_the_board_shows_the_step_the_album_and_the_riddles_of_what_is_missing():
+    draw = album()
+    refused = draw(**USUAL | FOUND["shape"]).splitlines()
+    assert refused[:3] == [
+        "rows dealt as 4 + 3",
+        "one GPU  runs, and returns [1, 7, 6]",
+        "2 GPUs   stops: Input tensor at index 1 has invalid shape [1, 3, 6], but expected [1, 4, 6]",
+    ]
+    assert (
+        "✓ the parts do not fit together         LSTM; 7 rows on 2 GPUs; the LSTM's state   new" in refused
+        and "☐ “the right numbers, in the wrong place”" in refused
+    )
+    silent = draw(**USUAL | FOUND["form"]).splitlines()
+    assert silent[3] == " " * 9 + "nobody tells you: another shape, [2, 4, 6] in place of [1, 8, 6]"
+    assert silent[-2:] == [
+        "Errors that you have silenced by one change: 1 of 7",
+        "✓ the parts do not fit together         rows: 7 → 8; then: another shape",
+    ]
+    again = draw(**USUAL | FOUND["form"])
+    assert "the LSTM's state   again" in again and "steps: 2" in again
+    two_changes = draw(**USUAL | {"layer": "BatchNorm", "rows": 1})
+    assert "one GPU stops as well, so this has no place in the album" in two_changes and "now" not in two_changes
+    for chosen in FOUND.values():
+        lines = draw(**USUAL | chosen | {"sentences": "packed, total_length"}).splitlines()
+        assert max(map(len, lines)) <= 110
+
+
+def test_a_weight_reaches_every_gpu_where_it_is_registered():
+    ends = {way: one_step(weight=way) for way in list(WEIGHTS)[5:]}
+    assert [it.ending for it in ends.values()] == ["stayed", "stayed", "as on one"]
+    assert not any(it.one.error or it.one.registered for it in ends.values())
