@@ -556,9 +556,11 @@ def test_four_switches_from_the_keyboard(notebook, lab, picture):
 
 
 def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, picture):
-    it = notebook(SENTENCES, CUT, "across_the_cut(sentences)")
+    it = notebook(SENTENCES, CUT, "across_the_cut(sentences)", "across_the_cut([['indistinguishably'], ['hush']])")
     it.run()
     wanted = it.text(0).splitlines()
+    wide = it.output(3).locator("svg .word").first
+    assert wide.evaluate("it => it.getBoundingClientRect().width") < 66, "a word that nobody has touched leaves its box"
     assert "loss" not in it.output(2).get_by_role("combobox", name="show").inner_text()  # a bet about it may be open
     panel, press = it.output(1), lab.page.keyboard.press
     panel.scroll_into_view_if_needed()
@@ -652,6 +654,9 @@ def test_a_film_from_the_keyboard(notebook, lab, picture):
     lab.page.keyboard.press("Space")
     assert status.inner_text() == "Round 1 of 2: 0→1" and "sent 4 bytes" in panel.inner_text()
     picture(panel)
+    flies = "it => (it.click(), document.querySelector('svg[aria-label$=\"rank 1: 2\"]').firstChild.style.opacity)"
+    assert panel.get_by_role("button", name="Step").evaluate(flies) == "0.6", "a block flies over the numbers"
+    panel.get_by_role("button", name="Back").click()
     tab_to(lab.page, panel.get_by_role("slider", name="round"))
     lab.page.keyboard.press("ArrowLeft")
     assert status.inner_text() == "The start"
@@ -678,6 +683,9 @@ def test_a_step_from_the_keyboard(notebook, lab, picture):
     panel = it.output(0)
     status, height = panel.get_by_role("status"), panel.bounding_box()["height"]
     assert played(lab.page, panel) == told(StepModel())
+    panel.get_by_role("combobox", name="ranks", exact=True).select_option("2")
+    assert panel.bounding_box()["height"] == height, "the page jumped"
+    panel.get_by_role("combobox", name="ranks", exact=True).select_option("4")
     tab_to(lab.page, panel.get_by_role("slider", name="time"))
     for key in ("Home", "ArrowRight", "ArrowRight", "ArrowRight"):
         lab.page.keyboard.press(key)

@@ -36,6 +36,7 @@ from ddplab.run import RankError, RankTimeoutError
 from ddplab.tables import HTML, brief, html_table, marked
 
 WRONG, WAITS = "✗", "…"
+LONG = 60  # characters of a cell that is still one line
 NOTHING, BACK = "nothing", "what came back is "
 ELSEWHERE = r"^rank (\d+) is not in a collective: it is at (?!turns\.py|lesson_\d).*?(line \d+(?:, in \S+)?)$"
 MET = re.compile("^returned .*?(: the check met| that could not be)")
@@ -144,7 +145,10 @@ def _cell(shown: str) -> str:
     if not shown.startswith((WRONG, WAITS)):
         return shown
     ink = "#d84343" if shown.startswith(WRONG) else "#8a8a8a"  # an untrusted notebook would lose a variable
-    return HTML(f'<b style="border:2px solid {ink};padding:0 4px">{marked(shown)}</b>')
+    look = f"border:2px solid {ink};padding:0 4px"
+    if len(shown) > LONG:  # else who reads its end has to scroll sideways
+        look += ";display:inline-block;max-width:44em;white-space:normal;text-align:left"
+    return HTML(f'<b style="{look}">{marked(shown)}</b>')
 
 
 def _sign(row: str) -> str:

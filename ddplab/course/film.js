@@ -51,7 +51,7 @@ function render({ model, el }) {
         if (!changed(moment, to, place)) return;
         const ghost = shape("rect", { x: NAME + place * block, y: from * ROW + 4, width: block - 4, height: ROW - 6, rx: 4 });
         ghost.style.cssText = `fill: ${looks[from % looks.length][1]}; opacity: 0.6`;
-        svg.append(ghost);
+        svg.prepend(ghost); // beneath the numbers, which stay legible
         const way = [{ transform: "none" }, { transform: `translateY(${(to - from) * ROW}px)` }];
         ghost.animate(way, { duration: FLIGHT, easing: "ease-in-out" }).finished.finally(() => ghost.remove());
       });

@@ -50,7 +50,7 @@ function render({ model, el }) {
     busy = false;
     left.value = `${state.left} of ${model.get("budget")}`;
     script.replaceChildren(...state.script.map(([shown, its]) => new Option(shown.replaceAll(" ", "\u00a0"), its)));
-    if (!state.script.length) script.append(node("option", { disabled: "" }, model.get("shut")));
+    if (!state.script.length) script.append(node("option", { disabled: "", style: `color: ${INK}` }, model.get("shut")));
     script.selectedIndex = chosen;
     script.scrollTop = top;
     const entries = state.log.map(([call, said]) => `>>> page.${call}\n${said}\n\n`).reverse();

@@ -89,7 +89,11 @@ function render({ model, el }) {
       svg.append(shape("path", { d, "stroke-width": ROW / 2, style: "stroke: transparent; cursor: row-resize; touch-action: none" })); // to take hold of
     }
     stage.replaceChildren(svg, node("div", { style: still }, NOTES[look.value]));
-    for (const word of svg.querySelectorAll(".word")) { // what is too wide is squeezed into its box
+    squeeze();
+  }
+
+  function squeeze() { // what is too wide is pressed into its box
+    for (const word of stage.querySelectorAll(".word")) {
       if (word.getComputedTextLength() <= BOX - 4) continue;
       word.setAttribute("textLength", BOX - 4);
       word.setAttribute("lengthAdjust", "spacingAndGlyphs");
@@ -97,6 +101,9 @@ function render({ model, el }) {
   }
 
   reset();
+  const seen = new ResizeObserver(squeeze); // a word has no width until it is in the page
+  seen.observe(stage);
+  return () => seen.disconnect();
 }
 
 const NOTES = {

@@ -70,7 +70,7 @@ function render({ model, el }) {
     const now = moments[moment];
     const lane = Math.min(90, (TALLEST - AXIS - TOP) / chosen.ranks);
     const height = lane * chosen.ranks + AXIS + TOP, scale = (WIDE - NAMES - 10) / it.end;
-    const svg = shape("svg", { width: WIDE, height, role: "img", style: "touch-action: none" });
+    const svg = shape("svg", { width: WIDE, height, role: "img", style: "touch-action: none; display: block" });
     svg.append(waitingPattern(hatch));
     const words = [...Array(chosen.ranks).keys()].map((rank) => said(it, chosen, rank, now));
     svg.setAttribute("aria-label", words.map((line, rank) => `rank ${rank}: ${line}`).join("; "));
@@ -85,7 +85,7 @@ function render({ model, el }) {
 
     function drawLane(rank, y, line) {
       const [sign, colour] = signs[rank], half = (lane - 18) / 2;
-      svg.append(text(2, y + 12, sign, { fill: colour }), text(18, y + 12, `rank ${rank}`), text(NAMES, y + 12, line, { "font-size": 12 }));
+      svg.append(text(2, y + 12, sign, { fill: colour }), text(18, y + 12, `rank ${rank}`), text(NAMES + 4, y + 12, line, { "font-size": 12 }));
       for (const [name, start, end, what] of it.computes(rank)) put(name, start, end, y + 16, half, what);
       it.travels.forEach(([start, end], number) => {
         const begins = Math.max(it.leaves(rank, number), number ? it.travels[number - 1][1] : 0);

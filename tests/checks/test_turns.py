@@ -454,3 +454,10 @@ def test_a_mistake_that_takes_long_is_tried_for_none_that_leaves_other_words(mad
 def test_of_a_rank_that_is_missed_it_is_told_that_it_has_returned(fate, told):
     left = turns.Left({"rank 0": [], "rank 1": [1.0]}, {"rank 0": fate})
     assert turns._partner(left, "rank 0") == told
+
+
+def test_a_long_cell_that_is_wrong_breaks_into_lines_and_a_short_one_does_not():
+    wanted = turns.Left({"incident 4": ["right", "ends as it should"]})
+    yours = turns.Left({"incident 4": ["not there", "all ranks ended with other weights than last night; " * 2]})
+    page = turns.Beside(wanted, yours, ("the place", "the job then"))._repr_html_()
+    assert page.count("white-space:normal") == 1 and "✗ not there</b>" in page
