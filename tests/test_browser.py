@@ -745,6 +745,7 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     height = panel.bounding_box()["height"]
     script = panel.get_by_role("listbox")
     assert "Ask one probe first" in script.inner_text() and "import" not in script.inner_text()
+    assert min(ratio for _, ratio in it.contrasts(0)) >= 4.5, "what is shut says how to open it, in grey on grey"
     tab_to(lab.page, panel.get_by_role("button", name="stack"))
     press("Space")
     until(lambda: "page.stack(0)" in log.inner_text() and "barrier (torch" in log.inner_text(), 10)
@@ -786,12 +787,14 @@ def test_a_board_that_is_live_from_the_keyboard(notebook, lab, picture):
     lab.page.keyboard.press("ArrowRight")
     tab_to(lab.page, panel.get_by_role("button", name="kill a rank"))
     lab.page.keyboard.press("Enter")
+    height = panel.bounding_box()["height"]
     picture(panel)
     it.run(1)
     assert "kill a rank" in it.text(1)
     until(lambda: status.last.inner_text() == "✓ as calm", 20)
     assert status.first.inner_text().startswith("Moment 3 of 3: server1's agent has ended")
     assert panel.get_by_role("button", name="kill a rank").is_disabled()
+    assert panel.bounding_box()["height"] == height, "the page jumped when the verdict came"
 
 
 def test_darts_fall_and_are_pooled(notebook, lab, picture):

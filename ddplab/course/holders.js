@@ -11,6 +11,7 @@ function render({ model, el }) {
   const accidents = node("div", { style: `${BAR}; margin: 6px 0` });
   const verdict = node("pre", { style: `color: ${INK}; white-space: pre-wrap; margin: 6px 0`, role: "status" });
   stage.after(accidents, verdict);
+  if (model.get("going") || model.get("verdict")) verdict.style.minHeight = "7em"; // the page keeps its height when the morning comes
   status.style.minHeight = "2.8em"; // room for two lines: the page does not jump
   let pressed = 0;
   const buttons = model.get("buttons").map((name) => button(accidents, name, () => ask(name)));

@@ -1,6 +1,6 @@
 // The pager: what torchrun shows, the script, a button for each probe, and what has been said so far.
 const MONO = "font: 12px/1.35 var(--jp-code-font-family, monospace); white-space: pre";
-const HIGH = 360; // pixels of the script and of the log
+const HIGH = "clamp(280px, 34vh, 360px)"; // of the script and of the log: on a screen of 900 pixels both are seen, with all buttons
 const WIDE = 720; // pixels that each wants for its longest lines; where the page has not twice as many, one stands below the other
 
 function render({ model, el }) {
@@ -15,7 +15,7 @@ function render({ model, el }) {
   for (const name of ["detail", "hint"]) button(bar, `${name} −${prices[name]}`, () => ask(name));
 
   const script = node("select", { size: 30, "aria-label": "train.py, a line", "data-lm-suppress-shortcuts": "true" });
-  script.style.cssText = `${LOOK}; ${MONO}; height: ${HIGH}px; width: 100%; overflow: auto`;
+  script.style.cssText = `${LOOK}; ${MONO}; height: ${HIGH}; width: 100%; overflow: auto`;
   const text = node("textarea", { rows: 2, "aria-label": "what shall stand in the selected line", placeholder: "what shall stand in the selected line", "data-lm-suppress-shortcuts": "true" });
   text.style.cssText = `${LOOK}; ${MONO}; width: 100%; box-sizing: border-box`;
   script.addEventListener("change", () => { text.value = script.value; });
@@ -25,7 +25,7 @@ function render({ model, el }) {
   button(below, `run again −${prices.run}`, () => ask("run"));
   button(below, "a text to share", () => ask("share"));
   const log = node("div", { tabindex: 0, role: "log", "aria-label": "what has been said, the latest first" });
-  log.style.cssText = `${LOOK}; ${MONO}-wrap; overflow-wrap: anywhere; height: ${HIGH}px; overflow: auto; padding: 4px; box-sizing: border-box`;
+  log.style.cssText = `${LOOK}; ${MONO}-wrap; overflow-wrap: anywhere; height: ${HIGH}; overflow: auto; padding: 4px; box-sizing: border-box`;
   log.setAttribute("data-lm-suppress-shortcuts", "true");
   const half = `flex: 1 1 ${WIDE}px; min-width: 0`;
   stage.append(node("div", { style: "display: flex; flex-wrap: wrap; gap: 8px" },
