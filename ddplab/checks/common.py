@@ -186,7 +186,7 @@ def gpus_for(n: int, virtual: bool = False) -> Iterator[Any]:
                 before.on()
 
 
-def place(tensor: Any) -> str:
+def lies_on(tensor: Any) -> str:
     """Where a tensor lies, real or virtual: "GPU 1", or "CPU"."""
     return "CPU" if tensor.device.type == "cpu" else f"GPU {tensor.device.index}"
 

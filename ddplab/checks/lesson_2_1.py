@@ -14,8 +14,8 @@ from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import (
     gpus_for,
     kind,
+    lies_on,
     needs_function,
-    place,
 )
 from ddplab.checks.hints import first_line, hint_for
 from ddplab.checks.turns import turn
@@ -207,7 +207,7 @@ def _shown(tensor: Any, gpu: Any) -> str:
     """What a tensor of rows holds, "10 20"; and where it lies, unless that is on `gpu`."""
     if not isinstance(tensor, torch.Tensor):
         return tensor if isinstance(tensor, str) else "nothing" if tensor is None else f"a {type(tensor).__name__}"
-    away = "" if tensor.device == gpu else f", on {place(tensor)}"
+    away = "" if tensor.device == gpu else f", on {lies_on(tensor)}"
     if tensor.dim() != 2 or tensor.shape[1] != WIDE:
         return f"shape {tuple(tensor.shape)}{away}"
     return " ".join(f"{number:g}" for number in tensor[:, 0].tolist()) + away
@@ -494,7 +494,7 @@ def _gathered(gather: Callable[..., Any], n: int, home: int) -> list[Any]:
         if not isinstance(joined, torch.Tensor):
             return [_shown(joined, None), "-", crossed, "-"]
         grad = joined.requires_grad and torch.autograd.grad(joined.sum(), far, allow_unused=True)[0] is not None
-        return [_shown(joined, joined.device), place(joined), crossed, "yes" if grad else "no"]
+        return [_shown(joined, joined.device), lies_on(joined), crossed, "yes" if grad else "no"]
 
 
 def _joined(

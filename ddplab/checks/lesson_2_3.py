@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import replicate
 
 from ddplab.checks import NotYet, exercise
-from ddplab.checks.common import gpus_for, kind, needs_function, off, place
+from ddplab.checks.common import gpus_for, kind, lies_on, needs_function, off
 from ddplab.checks.turns import turn
 
 # What is in the collection of 2.3.1, by its letter: why it is saved, follows and learns, or why not.
@@ -241,7 +241,7 @@ def _equipped(equip: Callable[..., Any], gpu: int) -> list[Any]:
         held, drawers = [getattr(replica, name, None) for name in names], module._parameters | module._buffers
         words = ["None" if hasattr(replica, name) else "nothing" for name in names]
         lie = [
-            place(it) + ", plain" * (name not in drawers) + _whose(it, name)
+            lies_on(it) + ", plain" * (name not in drawers) + _whose(it, name)
             if isinstance(it, torch.Tensor)
             else (word if it is None else kind(it))
             for it, word, name in zip(held, words, names, strict=True)
@@ -478,9 +478,9 @@ def _in_replica(places: Callable[..., Any], gpu: int, columns: int) -> list[Any]
             return [kind(found), "-"]
         if found.shape != x.shape:
             numbers = " ".join(f"{it:g}" for it in found.flatten().tolist())
-            return [f"{numbers}, in another shape", place(found)]
+            return [f"{numbers}, in another shape", lies_on(found)]
         rows = [" ".join(f"{it:g}" for it in row) for row in found.tolist()]
-        return [" / ".join(dict.fromkeys(rows)), place(found)]  # rows that are alike are shown once
+        return [" / ".join(dict.fromkeys(rows)), lies_on(found)]  # rows that are alike are shown once
 
 
 ON_THE_CPU = "The numbers are made on the CPU: `torch.arange` takes a `device`. What in here is on the right one?"

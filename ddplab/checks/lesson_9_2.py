@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DataParallel
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
-from ddplab.checks.common import gpus_for, place
+from ddplab.checks.common import gpus_for, lies_on
 from ddplab.checks.lesson_5_1 import taken
 from ddplab.checks.turns import TURNS, leaving, turn
 
@@ -25,7 +25,7 @@ class _Counts(nn.Linear):
         self.rows: dict[str, int] = {}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.rows[place(x)] = self.rows.get(place(x), 0) + len(x)
+        self.rows[lies_on(x)] = self.rows.get(lies_on(x), 0) + len(x)
         return super().forward(x)
 
 
@@ -89,7 +89,7 @@ class _Sees(nn.Linear):
         self.seen: dict[str, list[int]] = {}
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
-        self.seen.setdefault(place(samples), []).extend(samples.tolist())
+        self.seen.setdefault(lies_on(samples), []).extend(samples.tolist())
         return samples
 
 

@@ -35,7 +35,7 @@ def slip(answer: Any, said: str = "") -> str:
         for child in ast.iter_child_nodes(node):
             child.above = node
     written.known = {name for name, it in getattr(answer, "__globals__", {}).items() if inspect.ismodule(it)}
-    looks = [look for look, words in LOOKS.items() if not any(it in said for it in words)]
+    looks = [look for look, words in TELLS.items() if not any(it in said for it in words)]
     return next((told for look in looks for told in look(written)), "")
 
 
@@ -149,7 +149,7 @@ def _targets(loop: ast.AST) -> set[str]:
 
 
 # And words by which it is told already.
-LOOKS: dict[Callable[[ast.AST], Iterator[str]], tuple[str, ...]] = {
+TELLS: dict[Callable[[ast.AST], Iterator[str]], tuple[str, ...]] = {
     _text_without_f: ("`f`",),
     _not_called: ("`()`",),
     _loss_not_called: ("`(…)(…)`",),

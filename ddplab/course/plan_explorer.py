@@ -13,7 +13,7 @@ from typing import Any
 from ddplab.course.controls import choices, widget
 from ddplab.course.plan import MACHINES, PRECISION, STATE, Plan, plan_training, transformer_seconds
 from ddplab.course.plan_formula import Line, formula, in_time
-from ddplab.course.step_explorer import LOOKS
+from ddplab.course.step_explorer import PHASE_COLOURS
 from ddplab.pointer import pointing
 from ddplab.screen import show
 from ddplab.tables import html_table, text_table
@@ -118,7 +118,7 @@ class Planner:
         import ipywidgets
 
         page = ipywidgets.HTML(self._page())
-        steps = widget("plan", shown=self._steps(), looks=LOOKS)
+        steps = widget("plan", shown=self._steps(), looks=PHASE_COLOURS)
 
         def choose(values: dict[str, Any]) -> None:
             for field in CHOICES:

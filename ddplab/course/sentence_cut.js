@@ -5,7 +5,7 @@ const ORDERS = {
   mixed: (all) => all.map((_, n) => all[n % 2 ? all.length - 1 - (n >> 1) : n >> 1]), // the longest, the shortest, …
   "shortest first": (all) => [...all].reverse(),
 };
-const LOOKS = { words: "words and padding", unpacked: "packed and unpacked", loss: "the loss of each sentence" };
+const VIEWS = { words: "words and padding", unpacked: "packed and unpacked", loss: "the loss of each sentence" };
 
 function render({ model, el }) {
   const given = model.get("sentences"), signs = model.get("looks");
@@ -14,7 +14,7 @@ function render({ model, el }) {
   const still = "line-height: 1.4; min-height: 2.8em"; // room for two lines, whatever is said: the page stays
   status.style.cssText += `; ${still}`;
   const look = control(bar, "show", "select");
-  for (const [name, words] of Object.entries(LOOKS)) {
+  for (const [name, words] of Object.entries(VIEWS)) {
     if (name !== "loss" || model.get("gram") || model.get("look") === name) look.add(new Option(words, name)); // a bet may be open
   }
   look.value = model.get("look");

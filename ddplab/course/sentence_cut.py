@@ -15,7 +15,7 @@ from ddplab.course.dataparallel_drawings import sentence_grid
 from ddplab.plots import COLOURS, SHAPES
 from ddplab.pointer import pointing
 
-LOOKS = ("words", "unpacked", "loss")
+VIEWS = ("words", "unpacked", "loss")
 
 
 class Outcome(NamedTuple):
@@ -117,8 +117,8 @@ def across_the_cut(sentences: Sequence[Sequence[str]], look: str = "words", grad
     """
     from IPython.display import display
 
-    if look not in LOOKS:
-        raise ValueError(f"look is {look!r}; it must be one of {', '.join(LOOKS)}")
+    if look not in VIEWS:
+        raise ValueError(f"look is {look!r}; it must be one of {', '.join(VIEWS)}")
     gram = None if gradients is None else (gradients @ gradients.T).tolist()
     found = outcome(sentences, as_dataparallel(len(sentences), 2), gram)
     if not screen.live():

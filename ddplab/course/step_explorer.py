@@ -34,7 +34,7 @@ BUCKETS = {f"{cap} MiB": (cap * MIB, cap * MIB) for cap in (1, 2, 4, 8)}  # name
 BUCKETS["default"] = MIB, 25 * MIB
 RANKS = (2, 3, 4, 8)
 SLOWER = (1.5, 2.0, 3.0)
-LOOKS = {"forward": COLOURS[0], "backward": COLOURS[2], "optimizer": COLOURS[3], "travels": COLOURS[1]}
+PHASE_COLOURS = {"forward": COLOURS[0], "backward": COLOURS[2], "optimizer": COLOURS[3], "travels": COLOURS[1]}
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,11 @@ class StepModel:
         ends = [0, pace * MODEL["layers"] * MODEL["forward"], ready, trips[-1][1]]
         ends.append(ends[-1] + pace * MODEL["optimizer"])
         for name, start, end in zip(("forward", "backward", "waits", "optimizer"), ends, ends[1:], strict=False):
-            _bar(axis, lane - 0.4, start, end, "opt." if name == "optimizer" else name, LOOKS.get(name))
+            _bar(axis, lane - 0.4, start, end, "opt." if name == "optimizer" else name, PHASE_COLOURS.get(name))
         for number, (start, end) in enumerate(trips):
             begins = max(self.leaves(rank, number), trips[number - 1][1] if number else 0.0)
             _bar(axis, lane, begins, start, "", None)
-            _bar(axis, lane, start, end, str(number), LOOKS["travels"])
+            _bar(axis, lane, start, end, str(number), PHASE_COLOURS["travels"])
 
     def _ipython_display_(self) -> None:
         show(self, self._widget)
@@ -147,7 +147,7 @@ class StepModel:
         chosen["overlap"] = self.overlap
         options = {"ranks": RANKS, "slower": SLOWER, "buckets": BUCKETS}
         signs = list(zip(SHAPES, COLOURS, strict=True))
-        return widget("step", model=MODEL, options=options, chosen=chosen, looks=LOOKS, signs=signs)
+        return widget("step", model=MODEL, options=options, chosen=chosen, looks=PHASE_COLOURS, signs=signs)
 
 
 def _named(what: str, numbers: list[int]) -> str:

@@ -4,6 +4,8 @@ import threading
 import weakref
 from collections import defaultdict, deque
 
+from ddplab.tables import html_table, text_table
+
 # What virtual GPUs are called in this process, how many are on, and the kinds of torch.device that mean them.
 state = {"name": "vgpu", "count": 0, "kinds": ("vgpu",)}
 
@@ -98,22 +100,10 @@ class Meter:
         ]
 
     def __repr__(self) -> str:
-        text = []
-        for table in self._tables():
-            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-            for row in table:  # words to the left; numbers, the last two columns, to the right
-                cells = [c.ljust(w) for c, w in zip(row[:-2], widths, strict=False)]
-                cells += [c.rjust(w) for c, w in zip(row[-2:], widths[-2:], strict=True)]
-                text.append("  ".join(cells))
-            text.append("")
-        return "\n".join(text[:-1])
+        return "\n\n".join(text_table(heads, rows) for heads, *rows in self._tables())
 
     def _repr_html_(self) -> str:
-        def line(row, tag):
-            return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in row) + "</tr>"
-
-        tables = [line(head, "th") + "".join(line(row, "td") for row in rows) for head, *rows in self._tables()]
-        return "".join(f"<table>{table}</table>" for table in tables)
+        return "".join(html_table(heads, rows) for heads, *rows in self._tables())
 
 
 _alive: set["_Ref"] = set()
