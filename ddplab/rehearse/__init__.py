@@ -73,7 +73,8 @@ def told(book: str, gpus: int, script_names: dict[str, str]) -> str:
     found = report.read(book, gpus) | {"objections": []}
     users = [user for gpu in found["gpus"] for user in gpu["users"] if user["file"]]
     loads = [user["loaded"] for user in users if "loaded" in user]
-    for row in [*found["copies_to_cpu"], *users, *loads, *found["past_ddp"]]:
+    frames = [frame for user in users for made in (user, *user["largest"]) for frame in made["stack"]]
+    for row in [*found["copies_to_cpu"], *users, *loads, *frames, *found["past_ddp"]]:
         row["file"] = location((row["file"], row["line"], "<module>"), script_names).rpartition(", line")[0]
     return report.text(found).strip()
 

@@ -9,7 +9,6 @@ import struct
 import sys
 import time
 import traceback
-import types
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -17,25 +16,29 @@ from pathlib import Path
 import torch
 
 from ddplab.vgpu import meter
-from ddplab.vgpu.meter import called
+from ddplab.vgpu.meter import LARGE, alive, called
 from ddplab.vgpu.tensor import VTensor
 
 from . import KINDS
+from .frames import script, stack
 from .report import Book, readable
 from .weights import Weights
 
+LARGEST = 5  # stacks that are kept of what is held at the peak
 GRACE = 2  # seconds in which torchrun stops a rank that waits for ever
 
 
 class Books(Book):
     """The book as one process writes it."""
 
+    made = staticmethod(stack)  # by which calls of a script a large piece of memory is
+
     def __init__(self, settings: dict):
         super().__init__(settings["book"], settings["gpus"])
         self.capacity, self.kind, self.pid, self.row = settings["memory"], KINDS[settings["kind"]], 0, 0
         self.seen: list[int] = []  # see visible(); from CUDA's first use on it stays
         self.most: dict[int, int] = {}  # GPU -> most bytes that this process has held
-        self.peaks: dict[str, tuple[int, str, int]] = {}  # device -> about its peak: bytes, file, line
+        self.peaks: dict[str, tuple] = {}  # device -> about its peak: bytes, stack of the newest, stacks of the largest
         self.loads: dict[str, tuple[str, int, str]] = {}  # device -> where it was loaded onto: file, line, how not to
         self.lines: Counter = Counter()  # (file, line, what): copies to the CPU, each of which stops a GPU's queue
         self.lines_now: set = set()  # those since the last optimizer step
@@ -97,8 +100,12 @@ class Books(Book):
         if now > self.most.get(gpu, 0):
             self.most[gpu] = now
             struct.pack_into("q", self.map, at + 8, now)
-            if now > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (frame := script()):
-                self.peaks[called(gpu)] = now, frame.f_code.co_filename, frame.f_lineno
+            if now > 1.01 * self.peaks.get(called(gpu), (0,))[0] and (made := stack()):
+                large = Counter({made: more} if more >= LARGE else ())
+                for block in [*alive]:
+                    if block.gpu == mine and block.made:
+                        large[block.made] += block.nbytes
+                self.peaks[called(gpu)] = now, made, large.most_common(LARGEST)
 
     def loaded(self, gpu: int) -> None:
         """Note the line of a script that loads onto a GPU."""
@@ -245,19 +252,3 @@ _PARENTS = torch.multiprocessing.ProcessRaisedException, torch.multiprocessing.P
 
 def _say(text: str) -> None:  # torch keeps what an excepthook prints until it has ended
     print(f"[rehearsal] {text}", file=sys.__stderr__, flush=True)
-
-
-def script() -> types.FrameType | None:
-    """Where a script is now; None in a thread that it has not begun."""
-    frame = sys._getframe(1)
-    while frame is not None and not yours(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
-
-
-_LIBRARIES = (os.path.dirname(torch.__path__[0]) + os.sep, str(Path(__file__).parent.parent) + os.sep, "<")
-
-
-def yours(file: str) -> bool:
-    """Tell whether a file is a script's: not Python's, not a library's, not ours."""
-    return not file.startswith(_LIBRARIES) and f"{os.sep}lib{os.sep}python" not in file

@@ -19,7 +19,7 @@ from ddplab.vgpu.meter import called
 from ddplab.vgpu.tensor import VTensor, generator, here, is_dtensor, label, place_of, raw, seed_all, state, to
 
 from . import legacy
-from .books import yours
+from .frames import yours
 from .kernels import asserting, kernels
 from .streams import Event, Stream, number, stream
 

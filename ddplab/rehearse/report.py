@@ -59,8 +59,11 @@ def read(book: str, gpus: int) -> dict:
             if peak:
                 name = f"cuda:{gpu}"
                 kinds = _apart((data or {}).get("kinds", {}).get(name, {}), peak)
-                _, file, line = (data or {}).get("peaks", {}).get(name, (0, "", 0))  # none of a process that was killed
+                _, made, large = (data or {}).get("peaks", {}).get(name, (0, [], []))  # none of one that was killed
+                file, line, _ = made[-1] if made else ("", 0, "")
                 user = {"who": who, "peak": peak, "file": file, "line": line, "of which": kinds}
+                user["stack"] = _frames(made)
+                user["largest"] = [{"bytes": nbytes, "stack": _frames(stack)} for stack, nbytes in large]
                 if peak < max(most for _, most in held) and data and name in data["loads"]:  # its own is another
                     user["loaded"] = dict(zip(("file", "line", "how"), data["loads"][name], strict=True))
                 found["gpus"][gpu]["users"].append(user)
@@ -121,6 +124,18 @@ def stood(book: str, gpus: int) -> dict[str, str]:
     return found
 
 
+def _frames(stack: list) -> list[dict]:
+    return [dict(zip(("file", "line", "function"), frame, strict=True)) for frame in stack]
+
+
+def _way(stack: list[dict]) -> str:
+    """Where the innermost two calls of a stack stand, in half a line."""
+    *before, last = stack
+    inside = f", in {last['function']}" * (last["function"] != "<module>")
+    called = f", called at {os.path.basename(before[-1]['file'])}, line {before[-1]['line']}" if before else ""
+    return f"{last['file']}, line {last['line']}{inside}{called}"
+
+
 def _apart(kinds: dict[str, int], peak: int) -> dict[str, int]:
     """Bytes by kind, where that can be told; "activations and others" is what is left of the peak."""
     out: dict[str, int] = {}
@@ -174,6 +189,8 @@ def text(found: dict) -> str:
             at = f" at {user['file']}, line {user['line']}" * bool(user["file"])
             most = f"  {gpu['device']}  {user['who']} held at most {readable(user['peak'])}{at}"
             out.append(most + f" ({kinds})" * bool(kinds))
+            for row in user["largest"][:1]:
+                out.append(f"      {readable(row['bytes'])} of it were made at {_way(row['stack'])}")
         if len(gpu["users"]) > 1:
             out.append(f"  {gpu['device']}  <- {len(gpu['users'])} processes use this GPU")
             for user in gpu["users"]:

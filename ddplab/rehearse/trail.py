@@ -16,7 +16,7 @@ import torch.distributed as dist
 from ddplab.diagnosis import location, source_of, waits_in
 from ddplab.vgpu import meter
 
-from .books import script
+from .frames import script
 from .report import OUTCOME
 
 TURNS, BYTES = 64, 1024  # that the file remembers; of one rank's cell in it

@@ -45,7 +45,7 @@ class Meter:
         with self._lock:
             while self._freed:
                 block = self._freed.popleft()
-                _alive.discard(block)
+                alive.discard(block)
                 self._held[block.name] -= block.nbytes
             return self._held
 
@@ -106,13 +106,15 @@ class Meter:
         return "".join(html_table(heads, rows) for heads, *rows in self._tables())
 
 
-_alive: set["_Ref"] = set()
+LARGE = 2**16  # bytes; where a rehearsal looks at which line that much is made. Less would cost more than the kernel
+alive: set["_Ref"] = set()  # the blocks that are held
 meter = Meter()
 
 
 class _Ref(weakref.ref):
     gpu = nbytes = 0
     name = ""  # what its device was called when it was made
+    made: tuple = ()  # by which calls, in a rehearsal and if it is large
 
 
 class Block:
@@ -123,7 +125,7 @@ class Block:
         # a __del__ can, and Python would swallow the interrupt.
         self._ref = ref = _Ref(self, meter._freed.append)
         ref.gpu, ref.name = gpu, called(gpu)
-        _alive.add(ref)
+        alive.add(ref)
 
     @property
     def gpu(self) -> int:
@@ -134,3 +136,5 @@ class Block:
         if nbytes != self._ref.nbytes:
             meter.hold(self._ref.gpu, nbytes - self._ref.nbytes, self._ref.name)
             self._ref.nbytes = nbytes
+            if nbytes >= LARGE and meter.book:
+                self._ref.made = meter.book.made()

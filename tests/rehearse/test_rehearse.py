@@ -526,3 +526,39 @@ def test_a_rank_that_is_started_again_comes_after_itself_whatever_its_pid(tmp_pa
         said |= {key: {} for key in ("kinds", "peaks", "loads", "waits")} | {"error": raised, "steps": 0}
         (tmp_path / f"book.{pid}.json").write_text(json.dumps(said))
     assert "again" in report.read(str(tmp_path / "book"), gpus=1)["raised"]["rank 1"]
+
+
+AT_THE_PEAK = """
+import torch
+
+
+def weights():
+    return torch.nn.Linear(512, 512).cuda()
+
+
+def step(net):
+    hidden = net(torch.ones(64, 512, device="cuda"))
+    return hidden, torch.zeros(99, device="cuda")
+
+
+def main():
+    net = weights()
+    kept = step(net)
+    del net, kept
+
+
+main()
+"""
+
+
+def test_what_is_held_at_the_peak_was_made_by_these_calls(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text(AT_THE_PEAK)
+    done = rehearse("--json", tmp_path / "found", "--gpus=1", "--python", file)
+    user = json.loads((tmp_path / "found").read_text())["gpus"][0]["users"][0]
+    stacks = [user["stack"], *(row["stack"] for row in user["largest"])]
+    calls = [[(frame["function"], frame["line"]) for frame in stack[-3:]] for stack in stacks]
+    begin, net, out = ("<module>", 20), ("weights", 6), ("step", 10)
+    assert calls == [[begin, ("main", 16), out], [begin, ("main", 15), net], [begin, ("main", 16), out]]
+    assert [row["bytes"] for row in user["largest"]] == [512 * 512 * 4, 2 * 64 * 512 * 4]
+    assert f"1.00 MiB of it were made at {file}, line 6, in weights, called at own.py, line 15\n" in done.stderr
