@@ -1,5 +1,7 @@
 """Checks of lesson 2.1, How DataParallel works."""
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -483,6 +485,103 @@ turn(
 )
 
 
+def _applied(parallel_apply: Callable[..., Any], n: int) -> list[Any]:
+    """The first and the last output, whether the replicas were at work together, and the bytes that crossed."""
+    met: list[int] = []
+    with gpus_for(n, virtual=True) as gpus:
+        gate, before = threading.Barrier(n), set(threading.enumerate())
+
+        def compute(part: Any, number: int) -> Any:
+            try:
+                gate.wait(0.25)  # opens when all are here
+                met.append(number)
+            except threading.BrokenBarrierError:
+                pass
+            time.sleep(0.07 * (n - number))  # the first comes last
+            return part * 10 ** (number + 1)
+
+        replicas = [partial(compute, number=number) for number in range(n)]
+        parts = [_rows(2 * number + 1, 2 * number + 2, gpu) / 10 for number, gpu in enumerate(gpus)]
+        gpus.meter.reset()
+        try:
+            outputs = [*_listed(parallel_apply(replicas, parts)), *[None] * n]
+        finally:
+            for thread in set(threading.enumerate()) - before:
+                thread.join(1)
+        crossed = gpus.meter.bytes()
+        shown = [_shown(outputs[which], gpus[which]) for which in (0, n - 1)]
+        return [*shown, "yes" if len(met) == n else "no", crossed]
+
+
+def _in_threads(replicas: Any, parts: Any, wait: bool = True, keep: str = "by number", number: Any = None) -> list[Any]:
+    """Each replica in a thread. keep: where an output goes: to the place of its replica, or behind the others'."""
+    outputs: dict[int, Any] = {}
+
+    def work(i: int) -> None:
+        output = replicas[i if number is None else number](parts[i])
+        outputs[i if keep == "by number" else len(outputs)] = output
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads if wait else []:
+        thread.join()
+    return [outputs.get(i) for i in range(len(parts))]
+
+
+def _returned_to_nobody(replicas: Any, parts: Any) -> list[Any]:
+    threads = [threading.Thread(target=it, args=(part,)) for it, part in zip(replicas, parts, strict=True)]
+    for thread in threads:
+        thread.start()
+    return [thread.join() for thread in threads]
+
+
+LOST = "no output comes back"
+OUTLIVES = (
+    "What a thread's function returns goes nowhere, and before `join` it is not done. "
+    "Let it write into a list or a dictionary; or take the results of a `ThreadPoolExecutor`."
+)
+
+turn(
+    "2.1.c",
+    "Parallel apply",
+    _in_threads,
+    {"2 GPUs": lambda: (2,), "3 GPUs": lambda: (3,)},
+    call=_applied,
+    otherwise="Replica i computes part i, all at the same time, each in a thread; output i goes to place i of a list.",
+    heads=("output of GPU 0", "of the last GPU", "at work together", "bytes"),
+    mistakes=[
+        (
+            lambda replicas, parts: [replica(part) for replica, part in zip(replicas, parts, strict=True)],
+            "one computes after the other: while the first is at work, the others wait",
+            "Start a thread for each of them, all of them before you wait for any.",
+        ),
+        (
+            partial(_in_threads, keep="behind"),
+            "the outputs come in the order in which the replicas finish",
+            "The first replica's output belongs in the first place, whoever is quicker.",
+        ),
+        (partial(_in_threads, wait=False), LOST, OUTLIVES),
+        (_returned_to_nobody, LOST, OUTLIVES),
+        (
+            partial(_in_threads, number=0),
+            "replica 0 computes every part",
+            "Part 0 goes to replica 0, part 1 to replica 1, …",
+        ),
+        (
+            lambda replicas, parts: _in_threads(replicas, [parts[0]] * len(parts)),
+            "every replica computes part 0",
+            "Part 0 goes to replica 0, part 1 to replica 1, …",
+        ),
+        (
+            lambda replicas, parts: _in_threads(replicas, parts)[0],
+            "only one output comes back",
+            "All outputs, in a list, in the order of the replicas.",
+        ),
+    ],
+)
+
+
 def _gathered(gather: Callable[..., Any], n: int, home: int) -> list[Any]:
     """Which rows come home, where they lie, how many bytes went there, and whether the last output gets a gradient."""
     with gpus_for(n, virtual=True) as gpus:
@@ -504,7 +603,7 @@ def _joined(
 
 
 turn(
-    "2.1.c",
+    "2.1.d",
     "Gather",
     _joined,
     {"2 GPUs, to GPU 0": lambda: (2, 0), "3 GPUs, to GPU 0": lambda: (3, 0), "2 GPUs, to GPU 1": lambda: (2, 1)},

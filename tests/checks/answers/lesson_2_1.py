@@ -1,6 +1,8 @@
 """Answers to the exercises of lesson 2.1: the right ones, the blanks, and mistakes that people make."""
 
 import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
@@ -199,6 +201,39 @@ def detached(net, gpus):
     return [with_weights(net, {name: weight.to(gpu) for name, weight in weights.items()}) for gpu in gpus]
 
 
+def in_a_pool(replicas, parts, threads=None):
+    with ThreadPoolExecutor(threads or len(parts)) as pool:
+        return list(pool.map(lambda replica, part: replica(part), replicas, parts))
+
+
+def with_futures(replicas, parts):
+    pool = ThreadPoolExecutor()
+    futures = [pool.submit(replica, part) for replica, part in zip(replicas, parts, strict=True)]
+    outputs = [future.result() for future in futures]
+    pool.shutdown()
+    return outputs
+
+
+def futures_alone(replicas, parts):
+    with ThreadPoolExecutor() as pool:
+        return [pool.submit(replica, part) for replica, part in zip(replicas, parts, strict=True)]
+
+
+def the_first_in_this_thread(replicas, parts):
+    outputs = [None] * len(parts)
+
+    def work(i):
+        outputs[i] = replicas[i](parts[i])
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, len(parts))]
+    for thread in threads:
+        thread.start()
+    work(0)
+    for thread in threads:
+        thread.join()
+    return outputs
+
+
 def into_one_that_is_there(outputs, gpu):
     rows = torch.empty(sum(map(len, outputs)), outputs[0].shape[1], device=gpu)
     start = 0
@@ -304,6 +339,13 @@ ANSWERS = {
         ],
     },
     "2.1.c": {
+        "accepted": [parallel_apply, in_a_pool, with_futures, the_first_in_this_thread],
+        "wrong": [
+            (partial(in_a_pool, threads=1), ["one computes after the other"]),
+            (futures_alone, ["Future"]),
+        ],
+    },
+    "2.1.d": {
         "accepted": [gather, into_one_that_is_there],
         "wrong": [
             (lambda outputs, gpu: torch.cat(output.to(gpu) for output in outputs), ["must be tuple of Tensors"]),
