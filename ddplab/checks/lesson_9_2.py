@@ -30,7 +30,7 @@ class _Counts(nn.Linear):
 
 
 def _computes(my_first: Callable[..., Any], gpus: int) -> list[Any]:
-    """Return how many rows each GPU has, how many the CPU, and whether the loss is right and its gradients arrive."""
+    """Return how many rows each GPU has, how many the CPU, and whether the loss is right, and its gradients arrive."""
     torch.manual_seed(0)
     model, images, labels = _Counts(), torch.randn(16, 4), torch.arange(16) % 3
     wanted = F.cross_entropy(nn.functional.linear(images, model.weight, model.bias), labels).item()
@@ -38,9 +38,10 @@ def _computes(my_first: Callable[..., Any], gpus: int) -> list[Any]:
         loss = my_first(model, images, labels, those[0])
         loss.backward()
         rows = [model.rows.get(name, 0) for name in (*(f"GPU {n}" for n in range(gpus)), "CPU")]
-        right = abs(loss.item() - wanted) < 1e-4 and all(it.grad is not None for it in model.parameters())
+        arrives = all(it.grad is not None for it in model.parameters())
     *each, cpu = rows
-    return [", ".join(map(str, each)), cpu, "the batch's" if right else "another"]
+    ours = ("the batch's" if arrives else "no gradient") if abs(loss.item() - wanted) < 1e-4 else "another"
+    return [", ".join(map(str, each)), cpu, ours]
 
 
 def _my_first(
@@ -49,6 +50,12 @@ def _my_first(
     its, x, y = (it.to(gpu) if name in moved else it for name, it in
                  {"model": model, "images": images, "labels": labels}.items())  # fmt: skip
     return F.cross_entropy(wrap(its)(x), y)
+
+
+def _without_gradients(model: Any, images: Any, labels: Any, gpu: Any) -> Any:
+    with torch.no_grad():
+        scores = DataParallel(model.to(gpu))(images)
+    return F.cross_entropy(scores.requires_grad_(), labels.to(gpu))
 
 
 EVERYTHING = ("model", "images", "labels")
@@ -70,12 +77,15 @@ turn(
          "the labels are still on the CPU", "The scores come back to `gpu`. The labels have to meet them there."),
         (lambda model, images, labels, gpu: DataParallel(model.to(gpu))(images).mean(),
          "it is not the cross entropy of scores and labels", "`F.cross_entropy(scores, labels)`."),
+        (_without_gradients, "the loss is right, and its gradients do not arrive at the model",
+         "The scores have to come out of the model with their graph: no `no_grad`, and no `detach`."),
     ],
     hints={"attribute 'backward'": "Return the loss.",
            "grad can be implicitly": "That is no loss, but the scores: `F.cross_entropy(scores, labels)`.",
            "mat1": "Model and images have to be in one place, unless `DataParallel` takes the images along.",
            "Tensors must be on": "One of them has not been moved to `gpu`.",
-           "not wrapped": "Call the wrapped model."},
+           "not wrapped": "Call the wrapped model.",
+           "list index out of range": "Is `device_ids` empty? `device_count()` leaves virtual GPUs out. Do without."},
     otherwise="Wrap, move the model, call the wrapped one, and move the labels to where its scores are.",
 )  # fmt: skip
 
@@ -123,6 +133,8 @@ turn(
          "`batch_size` is 1 if nobody says otherwise, and one row cannot be cut up."),
         (lambda dataset, gpus: DataLoader(dataset, gpus // 2), "a batch has fewer rows than there are GPUs",
          "Each batch is cut up for all GPUs: give it more rows, say 16."),
+        (partial(_my_loader, batch_size=10), "parts are rounded up, and run out before the last GPUs",
+         "10 rows for 8 GPUs are parts of 2, enough for 5 GPUs. Take a batch that divides evenly, say 16 rows."),
         (partial(_my_loader, batch_size=20, drop_last=True), "the last batch is dropped",
          "Leave `drop_last` out, or take a batch that divides 32."),
         (lambda dataset, gpus: DataLoader(dataset, 16, sampler=RandomSampler(dataset, replacement=True)),
@@ -134,7 +146,7 @@ turn(
            "process group": "There is one process, and no group: an ordinary loader.",
            "mutually exclusive": "`shuffle=True` is a sampler already: take one of the two.",
            "has no attribute": "Return a `DataLoader`: it gives batches, as tensors."},
-    otherwise="An ordinary `DataLoader`, whose batches have at least as many rows as there are GPUs.",
+    otherwise="An ordinary `DataLoader`. A batch is cut into equal parts, rounded up: is there one for each GPU?",
 )  # fmt: skip
 
 
@@ -152,7 +164,11 @@ turn(
     "A GPU of its own, on every node",
     ASKED.right,
     NODES,
-    [row for row in ASKED.mistakes if "a node without" not in row[1]],
+    [
+        (wrong, what, "`cuda:` and a number." if "torch.device" in hint else hint)
+        for wrong, what, hint in ASKED.mistakes
+        if "a node without" not in what
+    ],
     call=taken,
     heads=("one process", "the other"),
     hints={"'LOCAL_RANK'": "The variables of the process are in `env`.",

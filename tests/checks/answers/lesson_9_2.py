@@ -49,6 +49,15 @@ def scores(model, images, labels, gpu):
     return nn.DataParallel(model.to(gpu))(images)
 
 
+def cut_off(model, images, labels, gpu):
+    return F.cross_entropy(nn.DataParallel(model.to(gpu))(images).detach().requires_grad_(), labels.to(gpu))
+
+
+def for_the_gpus_that_torch_counts(model, images, labels, gpu):
+    parallel = nn.DataParallel(model.to(gpu), list(range(torch.cuda.device_count())))
+    return F.cross_entropy(parallel(images), labels.to(gpu))
+
+
 def returns_nothing(model, images, labels, gpu):
     all_moved(model, images, labels, gpu)
 
@@ -113,6 +122,8 @@ ANSWERS = {
             (model_forgotten, ["still on the CPU"]),
             (images_forgotten_too, ["raised"]),
             (scores, ["scalar outputs"]),
+            (cut_off, ["gradients do not arrive"]),
+            (for_the_gpus_that_torch_counts, ["list index out of range"]),
             (returns_nothing, ["NoneType"]),
         ],
     },
@@ -122,6 +133,7 @@ ANSWERS = {
             (the_texts, ["one share is loaded"]),
             (shuffled_one_by_one, ["a batch has one row"]),
             (lambda dataset, gpus: DataLoader(dataset, 4, shuffle=True), ["idle GPUs"]),
+            (lambda dataset, gpus: DataLoader(dataset, 10), ["parts are rounded up"]),
             (lambda dataset, gpus: DataLoader(dataset, 24, drop_last=True), ["samples seen"]),
             (lambda dataset, gpus: dataset, ["returned a range"]),
             (without_a_number_of_ranks, ["process group"]),
@@ -135,6 +147,7 @@ ANSWERS = {
             (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number belongs"]),
             (lambda env, gpus: env["local_rank"], ["KeyError"]),
             (lambda env, gpus: f"cuda{env['LOCAL_RANK']}", ["Invalid device string"]),
+            (lambda env, gpus: "cuda", ["without a number"]),
         ],
     },
 }
