@@ -138,8 +138,8 @@ turn(
 )  # fmt: skip
 
 
-def _after_an_update(make: Callable[..., Any]) -> tuple[Any]:
-    (net,) = _network()
+def _after_an_update(make: Callable[..., Any], dtype: torch.dtype = torch.float32) -> tuple[Any]:
+    (net,) = _network(dtype)
     optimizer = make(net.parameters())
     optimizer.step()
     return (optimizer,)
@@ -172,6 +172,7 @@ turn(
         "SGD with momentum": lambda: _after_an_update(partial(torch.optim.SGD, lr=0.1, momentum=0.9)),
         "Adam": lambda: _after_an_update(torch.optim.Adam),
         "Adafactor": lambda: _after_an_update(torch.optim.Adafactor),
+        "Adam, in float64": lambda: _after_an_update(torch.optim.Adam, torch.float64),
     },
     look=lambda held, _: [] if held is None else held,
     heads=("bytes of state",),
@@ -185,6 +186,8 @@ turn(
         (_of_their_shape, "a tensor that has not its parameter's shape is left out",
          "Adafactor keeps a row's and a column's numbers of a matrix. Only a counter's `.dim()` is 0."),
         (partial(_state_bytes, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
+        (partial(_state_bytes, size=lambda tensor: 4 * tensor.numel()), "4 bytes are taken for granted",
+         "A float64 has 8. A tensor knows its `.nbytes`."),
         (partial(_state_bytes, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
         (partial(_state_bytes, names="exp_avg_sq"), "that is one of the things that Adam keeps, and not momentum's",
          "Go through all the values of each parameter's dictionary."),
@@ -265,7 +268,11 @@ turn(
     "1.3.c",
     "Bytes on each of N devices",
     _gb_on_each,
-    {f"1 + 10 + 100 + 1000 GB, on {n}": (lambda n=n: (1, 10, 100, 1000, n)) for n in (1, 2, 3)},
+    {
+        "1 + 10 + 100 + 1000 GB, on 1": lambda: (1, 10, 100, 1000, 1),
+        "1 + 10 + 100 + 1000 GB, on 2": lambda: (1, 10, 100, 1000, 2),
+        "2 + 30 + 400 + 500 GB, on 3": lambda: (2, 30, 400, 500, 3),
+    },
     look=lambda gb, *_: [] if gb is None else gb,
     heads=("GB on each",),
     mistakes=[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddplab.course.training_drawings import HATCHES
 from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
+from ddplab.pointer import pointing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,9 +30,18 @@ class Fitting:
         rooms: Sequence[float],
         levers: Mapping[str, Sequence[Any]],
     ):
-        self.held, self.price, self.rooms = held, price, rooms
+        self.held, self._asked, self.rooms = held, price, rooms
         self.settings = [dict(zip(levers, values, strict=True)) for values in product(*levers.values())]
         self.tried: list[dict[str, Any]] = []  # each setting once
+
+    @pointing
+    def price(self, **setting: Any) -> float:
+        """Return what a setting costs. Raises ValueError where that is no number, as when nothing comes back."""
+        cost = self._asked(**setting)
+        try:
+            return float(cost)
+        except (TypeError, ValueError):
+            raise ValueError(f"`price` returned {cost!r}, and a number is wanted: is there a `return`?") from None
 
     def gb(self, **setting: Any) -> float:
         """Return what lies on each GPU in all."""

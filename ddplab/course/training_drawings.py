@@ -213,3 +213,36 @@ def layer_bars(held: Mapping[str, Mapping[str, float]]) -> Figure:
         axis.set(xlabel="kilobytes", ylim=(len(held) - 0.4, -0.6))
         axis.legend(fontsize=8)
     return figure
+
+
+def step_curve(moments: Sequence[Any], top: float = 21) -> Figure:
+    """Draw what is there after each operation of a step, a stretch for each part, and a large mark at the peak.
+
+    moments: each a phase, and what is there: parameters, gradients, state, batch, in bytes (`memory_step.Moment`).
+    top: the upper edge, in megabytes. A phase is as wide as any other, however many operations it has.
+    """
+    phases = [it.phase for it in moments]
+    many = {phase: phases.count(phase) for phase in phases}
+    begins = {phase: phases.index(phase) for phase in many}
+    order = [*many]
+    places = [order.index(it) + (at - begins[it]) / many[it] for at, it in enumerate(phases)]
+    with drawing(9, 3.4) as figure:
+        axis = figure.subplots()
+        bottom = [0.0] * len(moments)
+        for number, name in ((0, "parameters"), (2, "state"), (1, "gradients"), (3, "batch")):  # what stays lies below
+            above = [low + getattr(it, name) / 1e6 for low, it in zip(bottom, moments, strict=True)]
+            look = {"hatch": HATCHES[number], "facecolor": COLOURS[number], "edgecolor": ON_COLOUR, "linewidth": 0}
+            told = "batch: images, activations,\nand their gradients" if name == "batch" else name
+            axis.fill_between(places, bottom, above, **look, label=told)
+            bottom = above
+        high = max(range(len(bottom)), key=bottom.__getitem__)
+        axis.plot(places[high], bottom[high], "o", color=COLOURS[3], markersize=12, markeredgecolor=INK)
+        axis.annotate("peak", (places[high], bottom[high]), (10, 2), textcoords="offset points")
+        for place in range(len(order)):
+            axis.axvline(place, color=INK, linewidth=0.8)
+        axis.set(ylabel="megabytes", xlim=(0, places[-1]), ylim=(0, top))
+        axis.set_xticks([place + 0.5 for place in range(len(order))], order)
+        axis.tick_params(axis="x", length=0)
+        handles, names = axis.get_legend_handles_labels()
+        axis.legend(handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1))
+    return figure

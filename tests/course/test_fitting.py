@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import nbformat
+import pytest
 
 from ddplab import device
 from ddplab.course.fitting import DEAR, Fitting
@@ -51,6 +52,13 @@ def test_the_cheapest_ways_are_all_told_and_none_where_nothing_fits():
     assert play.ways(30) == [{"what": "small", "devices": 2}] and play.ways(9) == []
 
 
+def test_a_price_that_is_no_number_is_told():
+    play = Fitting(lambda n: {"model": n}, lambda n: None, (9,), {"n": [1, 2]})
+    for ask in (lambda: play.draw(n=1), lambda: play.ways(9)):
+        with pytest.raises(ValueError, match="`price` returned None, and a number is wanted"):
+            ask()
+
+
 def test_what_can_be_had_in_lesson_1_3_and_for_how_much():
     lesson = Path(__file__).parents[2] / "lessons/1_one_device/1.3_where_the_memory_goes.ipynb"
     names = {}
@@ -70,3 +78,13 @@ def test_what_can_be_had_in_lesson_1_3_and_for_how_much():
     plain = {"optimiser": "Adam", "numbers": "float32", "checkpointing": "off", "parts": 1, "devices": 1}
     assert play.gb(**plain) == 172 and play.gb(**plain | {"devices": 1000}) > 112
     assert not any(play.gb(**it) <= 80 for it in play.settings if play.price(**it) == 1)
+    assert play.held(**plain)["batch"] == 60
+    play._asked = cheap_devices  # as the text has it for another go
+    ways = {room: play.ways(room) for room in (80, 40)}
+    assert {room: {play.price(**it) for it in them} for room, them in ways.items()} == {80: {6}, 40: {17}}
+    assert all(way["devices"] > 1 for them in ways.values() for way in them)
+
+
+def cheap_devices(optimiser, numbers, checkpointing, parts, devices):
+    given_up = {"Adam": 0, "SGD with momentum": 1, "SGD": 2, "Adafactor": 2}[optimiser]
+    return 5 * (given_up + (numbers == "bfloat16") + (checkpointing == "on") + parts - 1) + devices - 1

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ddplab.course.data import digits
+from ddplab.course.memory_step import Moment
 from ddplab.course.training_drawings import (
     beside,
     beside_the_usual,
@@ -16,6 +17,7 @@ from ddplab.course.training_drawings import (
     images,
     layer_bars,
     memory_bars,
+    step_curve,
     which_curve,
 )
 from ddplab.metrics import Metrics
@@ -103,6 +105,16 @@ def test_layers_from_the_top_down_their_parts_from_left_to_right():
     axis = layer_bars({"first": {"weights": 1000, "rest": 2000}, "second": {"weights": 3000, "rest": 0}}).axes[0]
     assert [(bar.get_x(), bar.get_width()) for bar in axis.patches] == [(0, 1), (0, 3), (1, 2), (3, 0)]
     assert axis.patches[0].get_hatch() != axis.patches[2].get_hatch() and axis.get_ylim()[0] > axis.get_ylim()[1]
+
+
+def test_a_step_is_drawn_with_what_stays_below_and_its_phases_of_one_width():
+    moments = [Moment("forward", 10**6, 0, 2 * 10**6, n * 10**6) for n in range(4)]
+    moments += [Moment("backward", 10**6, 10**6, 2 * 10**6, 4 * 10**6), Moment("update", 10**6, 10**6, 2 * 10**6, 0)]
+    axis = step_curve(moments).axes[0]
+    assert labels(axis) == ["batch: images, activations,\nand their gradients", "gradients", "state", "parameters"]
+    assert [it.get_xydata().tolist() for it in axis.get_lines()] == [[[1, 8]], *[[[n, 0], [n, 1]] for n in range(3)]]
+    tops = [max(y for _, y in it.get_paths()[0].vertices) for it in axis.collections]
+    assert tops == [1, 3, 4, 8] and len({it.get_hatch() for it in axis.collections}) == 4
 
 
 def test_runs_side_by_side_keep_to_the_chart():

@@ -78,6 +78,10 @@ def of_their_shape(optimizer):
     return sum(t.nbytes for p, held in optimizer.state.items() for t in held.values() if t.shape == p.shape)
 
 
+def of_four_bytes_each(optimizer):
+    return sum(4 * t.numel() for held in optimizer.state.values() for t in held.values() if t.dim())
+
+
 def without_the_biases(optimizer):
     return sum(t.nbytes for held in optimizer.state.values() for t in held.values() if t.dim() > 1)
 
@@ -129,6 +133,7 @@ ANSWERS = {
                 lambda optimizer: sum(t.nbytes for held in optimizer.state.values() for t in held if t.dim()),
                 ["'str' object has no attribute"],
             ),
+            (of_four_bytes_each, ["4 bytes are taken for granted"]),
             (of_their_shape, ["a tensor that has not its parameter's shape is left out"]),
             (without_the_biases, ["what has one dimension is left out"]),
             (returns_at_once, ["only what is kept for the first parameter"]),
@@ -145,6 +150,10 @@ ANSWERS = {
             lambda *gb: sum(gb[:4]) - gb[3] * (1 - 1 / gb[4]),
         ],
         "wrong": [
+            (
+                lambda *gb: 111 + gb[3] / gb[4],
+                ["2 + 30 + 400 + 500 GB, on 3: GB on each is 277.7, and should be 598.7"],
+            ),
             (
                 lambda *gb: gb[0] + gb[1] + gb[2] / gb[4] + gb[3],
                 ["the state is shared out, and the activations are not"],
