@@ -50,6 +50,7 @@ sentences = [line.split() for line in ("a quick fox jumps over the dog", "the te
 for look, sizes in (("words", [1, 3]), ("unpacked", [1, 3]), ("loss", [1, 2, 1])):
     print(told(outcome(sentences, sizes, (gradients @ gradients.T).tolist()), look))"""
 CUT = "across_the_cut(sentences, gradients=gradients)"
+MEMORY = "from ddplab.course.memory_layers import memory_by_layer\nmemory_by_layer('CNN')"
 FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
 play({"two": frames, "one": frames[:2]}, first="two")"""
@@ -352,7 +353,7 @@ def test_everything_is_legible(notebook, lab, picture):
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", FILM, DARTS, DEALER, MOVING, GUESS]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER, MOVING, GUESS]
     rests = (
         "def rest():\n    for step in range(5):\n        log(loss=step)\n    time.sleep(60)\n\n"  # and is not redrawn
     )
@@ -469,6 +470,7 @@ def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
         PLANNER,
         SWITCHES,
         f"{SENTENCES}\n{CUT}",
+        MEMORY,
         FILM,
         STEP,
         DARTS,
@@ -588,6 +590,28 @@ def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, 
         press("ArrowLeft")
     assert status.inner_text() == wanted[2]
     assert cut.evaluate("it => it === document.activeElement") and panel.bounding_box()["height"] == height
+    picture(panel)
+
+
+def test_the_memory_of_a_step_from_the_keyboard_is_calculated_as_python_does(notebook, lab, picture):
+    wanted = """from ddplab.course.memory_layers import by_layer, total
+for asked in (("CNN", 64), ("CNN", 64, "Adam", "float32", True), ("CNN", 64, "Adam", "float32", True, 4, "state")):
+    print(f"{sum(total(by_layer(*asked)).values()):,.0f}")"""
+    it = notebook(wanted, MEMORY)
+    it.run()
+    panel = it.output(1)
+    status, table = panel.get_by_role("status"), panel.get_by_role("table", name="memory by layer")
+    height = panel.bounding_box()["height"]
+    turns = [["batch on each rank"], ["checkpointing"], ["ranks", "ranks", "they share out"]]
+    for together, names in zip(it.text(0).split(), turns, strict=True):
+        for name in names:
+            tab_to(lab.page, panel.get_by_role("combobox", name=name, exact=True))
+            lab.page.keyboard.press("ArrowDown")
+        assert status.inner_text().startswith(f"{together} bytes on a rank, ")
+    assert table.get_by_role("row", name="all 8").count() == 1
+    panel.get_by_role("combobox", name="model").select_option(label="CNN with BatchNorm")
+    assert table.get_by_role("row", name="BatchNorm2d, the second").count() == 1
+    assert panel.bounding_box()["height"] == height, "the page jumped"
     picture(panel)
 
 
