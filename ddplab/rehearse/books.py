@@ -21,6 +21,7 @@ from ddplab.vgpu.tensor import VTensor
 
 from . import KINDS
 from .frames import script, stack
+from .holders import by_kind
 from .report import Book, readable
 from .weights import Weights
 
@@ -85,6 +86,8 @@ class Books(Book):
             rows = [(pid, values[gpu][0]) for pid, _, values in self.rows()]
             used = sum(n for _, n in rows)
             if used + more > self.capacity:  # c10/cuda/CUDACachingAllocator.cpp
+                for (other, kind), nbytes in by_kind().items() if self.steps == 0 else ():
+                    self.kinds.setdefault(called(self._machines(other)), {})[f"{kind} 0"] = nbytes
                 others = "".join(
                     f"Process {pid} has {readable(n)} memory in use. " for pid, n in rows if n and pid != os.getpid()
                 )

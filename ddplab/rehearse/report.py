@@ -140,7 +140,7 @@ def _apart(kinds: dict[str, int], peak: int) -> dict[str, int]:
     """Bytes by kind, where that can be told; "activations and others" is what is left of the peak."""
     out: dict[str, int] = {}
     for name, nbytes in kinds.items():
-        name = name.rstrip(" 12")
+        name = name.rstrip(" 012")
         out[name] = max(out.get(name, 0), nbytes)
     return out | {"activations and others": max(0, peak - sum(out.values()))} if out else {}
 

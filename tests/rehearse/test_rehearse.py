@@ -562,3 +562,40 @@ def test_what_is_held_at_the_peak_was_made_by_these_calls(tmp_path):
     assert calls == [[begin, ("main", 16), out], [begin, ("main", 15), net], [begin, ("main", 16), out]]
     assert [row["bytes"] for row in user["largest"]] == [512 * 512 * 4, 2 * 64 * 512 * 4]
     assert f"1.00 MiB of it were made at {file}, line 6, in weights, called at own.py, line 15\n" in done.stderr
+
+
+TOO_LARGE = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def main():
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(dist.get_rank())
+    net = torch.nn.Linear(256, 256, bias=False).cuda()
+    if WRAPPED:
+        net = DDP(net)
+    optimizer = torch.optim.Adam(net.parameters())
+    for step in range(2):
+        net(torch.ones(4, 256, device="cuda")).sum().backward()
+        FULL
+        optimizer.step()
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "wrapped, full, state", [("True", "torch.ones(2**20, device='cuda')", 0), ("False", "pass", 256 * 1024)]
+)
+def test_a_first_step_for_which_memory_is_short_tells_what_held_it(tmp_path, wrapped, full, state):
+    """Also where the optimizer's own first step is the one: its first state is there, and no room for the second."""
+    (tmp_path / "own.py").write_text(TOO_LARGE.replace("WRAPPED", wrapped).replace("FULL", full))
+    memory = "--gpu-memory=2MiB" if wrapped == "True" else "--gpu-memory=900KiB"
+    done = rehearse(memory, "--json", tmp_path / "found", "--nproc-per-node=1", tmp_path / "own.py")
+    found = json.loads((tmp_path / "found").read_text())
+    assert found["steps"] == 0 and "CUDA out of memory" in found["raised"]["rank 0"]["what"], done.stderr
+    kinds = found["gpus"][0]["users"][0]["of which"]
+    assert (kinds["parameters"], kinds["gradients"]) == (256 * 1024, 256 * 1024)
+    assert kinds.get("optimizer state", 0) == state
