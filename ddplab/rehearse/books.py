@@ -79,6 +79,10 @@ class Books(Book):
         visible = self.visible()
         return visible[gpu] if gpu < len(visible) else gpu
 
+    def _named(self, name: str) -> str:  # a place as the meter writes it, as the machine's
+        kind, _, gpu = name.partition(":")
+        return called(self._machines(int(gpu))) if kind == "cuda" else name
+
     def admit(self, gpu: int, held: int, more: int) -> None:
         """Write down what this process holds from now on. Raises torch.OutOfMemoryError where the GPU is full."""
         mine, gpu = gpu, self._machines(gpu)
@@ -243,7 +247,8 @@ class Books(Book):
         self.between.update(self.lines_now)
         lines = [(*line, n, self.between[line]) for line, n in self.lines.items()]
         names = ("kinds", "peaks", "loads", "steps", "error", "waits")
-        data = {name: getattr(self, name) for name in names} | {"lines": lines, "rows": meter.rows}
+        data = {name: getattr(self, name) for name in names} | {"lines": lines}
+        data["rows"] = [(cause, self._named(a), self._named(b), *counts) for cause, a, b, *counts in meter.rows]
         data |= {"skipped": sorted(self.skipped), "past": [*self.past]}
         data |= {"digests": self.weights.digests, "left_out": sorted(self.weights.left_out)}
         Path(f"{self.path}.{self.pid}.json").write_text(json.dumps(data))

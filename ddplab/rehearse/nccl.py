@@ -231,12 +231,17 @@ class ProcessGroupNCCL(dist.ProcessGroup):
     def _run(self, name, *args, p2p=False):
         self._check(args, p2p)
         nbytes = sum(t.nbytes for t in _tensors(args))
-        meter.count(name, here.gpu, "peers", nbytes)
+        meter.count(name, self._from(args), "peers", nbytes)
         meter.book.weights.exchanged(name, self.size() == dist.get_world_size())
         if not p2p:
             self.trail.enter(name, nbytes, next((a.rootRank for a in args if hasattr(a, "rootRank")), None))
         with raw():
             return getattr(self.inner, name)(*_plain(args))
+
+    def _from(self, args) -> int | None:  # the GPU whose bytes they are; a bucket, which has no label, is where DDP is
+        labelled = not self.trusted and not getattr(here, "functional", False)
+        first = next(_tensors(args), None) if labelled else None
+        return next(iter(self.seen), here.gpu) if first is None else place(first)
 
     def _averaged(self, name, tensors, out, opts):  # gloo has no ReduceOp.AVG
         _reducible(_tensors(tensors), dist.ReduceOp.SUM if opts is None else opts.reduceOp)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 PROCESSES = 8192  # that a rehearsal has room for: a test run starts thousands
 OUTCOME = "hangs there until NCCL's timeout, or goes on with wrong numbers"  # of ranks that do not match
+ROWS = 4  # of one cause, that a report has room for
 PART = ", gathered"  # so end the names of what may be a part of a model: see weights.py
 NOT_REHEARSED = (
     "not rehearsed: times, overlap, races between streams, NCCL's own scratch memory, GPUs' rounding, CUDA graphs, "
@@ -70,7 +71,7 @@ def read(book: str, gpus: int) -> dict:
         if data is None:
             continue
         for cause, source, target, copies, nbytes in data["rows"]:
-            link = cause, source.split(":")[0], target.split(":")[0]
+            link = cause, source, target
             traffic.update({(*link, "copies"): copies, (*link, "bytes"): nbytes})
         for file, line, what, *often in data["lines"]:
             lines[file, line, what] = max(lines.get((file, line, what), [0, 0]), often)
@@ -136,6 +137,32 @@ def _way(stack: list[dict]) -> str:
     return f"{last['file']}, line {last['line']}{inside}{called}"
 
 
+def _links(traffic: list[dict]) -> list[tuple[str, str, int, int, bool]]:
+    """(cause, link, copies, bytes, of each of several links?): those that carried the same are one row.
+
+    Of a cause that would have more than a few rows, all are one, and the JSON has each.
+    """
+    targets, sources, rows = defaultdict(list), defaultdict(list), defaultdict(list)
+    for row in traffic:
+        targets[row["cause"], row["from"], row["copies"], row["bytes"]].append(row["to"])
+    for (cause, source, *carried), to in targets.items():
+        sources[cause, *carried, *to].append(source)
+    for (cause, copies, nbytes, *to), of in sources.items():
+        link = f"{_together(of)} -> {_together(to)}"
+        rows[cause].append((cause, link, copies, nbytes, len(of) * len(to) > 1))
+    for cause in rows:
+        if len(rows[cause]) > ROWS:
+            mine = [row for row in traffic if row["cause"] == cause]
+            copies, nbytes = (sum(row[what] for row in mine) for what in ("copies", "bytes"))
+            rows[cause] = [(cause, f"{len(mine)} links, in all", copies, nbytes, False)]
+    return sorted(row for some in rows.values() for row in some)
+
+
+def _together(places: list[str]) -> str:  # cuda:0, cuda:1 -> cuda:0,1
+    first, *others = sorted(places, key=lambda name: (len(name), name))
+    return ",".join([first, *(name.partition(":")[2] or name for name in others)])
+
+
 def _apart(kinds: dict[str, int], peak: int) -> dict[str, int]:
     """Bytes by kind, where that can be told; "activations and others" is what is left of the peak."""
     out: dict[str, int] = {}
@@ -199,9 +226,8 @@ def text(found: dict) -> str:
                     out.append(f"      {user['who']} loaded onto it at {at}: {user['loaded']['how']}")
         if not gpu["users"]:
             out.append(f"  {gpu['device']}  nothing was held")
-    for row in found["traffic"]:
-        link = f"{row['from']} -> {row['to']}"
-        out.append(f"  {row['cause']:16} {link:14} {row['copies']:>8,} x  {readable(row['bytes']):>11}")
+    for cause, link, copies, nbytes, each in _links(found["traffic"]):
+        out.append(f"  {cause:16} {link:18} {copies:>8,} x  {readable(nbytes):>11}" + " each" * each)
     steps = found["steps"]
     if every := every_step(found):
         out.append(f"  in each of {steps} steps, copies to the CPU, where a GPU's queue stops and waits:")

@@ -599,3 +599,34 @@ def test_a_first_step_for_which_memory_is_short_tells_what_held_it(tmp_path, wra
     kinds = found["gpus"][0]["users"][0]["of which"]
     assert (kinds["parameters"], kinds["gradients"]) == (256 * 1024, 256 * 1024)
     assert kinds.get("optimizer state", 0) == state
+
+
+LINKS = """
+import torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+x = torch.ones(2).to(rank)  # and the current device stays cuda:0
+dist.all_reduce(x)
+if rank == 1:
+    x.to("cuda:0")
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1).to(rank), device_ids=[rank])
+net(x).sum().backward()
+"""
+
+
+def test_bytes_are_told_by_link(tmp_path):
+    (tmp_path / "own.py").write_text(LINKS)
+    done = rehearse("--json", tmp_path / "found", "--nproc-per-node=2", tmp_path / "own.py")
+    rows = json.loads((tmp_path / "found").read_text())["traffic"]
+    links = {(row["cause"], row["from"], row["to"]): row["bytes"] for row in rows}
+    assert links["allreduce", "cuda:0", "peers"] == links["allreduce", "cuda:1", "peers"] == 8 + 12, "also of DDP's"
+    assert links[".to", "cuda:1", "cuda:0"] == 8 and (".to", "cuda:0", "cuda:1") not in links
+    assert "  allreduce        cuda:0,1 -> peers         2 x     20 bytes each\n" in done.stderr, done.stderr
+    assert "  .to              cuda:1 -> cuda:0          1 x      8 bytes\n" in done.stderr
+
+
+def test_a_report_stays_short_where_each_link_carries_another_amount():
+    traffic = [{"cause": "gather", "from": f"cuda:{i}", "to": "cuda:0", "copies": i, "bytes": i} for i in range(1, 8)]
+    assert report._links(traffic[:1]) == [("gather", "cuda:1 -> cuda:0", 1, 1, False)]
+    assert report._links(traffic) == [("gather", "7 links, in all", 28, 28, False)]

@@ -57,7 +57,7 @@ def test_a_script_under_torchrun_finds_a_virtual_gpu_for_each_rank(tmp_path):
     run = torchrun(str(script), nproc_per_node=2, virtual=True, quiet=True)
     assert run.summary() == "2 ranks rehearsed on virtual GPUs (torchrun): finished"
     assert list(run.output.values()) == ["cuda:0 2 2\n", "cuda:1 2 2\n"]
-    assert "allreduce        cuda -> peers" in run.rehearsal
+    assert "allreduce        cuda:0,1 -> peers         1 x      4 bytes each\n" in run.rehearsal
 
 
 def test_the_backend_of_virtual_ranks_is_nccls():
