@@ -21,7 +21,7 @@ from ddplab.vgpu.tensor import VTensor, generator, here, is_dtensor, label, plac
 from . import legacy
 from .frames import yours
 from .kernels import asserting, kernels
-from .streams import Event, Stream, number, stream
+from .streams import Event, Stream, number, stream, synchronize
 
 __all__ = ["after_fork", "kernels", "library", "patches"]
 
@@ -358,7 +358,7 @@ def patches() -> list[tuple[object, str, object]]:
         _lazy_init=wake,
         _lazy_call=lambda function, **_: function(),
         _is_in_bad_fork=lambda: _used["bad_fork"],
-        synchronize=lambda device=None: number(device) and None,
+        synchronize=synchronize,
         get_device_name=lambda device=None: properties(device).name,
         get_device_capability=lambda device=None: meter.book.kind.capability,
         get_device_properties=properties,
@@ -419,7 +419,7 @@ def patches() -> list[tuple[object, str, object]]:
         maybeExchangeDevice=_exchange,
         getStream=Stream,
         setStream=nothing,
-        synchronizeDevice=nothing,
+        synchronizeDevice=synchronize,
         emptyCache=nothing,
         getDeviceStats=memory_stats,
         resetPeakStats=reset_peak,

@@ -266,6 +266,8 @@ def _check(func, gpu: int, args: tuple, kwargs: dict) -> None:
                 where = f"either on cpu or on the same device as the indexed tensor ({args[0].device})"
                 raise RuntimeError(f"indices should be {where}")
             meter.count(".to", place(index), place(args[0]), index.nbytes)
+            if place(index) is None and meter.book:  # a list too; native/cuda/Copy.cu: memcpy_and_sync
+                meter.book.copied("an index from the CPU", gpu, None)
         found = [(a, t) for a, t in found if a != "indices" and (a != "values" or t.dim())]
     elif name == "_pack_padded_sequence":
         found = found[:1]  # the lengths stay on the CPU
@@ -405,12 +407,26 @@ _CPUS_WORDS = (  # a few operations are there for fewer dtypes on the CPU than o
 )
 
 
-# How large their result is, or what it is, a GPU tells the CPU by a copy.
-_ASKS = {"nonzero", "masked_select", "equal", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
-
-
 def _is_mask(index) -> bool:
     return type(index) is VTensor and index.dtype in (torch.bool, torch.uint8)
+
+
+# How large their result is, or what it is, a GPU tells the CPU by a copy.
+_TOLD = {"nonzero", "masked_select", "equal", "_unique2", "unique_dim", "unique_consecutive", "bincount"}
+_ASKS = _TOLD | _INDEXING | {"_local_scalar_dense", "repeat_interleave"}  # some only at times
+
+
+def _asks(name: str, gpu: int, args: tuple, kwargs: dict) -> None:
+    """Write down that a kernel of these makes the CPU wait for the GPU, if it does."""
+    if name == "_local_scalar_dense":
+        meter.count(".item()", gpu, None, args[0].nbytes)
+    elif not meter.book:
+        return
+    elif name in _INDEXING:  # a mask's places filled with one number: TensorAdvancedIndexing.cpp asks nothing
+        if any(_is_mask(it) for it in args[1]) and (len(args) < 3 or args[2].numel() != 1):
+            meter.book.copied("a mask", gpu, None)
+    elif name in _TOLD or kwargs.get("output_size") is None:
+        meter.book.copied(name.strip("_2"), gpu, None)
 
 
 class VTensor(Tensor):
@@ -427,10 +443,8 @@ class VTensor(Tensor):
             return func.decompose(*args, **kwargs)
         if places.count(gpu) < len(tensors):
             _check(func, gpu, args, kwargs)
-        if name == "_local_scalar_dense":
-            meter.count(".item()", gpu, None, args[0].nbytes)
-        elif meter.book and (name in _ASKS or (name == "index" and any(_is_mask(it) for it in args[1]))):
-            meter.book.copied("a mask" if name == "index" else name.strip("_2"), gpu, None)
+        if name in _ASKS:
+            _asks(name, gpu, args, kwargs)
         if kwargs.get("device") is not None:
             gpu = place_of(kwargs["device"]) if kwargs["device"].type in state["kinds"] else gpu
             kwargs = {**kwargs, "device": "cpu"}

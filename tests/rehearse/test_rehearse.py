@@ -80,7 +80,7 @@ def test_a_script_that_spawns_its_ranks_and_what_strict_objects_to(tmp_path):
     assert done.returncode == 1 and found["exit_status"] == 0, done.stderr
     assert found["objections"] == [
         "cuda:0 is used by 2 processes",
-        "blocking copies to the CPU in every step: 1, and 0 are allowed",
+        "blocking copies in every step: 1, and 0 are allowed",
         "the ranks' parameters differ at the end",
     ]
     line = next(i for i, text in enumerate((HERE / "spawned.py").read_text().splitlines(), 1) if "loss.item()" in text)
@@ -357,17 +357,32 @@ for step in range(2):
     torch.equal(x, x)
     str(x)
     x.unique()
-    x[[1, 0]], x[:2], x.where(x > 0, 0), x == x
+    x[[1, 0]]
+    x[torch.tensor([1, 0])]
+    repeats = torch.tensor([1, 0, 2, 1], device="cuda")
+    x.repeat_interleave(repeats)
+    torch.cuda.synchronize()
+    torch.cuda.current_stream().synchronize()
+    y = x.detach().clone()
+    y[y > 0] = y[y > 0]
+    x[:2], x[repeats], x.where(x > 0, 0), x == x, x.repeat_interleave(repeats, output_size=4)
+    y[y > 0] = 1
     optimizer.step()
 """
 
 
 def test_what_asks_a_gpu_without_a_word_of_it_is_told(tmp_path):
     (tmp_path / "own.py").write_text(ASKS)
-    rehearse("--json", tmp_path / "found", "--gpus=1", "--python", tmp_path / "own.py")
+    done = rehearse("--strict", "--json", tmp_path / "found", "--gpus=1", "--python", tmp_path / "own.py")
     rows = json.loads((tmp_path / "found").read_text())["copies_to_cpu"]
-    told = {(row["line"], row["what"]) for row in rows if row["every_step"]}
-    assert told == {(7, "a mask"), (8, "nonzero"), (9, "equal"), (10, "its repr"), (11, "unique")}
+    told = [(row["line"], row["what"], row["times"]) for row in rows if row["every_step"]]
+    index = "an index from the CPU"
+    expected = [(7, "a mask", 4), (8, "nonzero", 2), (9, "equal", 2), (10, "its repr", 2), (11, "unique", 2)]
+    expected += [(12, index, 2), (13, index, 2), (15, "repeat_interleave", 2), (16, "torch.cuda.synchronize()", 2)]
+    expected += [(17, "Stream.synchronize()", 2), (19, "a mask", 4)]
+    assert sorted(told) == expected
+    objection = "objection: blocking copies in every step: 11, and 0 are allowed"  # not of what copies nothing
+    assert objection in done.stderr
 
 
 IN_TURNS = """
@@ -399,7 +414,7 @@ def test_several_optimizers_that_take_turns_make_one_step(tmp_path, optimizers, 
     done = rehearse("--strict", "--json", tmp_path / "found", "--nproc-per-node=2", tmp_path / "own.py")
     found = json.loads((tmp_path / "found").read_text())
     assert found["steps"] == 3 and done.returncode == 1, done.stderr
-    assert found["objections"][0] == "blocking copies to the CPU in every step: 1, and 0 are allowed"
+    assert found["objections"][0] == "blocking copies in every step: 1, and 0 are allowed"
     kinds = [gpu["users"][0]["of which"] for gpu in found["gpus"]]
     assert {(it["parameters"], it["gradients"], it["optimizer state"]) for it in kinds} == {(160, 160, states)}
 
