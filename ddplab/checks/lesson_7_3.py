@@ -7,7 +7,7 @@ from typing import Any
 
 from ddplab.checks import NotYet, exercise
 from ddplab.checks.common import expect, needs_function, number
-from ddplab.checks.turns import turn
+from ddplab.checks.turns import kind_of, turn
 from ddplab.course.timeline import Row, exposed, hidden, length
 
 Spans = list[tuple[float, float]]
@@ -112,7 +112,8 @@ def how_many(most: Callable[..., Any]) -> None:
 
 
 def _returned(returned: Any, *_: Any) -> Any:
-    return returned
+    """What came back; of more than one number only what kind of thing it is, for the lesson goes on with a number."""
+    return kind_of(returned) if isinstance(returned, list | tuple) or getattr(returned, "ndim", 0) else returned
 
 
 class _Device:
@@ -247,7 +248,7 @@ def _parts(data: float, forward: float, backward: float, optimiser: float, expos
 
 
 SUSPECTS = {  # what is slow, and the parts of each rank
-    "slow to read": [_parts(3, 10, 20, 2, 60, 1), _parts(60, 11, 19, 1, 4, 1)],
+    "slow to read": [_parts(5, 12, 22, 2, 54, 1), _parts(56, 13, 21, 2, 3, 1)],
     "slow in forward": [_parts(3, 80, 20, 1, 1, 1), _parts(3, 9, 20, 2, 71, 1), _parts(4, 9, 19, 1, 72, 1)],
     "slow in the optimiser": [_parts(4, 10, 20, 2, 63, 1), _parts(3, 9, 20, 64, 2, 2)],
     "busy between the phases":
@@ -255,6 +256,8 @@ SUSPECTS = {  # what is slow, and the parts of each rank
     "a little slow everywhere":
      [_parts(10, 10, 20, 1, 59, 0), _parts(20, 40, 30, 9, 1, 0), _parts(3, 3, 36, 1, 57, 0)],
     "a short step": [_parts(0.4, 1, 1, 0.4, 6, 0), _parts(0.4, 1, 1, 0.4, 6, 0), _parts(5, 1, 1, 0.8, 1, 0)],
+    "all busy between the phases":
+     [_parts(1, 2, 2, 1, 14, 80), _parts(1, 3, 5, 1, 10, 80), _parts(2, 4, 11, 1, 2, 80)],
     "all slow to read": [_parts(80, 3, 4, 1, 12, 0), _parts(80, 2, 4, 1, 13, 0), _parts(80, 3, 5, 1, 11, 0)],
     "slow in turn": [_parts(30, 2, 4, 1, 63, 0), _parts(31, 1, 5, 1, 62, 0), _parts(29, 2, 4, 1, 64, 0)],
     "nobody": [_parts(2, 2, 5, 1, 11, 0), _parts(2, 3, 5, 1, 10, 0), _parts(2, 2, 2, 1, 14, 0)],
@@ -267,9 +270,13 @@ def _most(ranks: list[dict[str, float]], *names: str, pick: Callable = max) -> i
     return pick(range(len(ranks)), key=lambda rank: sum(ranks[rank][name] for name in names))
 
 
-def _apart(ranks: list[dict[str, float]]) -> bool:
+def _gap(ranks: list[dict[str, float]]) -> float:
     waits = [parts["exposed"] for parts in ranks]
-    return max(waits) - min(waits) > sum(ranks[0].values()) / 2
+    return max(waits) - min(waits)
+
+
+def _apart(ranks: list[dict[str, float]]) -> bool:
+    return _gap(ranks) > sum(ranks[0].values()) / 2
 
 
 def _if_apart(names: Callable[[list], Any], apart: Callable[[list], bool] = _apart) -> Callable[[list], Any]:
@@ -315,6 +322,7 @@ NAMED_WRONG: list[tuple[Callable[[list], Any], str, str]] = [
     (lambda ranks: ranks[_least(ranks)]["exposed"], "that is how long it waits", "Which rank is it?"),
     (lambda ranks: ranks[_least(ranks)], "those are its times", "Which rank is it?"),
     (lambda ranks: _least(ranks) + 1, "counted from one", "The first rank is rank 0."),
+    (lambda ranks: [_least(ranks)], "that is a list, with the number in it", "The number alone."),
 ]  # fmt: skip
 SOMEBODY = "; and somebody is named where nobody is slow"
 
@@ -331,12 +339,20 @@ turn(
         *[(_if_apart(wrong), what, hint) for wrong, what, hint in NAMED_WRONG],
         *[(wrong, what + SOMEBODY, hint) for wrong, what, hint in NAMED_WRONG],
         *[(_waits_less(lambda waits, whole, ms=ms: ms), "they must be so many milliseconds apart, in any job",
-           "Much in a short step, and little in a long one: take half of the whole.") for ms in (3, 10)],
+           "Much in a short step, and little in a long one: which part of the whole is it?") for ms in (3, 10, 30)],
         (_waits_less(lambda waits, whole: max(waits) / 2), "that is half of the longest wait",
          "The whole is all of a rank's entries."),
+        *[(_waits_less(lambda waits, whole, part=part: part * whole), "your limit is too low: noise is named",
+           "A fifth of the whole may still be noise.") for part in (0.1, 0.15)],
+        *[(_waits_less(lambda waits, whole, part=part: part * whole), "your limit is too high: a slow rank is missed",
+           "Half of the whole is no noise.") for part in (0.55, 0.57, 0.6, 0.65)],
+        (_if_apart(_least, lambda ranks: _gap(ranks) > (sum(ranks[0].values()) - ranks[0]["between"]) / 2),
+         "the time between the phases is not in your whole", "The whole is all of a rank's entries."),
+        (lambda ranks: _least(ranks) if _apart(ranks) else 0,
+         "where nobody is slow you say 0, or `False`, which counts as 0: the first rank", "`None` is no rank."),
         (lambda ranks: _least(ranks) if _apart(ranks) else -1, "where nobody is slow you say -1, which is not `None`",
          "In Python `waits[-1]` is the last rank's."),
-        (lambda ranks: None, "nobody is ever named", "Is there a `return`? And half of the whole is far apart."),
+        (lambda ranks: None, "nobody is ever named", "Is there a `return`? And half of the whole is no noise."),
         (_if_apart(_least, lambda ranks: not _apart(ranks)), "`None` and the number are the wrong way round",
          "Far apart: somebody is slow."),
         (_if_apart(_least, lambda ranks: max(parts["exposed"] for parts in ranks) > sum(ranks[0].values()) / 2),

@@ -1,7 +1,8 @@
 """A waiting room: five recorded jobs of three ranks, dealt by a seed. Rank 0 speaks; whom do you ask, and what is it?
 
-Two jobs are never alike. One rank may be slow, all may be, or each in its turn, or nobody: see `JOBS`. In a room the
-ranks of a job are numbered anew, so the same recordings make many rooms.
+Two jobs are never alike. One rank may be slow, all may be, or each in its turn, or nobody: see `JOBS`. Their steps are
+about equally long, and far longer than what a busy machine adds. In a room the ranks of a job are numbered anew, so
+the same recordings make many rooms.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ddplab.course.timeline import Row, draw, parts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SECONDS = 0.06  # of a step in which somebody is slow
+SECONDS = 0.15  # of a step: in the phase that is slow, or in all phases alike where nobody is
 RANKS, STEPS, DEALT = range(3), range(3), 5
 PHASES = ("data", "forward", "backward")
 Late = list[list[dict[str, float]]]  # for each step, of each rank: phase → seconds
@@ -32,7 +33,7 @@ JOBS: dict[str, Late] = {  # what is to be said of a job, as it is recorded → 
     **{f"rank 1, {phase}": _late(lambda step, rank: rank == 1, phase) for phase in PHASES},
     **{f"all, {phase}": _late(lambda step, rank: True, phase) for phase in PHASES},
     IN_TURN: _late(lambda step, rank: step == rank, "data"),
-    NOBODY: _late(lambda step, rank: False, "data"),
+    NOBODY: [[dict.fromkeys(PHASES, SECONDS / len(PHASES)) for _ in RANKS] for _ in STEPS],
 }
 ASKS = [f"ask rank {rank}" for rank in RANKS[1:]]
 NAMES = [*(f"rank {rank}, {phase}" for rank in RANKS for phase in PHASES), *list(JOBS)[len(PHASES) :]]

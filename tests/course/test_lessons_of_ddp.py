@@ -1,4 +1,4 @@
-"""What some lessons of part 4 and 6.1 say below a slider, run once: a page launches what its reader asks for."""
+"""What some lessons of part 4, 6.1 and 7.3 say below a slider, run once: a page launches what its reader asks for."""
 
 import ast
 import re
@@ -195,3 +195,14 @@ def test_what_carries_it_and_what_breaks_it():
         first, last = (float(it) for it in re.findall(r"(\d\.\d\d)\d* (?:apart )?at", words))
         assert (first > 0) == ("start" in broken), words
         assert (last > first + 0.005) == ("hooked" in broken), words
+
+
+def test_the_forums_eight_gpus_are_over_many_connections_and_each_with_its_batch_two_to_three_times_as_fast():
+    space = functions("../7_scale/7.3_measuring_scaling.ipynb")
+    connections = ("10 Gb Ethernet", "25 Gb Ethernet", "100 Gb Ethernet", "host memory", "PCIe 4")
+    for ms, connection in zip((50, 20, 5, 10, 2), connections, strict=True):
+        for not_divided in (0, 5, 10, 20):
+            shared, kept = (space["a_step"](ms, not_divided, connection, it) for it in ("shared", "kept by each rank"))
+            assert shared.endswith(": there") and not kept.endswith(": there")
+            assert 2 < float(re.search(r"^ +8 ranks .* ([\d.]+) times", kept, re.MULTILINE)[1]) < 3
+    assert not space["a_step"](2, 0, "NVLink 3", "shared").endswith(": there")

@@ -159,6 +159,20 @@ def far_enough(ranks, limit):
     return waits.index(min(waits)) if max(waits) - min(waits) > limit else None
 
 
+def part_of_the_whole(ranks, part, but=()):
+    return far_enough(ranks, part * sum(ms for name, ms in ranks[0].items() if name not in but))
+
+
+def or_false(ranks):
+    found = part_of_the_whole(ranks, 1 / 2)
+    return False if found is None else found
+
+
+def in_a_list(ranks):
+    found = part_of_the_whole(ranks, 1 / 2)
+    return None if found is None else [found]
+
+
 def by_who_waits_next(ranks):
     """How far is the least from the next? That is as good in all the cases of the check."""
     (least, rank), (second, _), *_ = sorted((parts["exposed"], rank) for rank, parts in enumerate(ranks))
@@ -253,16 +267,30 @@ ANSWERS = {
         "accepted": [
             lambda share, n: n / (share * n + 1 - share),
             lambda share, n: 100 / (100 * share + 100 * (1 - share) / n),
+            lambda share, n: torch.tensor(n / (1 + share * (n - 1))),
         ],
         "wrong": [
             (lambda share, n: n * (1 - share) + share * 1, ["a mean of two speed-ups"]),
             (lambda share, n: 1 / (share + 1 - share / n), ["only `share` is divided"]),
             (lambda share, n: n if share * n < 1 else 1 / share, ["the smaller of two limits"]),
+            (lambda share, n: [n / (1 + share * (n - 1))], ["a list of 1", "should be 8"]),
+            (lambda share, n: np.array([n / (1 + share * (n - 1))]), ["a ndarray", "should be 8"]),
         ],
     },
     "7.3.a": {
-        "accepted": [by_numpy, by_torch, by_all_its_work, by_who_waits_next],
+        "accepted": [
+            by_numpy,
+            by_torch,
+            by_all_its_work,
+            by_who_waits_next,
+            *[partial(part_of_the_whole, part=part) for part in (0.2, 0.25, 1 / 3, 0.4, 0.5)],  # a limit is theirs
+        ],
         "wrong": [
+            *[(partial(part_of_the_whole, part=part), ["too low: noise is named"]) for part in (0.1, 0.15, 0.18)],
+            *[(partial(part_of_the_whole, part=part), ["too high: a slow rank"]) for part in (0.54, 0.6, 2 / 3)],
+            (partial(part_of_the_whole, part=1 / 2, but=["between"]), ["is not in your whole"]),
+            (or_false, ["`False`, which counts as 0"]),
+            (in_a_list, ["a list, with the number"]),
             (partial(far_enough, limit=30), ["so many milliseconds"]),
             (partial(far_enough, limit=70), ["slow to read: slow rank is None, and should be 1"]),
         ],
