@@ -53,7 +53,7 @@ CUT = "across_the_cut(sentences, gradients=gradients)"
 MEMORY = "from ddplab.course.memory_layers import memory_by_layer\nmemory_by_layer('CNN')"
 FILM = """from ddplab.course.films import Frame, play
 frames = [Frame([(1,), (10,)], []), Frame([(1,), (1,)], [(0, 1, 4)]), Frame([(1,), (2,)], [(1, 1, 4)])]
-play({"two": frames, "one": frames[:2]}, first="two")"""
+play({"two": frames, "one": frames[:2], "of four": [Frame([(1,)] * 4, [])]}, first="two")"""
 STEP = "from ddplab.course.step_explorer import explore_step\nexplore_step()"
 PAGER = "from ddplab.course.incidents import closed_nights, incident\nclosed_nights()\npage = incident(19)\npage"
 HOLDERS = """from types import SimpleNamespace
@@ -88,6 +88,12 @@ def scene():
         time.sleep(0.1)
         dist.all_reduce(torch.ones(1))
 film = theatre(scene, rank=1, deed="dies before", call=2)"""
+OVER_EACH_OTHER = """svg => {
+  const texts = [...svg.querySelectorAll("text")].map((it) => [it.textContent, it.getBoundingClientRect()]);
+  const shared = (a, b, from, to) => Math.min(a[to], b[to]) - Math.max(a[from], b[from]); // pixels
+  const over = (a, b) => shared(a, b, "left", "right") > 1 && shared(a, b, "top", "bottom") > 4;
+  return texts.flatMap(([mine, a], n) => texts.slice(n + 1).flatMap(([its, b]) => over(a, b) ? [[mine, its]] : []));
+}"""
 GUESS = 'from ddplab.course.folklore import guess\n\nguess("9.4", "lessons")'
 FORGET = "from ddplab.course import claims\n\nclaims.right.clear()\n"  # another notebook of this kernel has guessed
 QUIZ = 'from ddplab.course.folklore import board, boxes, quiz\n\nsaid = quiz(boxes("lessons"))'
@@ -512,8 +518,10 @@ def test_the_planner_from_the_keyboard(notebook, lab, picture):
     chosen = panel.get_by_role("row", name="→")
     assert chosen.inner_text().split()[:2] == ["→", "64"]
     tab_to(lab.page, panel.get_by_role("combobox", name="GPUs"))
+    height = panel.bounding_box()["height"]
     lab.page.keyboard.press("ArrowDown")
     until(lambda: chosen.inner_text().split()[:2] == ["→", "128"], 20)
+    assert panel.get_by_text("inside each node").count() and panel.bounding_box()["height"] == height, "the page jumped"
     step, drawn = panel.get_by_text("hidden and"), panel.get_by_role("img")
     until(lambda: step.inner_text().startswith("128 GPUs: 5"), 20)
     assert drawn.get_attribute("aria-label") == step.inner_text()
@@ -650,6 +658,8 @@ def test_a_film_from_the_keyboard(notebook, lab, picture):
     status, blocks = panel.get_by_role("status"), panel.get_by_role("img")
     assert status.inner_text() == "The start" and blocks.get_attribute("aria-label") == "rank 0: 1; rank 1: 10"
     height = panel.bounding_box()["height"]
+    second = panel.get_by_text("rank 1", exact=True).bounding_box()["y"] - blocks.bounding_box()["y"]
+    assert second > 2.5 * 34, "two ranks lie as far apart as there is room for four"
     tab_to(lab.page, panel.get_by_role("button", name="Step"))
     lab.page.keyboard.press("Space")
     assert status.inner_text() == "Round 1 of 2: 0→1" and "sent 4 bytes" in panel.inner_text()
@@ -870,6 +880,7 @@ def test_the_theatre_from_the_keyboard(notebook, lab, picture):
     until(lambda: "finished" in said.inner_text(), 20)
     assert status.inner_text().startswith("The end") and panel.inner_text().count("○ returned") == 4
     assert panel.bounding_box()["height"] == height, "the page jumped"
+    assert panel.get_by_role("img").evaluate(OVER_EACH_OTHER) == [], "words over each other"
     picture(panel)
 
 

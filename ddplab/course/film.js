@@ -11,6 +11,8 @@ function render({ model, el }) {
   const player = playBar(bar, "round", () => frames().length - 1, FLIGHT * 2, draw);
   const tallest = Math.max(...Object.values(films).map((film) => film[0].held.length));
   stage.style.minHeight = `${tallest * ROW + 8}px`; // the page does not jump when another film is chosen
+  const apart = () => (tallest * ROW) / frames()[0].held.length; // fewer ranks lie further apart: no part stays empty
+  const top = (rank) => rank * apart() + (apart() - ROW) / 2 + 4;
   which.addEventListener("change", () => (player.stop(), player.go(0)));
 
   function draw(moment, before) {
@@ -19,10 +21,10 @@ function render({ model, el }) {
     status.textContent = moment ? `Round ${moment} of ${frames().length - 1}: ${arrows || "together"}` : "The start";
     const block = wide();
     const width = NAME + block * Math.max(...held.map((row) => row.length)) + 110;
-    const svg = shape("svg", { width, height: held.length * ROW + 4, role: "img" });
+    const svg = shape("svg", { width, height: tallest * ROW + 4, role: "img" });
     svg.setAttribute("aria-label", held.map((row, rank) => `rank ${rank}: ${row.join(" ")}`).join("; "));
     held.forEach((row, rank) => {
-      const y = rank * ROW + 4;
+      const y = top(rank);
       const [sign, colour] = looks[rank % looks.length];
       svg.append(text(4, y + 19, sign, { fill: colour }), text(22, y + 19, `rank ${rank}`));
       row.forEach((number, place) => svg.append(...box(NAME + place * block, y, block, number, changed(moment, rank, place))));
@@ -49,10 +51,10 @@ function render({ model, el }) {
     for (const [from, to] of frames()[moment].sent) {
       frames()[moment].held[to].forEach((_, place) => {
         if (!changed(moment, to, place)) return;
-        const ghost = shape("rect", { x: NAME + place * block, y: from * ROW + 4, width: block - 4, height: ROW - 6, rx: 4 });
+        const ghost = shape("rect", { x: NAME + place * block, y: top(from), width: block - 4, height: ROW - 6, rx: 4 });
         ghost.style.cssText = `fill: ${looks[from % looks.length][1]}; opacity: 0.6`;
         svg.prepend(ghost); // beneath the numbers, which stay legible
-        const way = [{ transform: "none" }, { transform: `translateY(${(to - from) * ROW}px)` }];
+        const way = [{ transform: "none" }, { transform: `translateY(${(to - from) * apart()}px)` }];
         ghost.animate(way, { duration: FLIGHT, easing: "ease-in-out" }).finished.finally(() => ghost.remove());
       });
     }

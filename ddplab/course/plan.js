@@ -7,7 +7,7 @@ function render({ model, el }) {
   const which = control(bar, "the step on", "select");
   const hatch = `ddplab-late-${Math.random()}`;
   const looks = model.get("looks");
-  stage.style.minHeight = "400px"; // the page does not jump
+  stage.style.minHeight = "416px"; // as high as the longest formula, through a node and across: the page does not jump
   which.addEventListener("change", draw);
   model.on("change:shown", fresh);
 

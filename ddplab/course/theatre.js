@@ -61,9 +61,10 @@ function render({ model, el }) {
     const [sign, colour] = looks[rank], y = rank * LANE + TOP;
     svg.append(text(4, y + 16, sign, { fill: colour }), text(22, y + 16, `rank ${rank}`));
     const marks = []; // above the bars
+    let free = 0; // no mark begins before it: the number in a short bar is wider than the bar
     for (const it of stretches(rank, now)) {
       const x = NAME + (it.from / film.seconds) * WIDE, width = Math.max(1, ((it.to - it.from) / film.seconds) * WIDE);
-      if (it.doing in ENDS) marks.push(text(x + 4, y + 17, ENDS[it.doing]));
+      if (it.doing in ENDS) marks.push(text(Math.max(x + 4, free), y + 17, ENDS[it.doing]));
       if (it.doing === "skips") marks.push(text(x, y - 2, "✗ skips", { "font-size": 11 }));
       if (it.doing in ENDS || it.doing === "skips") continue;
       const bar = shape("rect", { x, y, width, height: HIGH, stroke: INK, "stroke-width": 0.6 });
@@ -72,8 +73,9 @@ function render({ model, el }) {
       svg.append(bar);
       if (it.doing !== "computes" && width > 110) marks.push(...patched(x + width / 2, y, it.doing));
       if (it.call) marks.push(...patched(x + 8, y, `${it.call}`));
+      if (it.call) free = x + 18;
     }
-    svg.append(...marks, text(NAME + WIDE + 10, y + 16, says));
+    svg.append(...marks, text(NAME + WIDE + 34, y + 16, says));
   }
 
   // What a rank does, one stretch after the other, until now.
