@@ -201,6 +201,17 @@ class Books(Book):
             "the script sets none: 'Watchdog caught collective operation timeout'. Here it ends now."
         )
 
+    def stuck(self, waits: dict[str, str]) -> None:
+        """These ranks wait for each other for ever: say where, and end."""
+        self.waits = waits
+        self.close()
+        each = "".join(f"\n  {rank} waits {where}" for rank, where in waits.items())
+        _say(
+            "ranks wait for each other for ever. On GPUs the first message between two ranks does, until NCCL's "
+            f"timeout; a later one may only stay in the queue.{each}"
+        )
+        os._exit(1)
+
     def _goes_on(self, pid: int) -> bool:
         """Whether a process lives, and neither waits nor has ended."""
         at = next(i for i, (other, *_) in enumerate(self.rows()) if other == pid) * self.width

@@ -21,6 +21,7 @@ from torch.distributed import distributed_c10d as c10d
 from ddplab.vgpu import comm, meter
 from ddplab.vgpu.tensor import VTensor, here, label, place, place_of, raw
 
+from . import circles
 from .trail import Trail
 
 _KINDS = "int8 uint8 bool int32 int64 float16 bfloat16 float32 float64 complex64 complex128 float8_e5m2 float8_e4m3fn"
@@ -51,6 +52,19 @@ class _Done(dist.Work):
 
     def is_completed(self) -> bool:
         return True
+
+
+class _Message(dist.Work):
+    """A send or a receive that can say what it waits for."""
+
+    def __init__(self, work, needs):
+        super().__init__()
+        self.work, self.needs = work, needs
+        self.is_completed, self.get_future, self.result = work.is_completed, work.get_future, work.result
+
+    def wait(self, *timeout) -> bool:
+        with circles.current.waiting(self.needs):
+            return self.work.wait(*timeout)
 
 
 def _check_dense(t: Tensor) -> None:  # ProcessGroupNCCL.cpp: check_gpu_single_tensor
@@ -131,6 +145,9 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         self.twin = ProcessGroupNCCL(store, rank, size, twin_of=self)  # for DDP's C++, whose buckets have no label
         if dist.group.WORLD is None:
             meter.book.ranked(rank)
+        if dist.group.WORLD is None or circles.current is None:
+            of_all = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (rank, size)
+            circles.Circles(self.trail.name, *of_all)
 
     @property
     def twin_or_self(self):
@@ -234,9 +251,26 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         meter.count(name, self._from(args), "peers", nbytes)
         meter.book.weights.exchanged(name, self.size() == dist.get_world_size())
         if not p2p:
-            self.trail.enter(name, nbytes, next((a.rootRank for a in args if hasattr(a, "rootRank")), None))
+            self._enter(name, nbytes, next((a.rootRank for a in args if hasattr(a, "rootRank")), None))
         with raw():
             return getattr(self.inner, name)(*_plain(args))
+
+    def _enter(self, name, nbytes, root=None):
+        self.trail.enter(name, nbytes, root)
+        circles.current.begun[self.trail.name] += 1
+        turn = circles.current.begun[self.trail.name]
+        circles.current.needs = [(rank, self.trail.name, turn) for rank in self._ranks()]
+
+    def _ranks(self) -> list[int]:  # the job's number of each rank of this group
+        ranks = c10d._world.pg_group_ranks.get(self.world) or {rank: rank for rank in range(self.size())}
+        return sorted(ranks, key=ranks.get)
+
+    def _message(self, name, tensors, other, tag):
+        mine, theirs = f"{name} {other}", f"{'recv' if name == 'send' else 'send'} {self.rank()}"
+        work = self._run(name, tensors, other, tag, p2p=True)
+        circles.current.begun[f"{self.trail.name} {mine}"] += 1
+        often = circles.current.begun[f"{self.trail.name} {mine}"]
+        return _Message(work, [(self._ranks()[other], f"{self.trail.name} {theirs}", often)])
 
     def _from(self, args) -> int | None:  # the GPU whose bytes they are; a bucket, which has no label, is where DDP is
         labelled = not self.trusted and not getattr(here, "functional", False)
@@ -370,7 +404,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
         flat = torch.cat([t.detach().reshape(-1) for t in inputs])
         out = torch.empty_like(flat).resize_(sum(t.numel() for t in outputs))
         self._check([*outputs, *inputs])
-        self.trail.enter("alltoall", 0)
+        self._enter("alltoall", 0)
         meter.book.weights.exchanged("alltoall", True)
         with raw():
             out, flat = _plain(out), _plain(flat)
@@ -388,10 +422,10 @@ class ProcessGroupNCCL(dist.ProcessGroup):
     alltoall_base = all_to_all_single
 
     def send(self, tensors, dst, tag=0):
-        return self._run("send", tensors, dst, tag, p2p=True)
+        return self._message("send", tensors, dst, tag)
 
     def recv(self, tensors, src, tag=0):
-        return self._run("recv", tensors, src, tag, p2p=True)
+        return self._message("recv", tensors, src, tag)
 
     def recv_anysource(self, tensors, tag=0):
         raise RuntimeError("ProcessGroupNCCL does not support recvAnysource")
@@ -402,7 +436,7 @@ class ProcessGroupNCCL(dist.ProcessGroup):
             # ProcessGroupNCCL.cpp, barrier: the device given, else one used before, else a guess by rank
             guess = next(iter(self.seen), dist.get_rank() % torch.cuda.device_count())
             self._meet(guess if device is None or device.index is None else device.index)
-        self.trail.enter("barrier", 0)
+        self._enter("barrier", 0)
         return self.inner.barrier(dist.BarrierOptions())
 
 

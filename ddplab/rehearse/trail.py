@@ -28,8 +28,8 @@ class Trail:
     """What the ranks of one group have entered: a line for each turn, in it a cell for each rank."""
 
     def __init__(self, store, rank: int, size: int):
-        name = store.compare_set("trail", "", uuid4().hex).decode()  # that of who came first
-        self.file = os.open(f"{meter.book.path}.{name}", os.O_RDWR | os.O_CREAT)
+        self.name = store.compare_set("trail", "", uuid4().hex).decode()  # that of who came first
+        self.file = os.open(f"{meter.book.path}.{self.name}", os.O_RDWR | os.O_CREAT)
         weakref.finalize(self, os.close, self.file)
         self.rank, self.size, self.turns = rank, size, itertools.count(1)
 

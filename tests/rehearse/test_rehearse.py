@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-from ddplab.rehearse import command, report, trail
+from ddplab.rehearse import circles, command, report, trail
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parent.parent.parent
 
@@ -645,3 +645,44 @@ def test_a_report_stays_short_where_each_link_carries_another_amount():
     traffic = [{"cause": "gather", "from": f"cuda:{i}", "to": "cuda:0", "copies": i, "bytes": i} for i in range(1, 8)]
     assert report._links(traffic[:1]) == [("gather", "cuda:1 -> cuda:0", 1, 1, False)]
     assert report._links(traffic) == [("gather", "7 links, in all", 28, 28, False)]
+
+
+NOBODY_RECEIVES = """
+import torch, torch.distributed as dist
+
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+x = torch.ones(1000000, device="cuda")
+later = dist.isend(x, 1 - rank)
+dist.recv(torch.empty_like(x), 1 - rank)
+later.wait()
+dist.barrier()
+if rank == 0:
+    dist.send(x, 1)
+dist.barrier()
+"""
+
+
+def test_a_send_that_nobody_receives_is_told(tmp_path):
+    (tmp_path / "own.py").write_text(NOBODY_RECEIVES)
+    done = rehearse("--json", tmp_path / "found", "--nproc-per-node=2", tmp_path / "own.py")
+    found = json.loads((tmp_path / "found").read_text())
+    expected = {"rank 0": "in send at own.py, line 13: dist.send(x, 1)"}
+    expected["rank 1"] = "in barrier at own.py, line 14: dist.barrier()"
+    assert found["waits"] == expected and found["raised"] == {} and done.returncode, done.stderr
+    assert "ranks wait for each other for ever" in done.stderr and "rank 0 waits in send at own.py" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "needs, stuck",
+    [
+        ([(1, "recv 0", 1)], set()),  # it has begun to
+        ([(1, "recv 0", 2)], {0, 1}),
+        ([(2, "recv 0", 1)], set()),  # that one does not stand
+    ],
+)
+def test_only_who_can_never_go_on_is_stuck(needs, stuck):
+    first = {"at": "in send", "needs": needs, "begun": {"send 1": 2}}
+    second = {"at": "in barrier", "needs": [(0, "world", 1)], "begun": {"recv 0": 1, "world": 1}}
+    assert circles.circle([first, second, {"at": "", "needs": [], "begun": {}}, {}]) == stuck
