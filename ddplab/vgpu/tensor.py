@@ -443,12 +443,12 @@ class VTensor(Tensor):
             return func.decompose(*args, **kwargs)
         if places.count(gpu) < len(tensors):
             _check(func, gpu, args, kwargs)
-        if name in _ASKS:
-            _asks(name, gpu, args, kwargs)
         if kwargs.get("device") is not None:
             gpu = place_of(kwargs["device"]) if kwargs["device"].type in state["kinds"] else gpu
             kwargs = {**kwargs, "device": "cpu"}
         with DisableTorchFunctionSubclass(), _DisableTorchDispatch():
+            if name in _ASKS:
+                _asks(name, gpu, args, kwargs)
             if draws:
                 out = kernels.get(name, random)(func, gpu, args, kwargs)
             else:
