@@ -132,12 +132,15 @@ turn(
 )  # fmt: skip
 
 
-def _log(go_on: Callable[[str, int], Any], done: int, start: int) -> list[Any]:
-    """Let an attempt log `done` steps and die, and the next begin at `start`. Lines, steps there twice, and never."""
+def _log(go_on: Callable[[str, int], Any], done: int, start: int, torn: str = "") -> list[Any]:
+    """Let an attempt log `done` steps and die, and the next begin at `start`. Lines, steps there twice, and never.
+
+    torn: what is there of one more line.
+    """
     with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
         path = Path(folder, "losses.txt")
         if done:
-            path.write_text("".join(f"{step} {1 / (step + 1):.3f}\n" for step in range(done)))
+            path.write_text("".join(f"{step} {1 / (step + 1):.3f}\n" for step in range(done)) + torn)
         go_on(str(path), start)
         with open(path, "a") as file:
             file.writelines(f"{step} 0.100\n" for step in range(start, 40))
@@ -147,18 +150,30 @@ def _log(go_on: Callable[[str, int], Any], done: int, start: int) -> list[Any]:
     return [len(lines), len(steps) - len(set(steps)), f"{never[0]} to {never[-1]}" if never else "none"]
 
 
-def _go_on(path: str, start: int, upto: int | None = 0, check: bool = True, end: str = "\n") -> None:
+def _go_on(
+    path: str,
+    start: int,
+    upto: int | None = 0,
+    check: bool = True,
+    end: str = "\n",
+    by_step: bool = False,
+    keepends: bool = False,
+) -> None:
     if check and not os.path.exists(path):
         return
-    lines = Path(path).read_text().splitlines()
-    kept = [line for line in lines if (int(line.split()[0]) < start + (upto or 0)) == (upto is not None)]
-    Path(path).write_text("".join(line + end for line in kept))
+    lines = Path(path).read_text().splitlines(keepends=keepends)
+    places = [int(line.split()[0]) if by_step else n for n, line in enumerate(lines)]
+    kept = [it for n, it in zip(places, lines, strict=True) if (n < start + (upto or 0)) == (upto is not None)]
+    Path(path).write_text("".join(line + ("" if keepends else end) for line in kept))
 
 
-def _apart(path: str, start: int) -> None:
+WAYS = (_go_on, *(partial(_go_on, by_step=True, keepends=keepends) for keepends in (False, True)))
+
+
+def _apart(path: str, start: int, by_step: bool = False) -> None:
     if os.path.exists(path):
         with open(path) as file:
-            kept = [line for line in file if int(line.split()[0]) < start]
+            kept = [line for n, line in enumerate(file) if (int(line.split()[0]) if by_step else n) < start]
         Path(path).write_text("\n".join(kept))
 
 
@@ -188,6 +203,7 @@ turn(
         "32 steps done, 30 saved": lambda: (32, 30),
         "7 steps done, 6 saved": lambda: (7, 6),
         "9 steps done, none saved": lambda: (9, 0),
+        "killed when of line 31 only the 3 was written": lambda: (31, 30, "3"),
     },
     call=_log,
     heads=("lines", "twice", "never"),
@@ -196,25 +212,29 @@ turn(
          "Take them out of the file before they come again: it has to be written anew."),
         (lambda path, start: os.path.exists(path) and os.remove(path), "what is behind you is lost too",
          "Keep the lines of the steps before `start`. To open a file for writing empties it: read it first."),
-        (lambda path, start: start and _go_on(path, start), "where nothing was saved, the old lines stay",
-         "Where `start` is 0, no line of the file is to be kept."),
-        (partial(_go_on, upto=None), "the lines from `start` on are kept, and those before it are lost",
-         "The other way round: what was saved stays."),
+        *((it, "of a line that a death cut short the 3 is taken for step 3",
+           "What is no whole line goes, whatever number it begins with.") for it in WAYS[1:]),
+        *((lambda path, start, it=it: start and it(path, start), "where nothing was saved, the old lines stay",
+           "Where `start` is 0, no line of the file is to be kept.") for it in WAYS),
+        *((partial(it, upto=None), "the lines from `start` on are kept, and those before it are lost",
+           "The other way round: what was saved stays.") for it in (*WAYS, partial(_go_on, keepends=True))),
         (_by_the_first_letter, "of 30 only the 3 is looked at",
          "The step is the whole first word of its line: `line.split()[0]`."),
         (lambda path, start: os.path.exists(path) and Path(path).write_text(
             "".join(Path(path).read_text().splitlines(keepends=True)[:-1])),
          "one line is taken out, however many are too many", "All lines from `start` on."),
-        (partial(_go_on, upto=1), "one line too many is kept", "`start` itself is going to be trained."),
+        *((partial(it, upto=1), "one line too many is kept", "`start` itself is going to be trained.") for it in WAYS),
         *((it, "one line too few is kept", "All steps before `start` were saved.")
-          for it in (partial(_go_on, upto=-1), _but_one)),
-        (partial(_go_on, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`"),
+          for it in (*(partial(it, upto=-1) for it in WAYS), _but_one)),
+        *((partial(it, check=False), "in the first attempt there is no file yet", "`os.path.exists(path)`")
+          for it in WAYS),
         (lambda path, start: _go_on(path, start) or _without_last_end(path),
          "the last line has lost its end, and the next is written into it", "Each line ends with `\\n`, the last too."),
         *((it, "between the lines stand empty ones",
            "Each line ends with one `\\n`, and one that was read has its own already.")
-          for it in (_apart, partial(_go_on, end="\n\n"))),
-        (partial(_go_on, end=""), "the lines run into each other", "Each line ends with `\\n`."),
+          for it in (_apart, partial(_apart, by_step=True), partial(_go_on, end="\n\n"),
+                     partial(_go_on, end="\n\n", by_step=True))),
+        *((partial(it, end=""), "the lines run into each other", "Each line ends with `\\n`.") for it in WAYS[:2]),
         (lambda path, start: os.path.exists(path) and Path(path).write_text(
             "".join(line + "\n" for line in Path(path).read_text().splitlines() if line.split()[0] < str(start))),
          "texts are compared letter by letter: `'7' < '30'` is false", "`int(…)`"),
@@ -223,8 +243,9 @@ turn(
          "lines are added, and none is taken out", "`\"w\"` writes a file anew; with `\"a\"` it grows."),
     ],
     hints={"must be str, not list": "`write` takes one text, `writelines` a list of lines.",
+           "values to unpack": "The last line may be half a line, of a rank that died when it wrote.",
            "invalid literal": "The step is the first word of its line: `line.split()[0]`."},
-    otherwise="The step is the whole first word of its line. In the file stay those below `start`.",
+    otherwise="The first `start` lines stay. What comes behind them goes, be it a whole line or half of one.",
 )  # fmt: skip
 
 

@@ -13,10 +13,10 @@ import json
 import os
 import random
 import signal
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from ddplab import screen
 from ddplab.course import data, models
 from ddplab.course.played_agent import agent_of
+from ddplab.folder import Folder
 from ddplab.hardware import hold_store
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, INK, ON_COLOUR, SHAPES, drawing
@@ -49,6 +50,9 @@ MOST = {"number": 10**6, "save_every": STEPS, "restarts": 9}
 COUNTED = range(1, 13)  # the evenings that the board keeps count of
 TRIES = 3  # where a busy machine has lost an agent's sign of life, the evening is played again
 BEST: dict[int, tuple[int | None, bool]] = {}  # evening → steps over par (None: lost), whether a bet was won
+LOST = 100  # what an evening counts for, at sight, that is lost
+OURS = (5, 3)  # save_every and restarts, for who knows nothing of an evening
+SIGHT: dict[int, int] = {}  # evening → what its first try came to; not the first evening, which the lesson plays
 
 
 class Event(NamedTuple):
@@ -190,7 +194,7 @@ def play(
     """
     bill, cause = reckon(events, save_every, restarts), None
     for _ in range(TRIES):
-        with tempfile.TemporaryDirectory(prefix="ddplab-evening-") as folder:
+        with _disk() as folder:
             store = hold_store()
             try:
                 launch(
@@ -209,6 +213,16 @@ def play(
             return lines, weights
     why = "the machine is so busy that agents do not hear each other, or my_images fails in a rank"
     raise RuntimeError(f"{TRIES} times this evening went another way than on paper: {why}") from cause
+
+
+@contextmanager
+def _disk() -> Iterator[str]:
+    """A folder that all ranks reach; it goes with the kernel, also with one that is killed."""
+    folder = Folder.new()
+    try:
+        yield folder.path
+    finally:
+        folder.remove()
 
 
 def _server(folder: str, events: list[Event], save_every: int, restarts: int, my_images: Share, port: int) -> None:
@@ -337,8 +351,11 @@ def told(
         over = over if same else None
     if bet is not None and weights is not None:
         words.append(f"you bet {bet} taken again: {'♦ won' if bet == again else f'it is {again}'}")
-    _mark(number, None if weights is None else over, weights is not None and bet == again)
-    return "\n".join([*words, board()]), strip(lines, events, restarts, best)
+    over = None if weights is None else over
+    _mark(number, over, weights is not None and bet == again)
+    if number in COUNTED[1:]:
+        SIGHT.setdefault(number, LOST if over is None else bill.steps)
+    return "\n".join([*words, board(), *at_sight()]), strip(lines, events, restarts, best)
 
 
 def _mark(number: int, over: int | None, won: bool) -> None:
@@ -355,6 +372,15 @@ def board() -> str:
         sign = "☐" if number not in BEST else "✗" if over is None else f"+{over}" if over else "✓"
         signs.append(f"{number} {sign}{'♦' * won}")
     return "evenings:  " + "   ".join(signs)
+
+
+def at_sight() -> list[str]:
+    """Return, in a line, what the first tries have come to, and what one plan for all comes to; none before those."""
+    if not SIGHT:
+        return []
+    ours = sum(reckon(drawn(number), *OURS).steps for number in SIGHT)
+    which = f"evening{'s' * (len(SIGHT) > 1)} {', '.join(map(str, sorted(SIGHT)))}"
+    return [f"at sight, {which}: {sum(SIGHT.values())}; our one plan for all evenings: {ours}"]
 
 
 def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int) -> Figure:

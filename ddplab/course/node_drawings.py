@@ -83,7 +83,7 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
     lines: dict[str, list] = {"trained": [], "trained again": [], "saved": [], "falls back": []}
     now, furthest, saved, deaths = 0.0, 0, (0.0, 0), []
     for steps in attempts:
-        lines["falls back"] += [saved, (now, saved[1]), (now, furthest), BREAK] if deaths else []
+        lines["falls back"] += [(now, furthest), (now, saved[1]), BREAK] if deaths else []
         for step in steps:
             line = lines["trained again" if step < furthest else "trained"]
             goes_on = line[-2:-1] == [(now, step)]  # one stroke then, so that a dashed line has room for its dashes
@@ -95,7 +95,12 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
                 now += save_takes
         furthest = max(furthest, steps.stop)
         deaths += [(now, steps.stop)] * (steps.stop < whole)
-    looks = ({}, {"linestyle": "--", "linewidth": 3}, {"marker": "_", "linewidth": 3}, {"linestyle": ":"})
+    looks = (
+        {},
+        {"linestyle": "--", "linewidth": 3},
+        {"marker": "s", "markersize": 7, "linewidth": 3},
+        {"linestyle": ":", "linewidth": 3},
+    )
     with drawing(8, 3.4) as figure:
         axis = figure.subplots()
         for (name, points), look in zip(lines.items(), looks, strict=True):

@@ -8,12 +8,26 @@ import torch
 ALONE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 
 
-def line_by_line(path, start):
+def line_by_line(path, start, whole=lambda line: True):
     if os.path.isfile(path):
         with open(path) as file:
-            kept = [line for line in file if int(line.split()[0]) < start]
+            kept = [line for line in file if whole(line) and int(line.split()[0]) < start]
         with open(path, "w") as file:
             file.writelines(kept)
+
+
+def the_whole_ones(path, start):
+    line_by_line(path, start, lambda line: line.endswith("\n"))
+
+
+def in_pairs(path, start):
+    if os.path.isfile(path):
+        with open(path) as file:
+            pairs = [line.split() for line in file]
+        with open(path, "w") as file:
+            for step, loss in pairs:
+                if int(step) < start:
+                    file.write(f"{step} {loss}\n")
 
 
 def the_first_lines(path, start):
@@ -112,8 +126,10 @@ ANSWERS = {
         ],
     },
     "5.5.b": {
-        "accepted": [line_by_line, the_first_lines],
+        "accepted": [the_whole_ones, the_first_lines],
         "wrong": [
+            (line_by_line, ["a line that a death cut short"]),
+            (in_pairs, ["ValueError: not enough values"]),
             (lambda path: None, ["TypeError"]),
             (with_gaps, ["between the lines stand empty ones"]),
             (all_but_one, ["one line too few is kept"]),
