@@ -22,14 +22,18 @@ class _Scaled(nn.Module):
 
 
 def _first(scale: Any) -> Any:
-    return scale[0] if isinstance(scale, list | tuple) else scale
+    while isinstance(scale, list | tuple | dict):
+        held = [*scale.values()] if isinstance(scale, dict) else scale
+        scale = held[0]
+    return scale
 
 
 def _runs(my_scale: Callable[..., Any], gpus: int) -> list[str]:
-    """Return how a first step with this weight ends on so many GPUs, and whether the weight could learn."""
+    """Return how a first step with this weight ends on so many GPUs, whether it could learn, and is of ones."""
     with gpus_for(gpus, virtual=True) as those:
         scale = my_scale(torch.ones(3), those[0])
         learns = "yes" if getattr(_first(scale), "requires_grad", False) else "no"
+        is_ones = "yes" if isinstance(_first(scale), torch.Tensor) and bool((_first(scale) == 1).all()) else "no"
         try:
             DataParallel(_Scaled(scale))(torch.ones(4, 3, device=those[0]))
             end = "runs"
@@ -38,7 +42,7 @@ def _runs(my_scale: Callable[..., Any], gpus: int) -> list[str]:
                 raise
             replica = re.search(r"in (replica \d)", str(error))
             end = f"stops in {replica[1]}" if replica else "stops before any replica"
-    return [end, learns]
+    return [end, learns, is_ones]
 
 
 def _my_scale(ones: torch.Tensor, gpu: Any) -> Any:
@@ -51,7 +55,7 @@ turn(
     _my_scale,
     {"1 GPU": lambda: (1,), "2 GPUs": lambda: (2,)},
     call=_runs,
-    heads=("the step", "asks for a gradient"),
+    heads=("the step", "asks for a gradient", "is ones"),
     mistakes=[
         (lambda ones, gpu: nn.Parameter(ones.to(gpu)), "what is registered, parameter or buffer, reaches every GPU",
          "That is why the claim needs a condition. Who registers a weight that is in a list?"),
@@ -62,6 +66,8 @@ turn(
         (lambda ones, gpu: ones.to(gpu), "it stays behind, but nothing could train it",
          "A plain tensor may ask for a gradient too: `requires_grad_()`."),
         (lambda ones, gpu: ones, "it is on the CPU: one GPU stops as well", "`.to(gpu)`"),
+        (lambda ones, gpu: [nn.Parameter(0 * ones.to(gpu))], "it stays behind, but its numbers are not those of `ones`",
+         "Make it of the `ones` that the function is given."),
         (lambda ones, gpu: ones.requires_grad_(), "it lies on the CPU: one GPU stops as well", "`.to(gpu)`"),
     ],
     hints={"ParameterList": "A `ParameterList` registers what it holds. A plain list does not."},

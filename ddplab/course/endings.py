@@ -68,9 +68,7 @@ ENDINGS = {
 LOUD = [name for name, it in ENDINGS.items() if it.says]
 SILENT = [name for name, it in ENDINGS.items() if not it.says][1:]
 WRONG = SILENT[:-1]  # idle GPUs are a pity, and no mistake
-PAR = (
-    len(ENDINGS) + len(LOUD) - len(WRONG)
-)  # steps for both hunts: after each error comes what is wrong; a test has them
+PAR = len(ENDINGS) + len(LOUD) - len(WRONG) - 1  # changes for both hunts: a wrong step follows each error; tested
 
 
 class _Scaled(nn.Module):
@@ -204,7 +202,9 @@ def _ended(one: Came, more: Came, parts: tuple[int, ...], gpus: int, returns: st
     if one.error:
         return "", "one GPU stops as well, so this has no place in the album"
     if more.error:
-        return next((name for name in LOUD if ENDINGS[name].says in more.error), ""), ""
+        name = next((name for name in LOUD if ENDINGS[name].says in more.error), "")
+        moved = "on one GPU DataParallel moves the model itself; without it, one GPU stops as well"
+        return name, moved * (name == "not moved")
     if one.gradients[-1] is not None and one.gradients[-1].any() and not more.gradients[-1].any():
         return "no gradient", "on one GPU it is not"
     mine, its = (torch.cat([it.flatten() for it in came.gradients if it is not None]) for came in (more, one))
@@ -230,7 +230,7 @@ def album() -> Callable[..., str]:
     found: dict[str, str] = {}  # ending → the first choice that led there
     silenced: dict[str, str] = {}  # an error → the change, and what came in its place
     last: dict[str, Any] = {}
-    counted = {"steps": 0}
+    counted = {"changes": 0}
 
     def draw(**chosen: Any) -> str:
         came = one_step(**chosen)
@@ -242,16 +242,17 @@ def album() -> Callable[..., str]:
             was, now = (str(it[changed[0]]) for it in (last["chosen"], chosen))
             change = f"{changed[0].replace('_', ' ')}: {was} → {now}"
             silenced.setdefault(last["ending"], f"{change}; then: {ENDINGS[came.ending].told}")
-        if changed or not last:
-            counted["steps"] += 1
+        counted["changes"] += bool(changed)
         last.update(chosen=chosen, ending=came.ending)
-        lines = [*_told(came, chosen["GPUs"]), "", *_pages(found, counted["steps"], came.ending, mark)]
+        lines = [*_told(came, chosen["GPUs"]), "", *_pages(found, counted["changes"], came.ending, mark)]
         lines += ["", f"Errors that you have silenced by one change: {len(silenced)} of {len(LOUD)}"]
-        for name, how in silenced.items():
-            lines += textwrap.wrap(f"✓ {ENDINGS[name].told:37} {how}", 110, subsequent_indent=" " * 40)
+        for name in LOUD:
+            told = ENDINGS[name].told if name in found else f"“{ENDINGS[name].riddle}”"
+            line = f"✓ {told:37} {silenced[name]}" if name in silenced else f"☐ {told}"
+            lines += textwrap.wrap(line, 110, subsequent_indent=" " * 40)
         if len(found) == len(ENDINGS) and len(silenced) == len(LOUD):
-            took = counted.setdefault("both", counted["steps"])
-            lines.append(f"Both are full after {took} steps" + (f"; {PAR} would do" if took > PAR else ": par ✓"))
+            took = counted.setdefault("both", counted["changes"])
+            lines.append(f"Both are full after {took} changes" + (f"; {PAR} would do" if took > PAR else ": par ✓"))
         return "\n".join(lines)
 
     return draw
@@ -276,10 +277,12 @@ def _told(came: Step, gpus: int) -> list[str]:
     return [*lines, *[" " * 9 + unsaid + came.fact] * bool(came.fact)]
 
 
-def _pages(found: dict[str, str], steps: int, now: str, mark: str) -> list[str]:
+def _pages(found: dict[str, str], changes: int, now: str, mark: str) -> list[str]:
     """The places of the album, in three parts; an empty one shows its riddle."""
     prizes = sum(name in found for name in SILENT)
-    head = f"Your album: {len(found)} of {len(ENDINGS)} endings, {prizes} of {len(SILENT)} silent ones; steps: {steps}"
+    head = (
+        f"Your album: {len(found)} of {len(ENDINGS)} endings, {prizes} of {len(SILENT)} silent ones; changes: {changes}"
+    )
     parts = {"": ["as on one"], "It stops, and says so:": LOUD, "It runs, and says nothing (the prizes):": SILENT}
     lines = [head + (". Full ✓" if len(found) == len(ENDINGS) else "")]
     for title, names in parts.items():

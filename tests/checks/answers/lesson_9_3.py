@@ -17,8 +17,32 @@ def in_a_tuple(ones, gpu):
     return (weight,)
 
 
-def computed(ones, gpu):
+def in_a_dict(ones, gpu):
+    return {0: nn.Parameter(ones.to(gpu))}
+
+
+def in_a_list_of_lists(ones, gpu):
+    return [[nn.Parameter(ones.to(gpu))]]
+
+
+def of_zeros(ones, gpu):
+    return [nn.Parameter(torch.zeros(3).to(gpu))]
+
+
+def at_random(ones, gpu):
+    return [torch.randn_like(ones, device=gpu, requires_grad=True)]
+
+
+def doubled(ones, gpu):
     return 2 * nn.Parameter(ones.to(gpu))
+
+
+def an_empty_list(ones, gpu):
+    return []
+
+
+def computed(ones, gpu):
+    return 1 * nn.Parameter(ones.to(gpu))
 
 
 def in_a_parameter_list(ones, gpu):
@@ -43,13 +67,17 @@ def returns_nothing(ones, gpu):
 
 ANSWERS = {
     "9.3.a": {
-        "accepted": [moved_afterwards, a_plain_tensor, in_a_tuple, computed],
+        "accepted": [moved_afterwards, a_plain_tensor, in_a_tuple, in_a_dict, in_a_list_of_lists, computed],
         "wrong": [
             (in_a_parameter_list, ["1 GPU"]),
             (of_another_shape, ["must match the size"]),
             (a_list_on_the_cpu, ["one GPU stops as well"]),
             (a_buffer_that_asks_for_a_gradient, ["parameter or buffer, reaches every GPU"]),
             (returns_nothing, ["1 GPU"]),
+            (of_zeros, ["not those of `ones`"]),
+            (at_random, ["not those of `ones`"]),
+            (doubled, ["not those of `ones`"]),
+            (an_empty_list, ["IndexError"]),
         ],
     },
 }
