@@ -17,7 +17,7 @@ COMMON = {
     "'float' object has no attribute 'backward'": "After `item()` it is a plain number. `backward()` wants the tensor.",
     "log_softmax_lastdim_kernel_impl": "`F.cross_entropy` takes what the network says first, and then the labels.",
     "target with class probabilities": "Without `argmax`: `F.cross_entropy` takes all that the network says.",
-    "SIGABRT": "gloo ends a rank to which more numbers come than it has room for, or fewer: all tensors are as long.",
+    "SIGABRT": "gloo ends a rank that gets more or fewer numbers than it wants. Do all ranks make the same calls?",
     "derivative for aten::floor_divide": "`//` drops the fraction, and no gradient goes through it: `/`.",
     "torch.device, not function": "`device` is a function: `device()`, with its parentheses.",
     "object is not callable": "What stands before the parentheses is no function: one `()` too many?",

@@ -1,16 +1,17 @@
 """Checks of lesson 9.5, A guide: the script that the learner patches is run, and its lights are read."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
 
 from ddplab.checks import NotFilledIn, NotYet, exercise
 from ddplab.checks.common import needs_function
-from ddplab.course.guide import Board, lines_of, patched, review, the_guide
+from ddplab.course.guide import Board, ended_by, lines_of, patched, review, the_guide
 from ddplab.run import RankError
 
 TRIES: list[str] = []  # what the learner's tries came to, in this notebook
-RED: list[list[str]] = []  # the lights that were red in the newest of them
+NEWEST: list[Board] = []  # the newest of them that ran
 SHOWN = 6  # how many of the newest
 
 HINTS = {
@@ -18,7 +19,7 @@ HINTS = {
     "samples": "Each rank makes its images itself, with random numbers of its own. What would make them the same?",
     "order": "As the guide has it this light is green. Who shares out the samples, and who tells it the epoch?",
     "loss": "`total` is what this rank has seen. What adds up what all have, and who has to call it?",
-    "rate": "How many updates does *this* run make? And who tells the scheduler that one is over?",
+    "rate": "How many updates does this run make? And who tells the scheduler, after each, that it is over?",
     "plain": "As the guide has it this light is green. Whose names are in the file?",
     "half": "While it is written, half a file has the name of the whole one.",
     "restart": "Which epoch does the file name, and with which does a restart go on?",
@@ -26,7 +27,9 @@ HINTS = {
 }
 MISSING = {  # where one of these is found, and not what the hint above is about
     "0": "No rank trains. Does the script call `train`, and with its rank?",
+    "none through DDP": "The ranks train, but not through DDP. Who is called with `x`?",
     "no file": "At `path` lies nothing. Who gives the file that name?",
+    "nothing to read": "For a moment no file has that name. A rename can take the old one's place by itself.",
     "none": "A restart fails. Does the file hold all that the script looks for, and do all ranks go the same way?",
 }
 
@@ -53,10 +56,12 @@ def reviewed(guide: Callable[..., Any]) -> Board:
     try:
         board = review(guide)
     except RankError as error:
-        _tried(f"{error.type_name or 'it waits for ever'}, with {lines_of(patched(guide))} patched")
+        tries = _tried(f"{ended_by(error)}, with {lines_of(patched(guide))} patched")
+        tries = ["(the lights are those from before this try)", *tries]
+        error.picture = dataclasses.replace((NEWEST or [_as_given()])[-1], before=None, tries=tries)
         raise
-    board.before, board.tries = (RED or [_as_given().red])[-1], _tried(board.score)
-    RED[:] = [board.red]
+    board.before, board.tries = (NEWEST or [_as_given()])[-1].red, _tried(board.score)
+    NEWEST[:] = [board]
     if red := board.red:
         first = board[red[0]]
         hint = MISSING.get(first.found.partition(":")[0], HINTS[red[0]])

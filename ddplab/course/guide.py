@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from ddplab.launcher import launch
 from ddplab.pointer import pointing
-from ddplab.run import RankError
+from ddplab.run import RankError, RankTimeoutError
 from ddplab.tables import HTML, html_table
 from ddplab.worker import log
 
@@ -170,7 +171,7 @@ def review(script: Script) -> Board:
         try:
             resumed = _run(script, again, EPOCHS)
         except RankError as error:
-            fate = f"none: {error.type_name or 'it waits for ever'}"
+            fate = f"none: {ended_by(error)}"
         lights = [
             _processes(calm),
             *_samples(calm),
@@ -192,6 +193,12 @@ def patched(script: Script) -> int | None:
         return None
     changes = difflib.SequenceMatcher(None, *pages, autojunk=False).get_opcodes()
     return sum(max(a1 - a0, b1 - b0) for tag, a0, a1, b0, b1 in changes if tag != "equal")
+
+
+def ended_by(error: RankError) -> str:
+    """Return what ended a run, in a word or a few."""
+    waits = isinstance(error, RankTimeoutError)
+    return error.type_name or ("it waits for ever" if waits else "a rank was killed")
 
 
 def lines_of(number: int | None) -> str:
@@ -219,7 +226,7 @@ def _run(script: Script, folder: Path, epochs: int, kill_at: int | None = None) 
 
 
 def _watched(script: Script, folder: str, epochs: int, kill_at: int | None) -> dict[str, Any]:
-    """Run the script on this rank, and return what it did. kill_at: updates after which rank 0 dies in a save."""
+    """Run the script on this rank, and return what it did. kill_at: updates after which rank 0 dies as it saves."""
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     torch.manual_seed(1000 + rank)  # each process has random numbers of its own, and the same in every try
@@ -236,6 +243,7 @@ def _watched(script: Script, folder: str, epochs: int, kill_at: int | None) -> d
 def _watching(did: dict[str, Any], rank: int, folder: str, kill_at: int | None) -> Iterator[None]:
     """Note what the script does below its own lines: however it is written."""
     save, backward, cross_entropy = torch.save, torch.Tensor.backward, F.cross_entropy
+    end = _End(folder, did["rates"], kill_at) if rank == 0 and kill_at is not None else None
 
     def spawn(train: Callable[..., Any], args: tuple = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         did["processes"] = nprocs  # counted, and not followed
@@ -253,6 +261,8 @@ def _watching(did: dict[str, Any], rank: int, folder: str, kill_at: int | None) 
         return cross_entropy(outputs, labels, *args, **named)
 
     def update(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if end is not None and end.begun:
+            end.come()
         did["rates"].append(float(optimizer.param_groups[0]["lr"]))
         did["parameters"] = [it for group in optimizer.param_groups for it in group["params"]]
 
@@ -261,10 +271,12 @@ def _watching(did: dict[str, Any], rank: int, folder: str, kill_at: int | None) 
         backward(loss, *args, **named)
 
     def saving(what: Any, where: Any, *args: Any, **named: Any) -> None:
-        if rank == 0 and kill_at is not None and len(did["rates"]) >= kill_at:
-            _die_writing(save, what, where, folder)
+        if end is not None and end.near():
+            end.begin()
+            if end.names(getattr(where, "name", where)):
+                end.come(half_of=(save, what))
         save(what, where, *args, **named)
-        if rank == 0:
+        if rank == 0 and not (end is not None and end.begun):
             Path(folder, "notes").write_text(json.dumps({"saved at": len(did["rates"])}))
 
     hooks = [register_module_forward_pre_hook(forward), register_optimizer_step_pre_hook(update)]
@@ -276,26 +288,64 @@ def _watching(did: dict[str, Any], rank: int, folder: str, kill_at: int | None) 
         mock.patch.object(torch.Tensor, "backward", backwards),
     ):
         yield
+        if end is not None and end.begun:
+            end.come()
     for hook in hooks:
         hook.remove()
 
 
-def _die_writing(save: Callable[..., Any], what: Any, where: Any, folder: str) -> None:
-    """Write half of it, and be killed."""
-    last, buffer = Path(folder, "last.pt"), io.BytesIO()
-    if last.exists():
-        shutil.copy(last, Path(folder, "before"))
-    notes = Path(folder, "notes")
-    told = json.loads(notes.read_text()) if notes.exists() else {"saved at": 0}
-    notes.write_text(json.dumps(told | {"killed": True}))
-    save(what, buffer)
-    half = buffer.getvalue()[: len(buffer.getvalue()) // 2]
-    if hasattr(where, "write"):
-        where.write(half)
-        where.flush()
-    else:
-        Path(where).write_bytes(half)
-    os.kill(os.getpid(), signal.SIGKILL)
+class _End:
+    """The end of rank 0: in the first moment of its checkpoint number KILLED_IN in which the file is not whole.
+
+    Where no such moment comes, it ends before its next update. near: whether that checkpoint's time has come.
+    begun: whether its writing has.
+    """
+
+    def __init__(self, folder: str, rates: list[float], kill_at: int):
+        self.folder, self.last = folder, os.path.join(os.path.realpath(folder), "last.pt")
+        self.begun = self.ending = False
+        self.near = lambda: len(rates) >= kill_at
+        sys.addaudithook(self._hears)  # which stays: a rank's process is used once
+
+    def names(self, where: Any) -> bool:
+        """Return whether that is a name of the checkpoint."""
+        return isinstance(where, str | bytes | os.PathLike) and os.path.realpath(os.fsdecode(where)) == self.last
+
+    def begin(self) -> None:
+        """Keep the checkpoint before, and note that it was time."""
+        if self.begun:
+            return
+        self.begun = True
+        if os.path.exists(self.last):
+            shutil.copy(self.last, os.path.join(self.folder, "before"))
+        notes = Path(self.folder, "notes")
+        told = json.loads(notes.read_text()) if notes.exists() else {"saved at": 0}
+        notes.write_text(json.dumps(told | {"killed": True}))
+
+    def come(self, half_of: tuple[Callable[..., Any], Any] | None = None) -> None:
+        """Be killed. half_of: how to save, and what: half of it is written first."""
+        if half_of is not None:
+            self.ending = True
+            save, what = half_of
+            save(what, buffer := io.BytesIO())
+            Path(self.last).write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _hears(self, event: str, said: tuple) -> None:
+        """Python tells of each file about to be opened, removed or renamed: do it to the checkpoint, and end."""
+        if event not in ("open", "os.remove", "os.rename", "os.truncate") or self.ending or not self.near():
+            return
+        if not self.names(said[0]) or not (said[2] & os.O_TRUNC if event == "open" else os.path.exists(self.last)):
+            return
+        self.ending = True
+        self.begin()
+        if event == "os.rename":
+            os.rename(said[0], said[1])
+        elif event == "os.remove":
+            os.remove(self.last)
+        else:
+            Path(self.last).write_bytes(b"")
+        self.come()
 
 
 # The lights
@@ -312,9 +362,10 @@ def _samples(calm: list[dict[str, Any]]) -> tuple[Light, Light]:
     in_one, seen = ({it for part in parts for it in part} for parts in (first, [did["samples"] for did in calm]))
     served = sum(map(len, first))
     once, anew = 0 < served == len(in_one), set(first[0]) != set(second[0])
+    seen_by_ddp = "none through DDP" if calm[0]["rates"] and not seen else f"{len(seen)}"
     found = "yes" if once and anew else "the same shares" if once else f"{served} served, {len(in_one)} different"
     return (
-        Light(f"different samples, in {EPOCHS} epochs", f"{len(seen)}", "400", len(seen) == 400, "61"),
+        Light("different samples (one set has 400)", seen_by_ddp, "400", len(seen) == 400, "61"),
         Light("each sample once an epoch, shared out anew", found, "yes", found == "yes", "61"),
     )
 
@@ -338,13 +389,12 @@ def _whole(numbers: Sequence[float]) -> bool:
 def _rate(*runs: list[dict[str, Any]]) -> Light:
     updates, rates = [len(run[0]["rates"]) for run in runs], [run[0]["rates"] or [0.0] for run in runs]
     last = [of[-1] / max(max(of), 1e-12) for of in rates]
-    rises = all(of[0] < 0.9 * max(of) for of in rates)
     turns = [sum((b > a) != (c > b) for (a, b), (_, c) in pairwise(pairwise(of)) if a != b != c) for of in rates]
-    good = max(last) <= LOW and rises and max(turns) <= 1
+    good = min(updates) > 0 and max(last) <= LOW and max(turns) <= 1
     found = ", ".join(f"{part:.0%}" for part in last)
-    if max(last) <= LOW and not good:
-        found += ", up and down again" if rises else ", without warm-up"
-    name = f"last rate / highest rate, in {updates[0]} and in {updates[1]} updates"
+    if max(turns) > 1 and max(last) <= LOW:
+        found += ", up and down again"
+    name = f"last rate / highest, in {updates[0]} and {updates[1]} updates"
     return Light(name, found, f"{LOW:.0%} at most", good, "72")
 
 

@@ -9,6 +9,7 @@ import nbformat
 import pytest
 
 from ddplab import RankError
+from ddplab.checks import judge
 from ddplab.course.guide import _lines, patched, review, the_guide
 
 sys.path.append(str(Path(__file__).parents[1] / "checks"))
@@ -85,6 +86,13 @@ def test_lines_are_counted_as_python_writes_them():
     one = cases.patched_by(("up, down = 100, 1000", "up, down = (2,\n            22)  # a comment"))
     two = cases.patched_by(("up, down = 100, 1000", "up, down = 2, 22; up = 3"))
     assert (patched(one), patched(two), patched(print)) == (1, 2, None)
+
+
+def test_a_try_that_does_not_run_leaves_the_lights_in_sight_and_a_hint():
+    verdict = judge("9.5.a", cases.rank_0_adds_alone())
+    assert "SIGABRT" not in verdict.message or "Do all ranks make the same calls" in verdict.hint
+    assert "SIGABRT" not in verdict.message or "a rank was killed" in str(verdict.picture)
+    assert "those from before" in str(verdict.picture) and len(verdict.picture.lights) == len(review(the_guide).lights)
 
 
 def test_what_does_not_run_in_peace_raises():

@@ -136,16 +136,71 @@ def never_steps():
     return patched_by(*without(STEP))
 
 
-def no_warm_up():
-    return patched_by(*without(NUMBERS), ("SequentialLR(optimizer, [rise, fall], milestones=[up])", "fall"),
-                      (NUMBERS[0], "down = epochs * len(loader)"),
-                      ("rise = LinearLR(optimizer, start_factor=0.1, total_iters=up)", "pass"))  # fmt: skip
+def a_cosine_alone():
+    cosine = ("SequentialLR(optimizer, [rise, fall], milestones=[up])",
+              "CosineAnnealingLR(optimizer, T_max=epochs * len(loader))")  # fmt: skip
+    return patched_by(*without(NUMBERS), cosine)
+
+
+def a_straight_line_down():
+    line = ("SequentialLR(optimizer, [rise, fall], milestones=[up])",
+            "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / (epochs * len(loader)))")  # fmt: skip
+    return patched_by(*without(NUMBERS), line)
+
+
+def steps_once_an_epoch():
+    step = ("            if rank == 0:\n                log(", "            scheduler.step()\n"
+            "            if rank == 0:\n                log(")  # fmt: skip
+    numbers = (NUMBERS[0], "up, down = 1, epochs - 1")
+    return patched_by(*without(STEP, NUMBERS, MEAN), numbers, (MEAN[0], MEAN[1].replace(*step)))
+
+
+def _saves(*lines):
+    return patched_by(*without(BESIDE), (BESIDE[0], "\n                ".join(lines)))
+
+
+def bytes_beside():
+    """The file comes from memory, and still under another name first."""
+    return _saves("import io, pathlib", "torch.save(file, memory := io.BytesIO())",
+                  "pathlib.Path(path + '~').write_bytes(memory.getvalue())",
+                  "pathlib.Path(path + '~').replace(path)")  # fmt: skip
+
+
+def a_copy_of_the_old_first():
+    return _saves("import shutil", "os.path.exists(path) and shutil.copy(path, path + '.old')",
+                  "torch.save(file, path + '.new')", "shutil.move(path + '.new', path)")  # fmt: skip
 
 
 def removes_it_first():
-    first = (BESIDE[0], "os.path.exists(path) and os.remove(path)\n                torch.save(file, path + '.new')\n"
-             "                os.replace(path + '.new', path)")  # fmt: skip
-    return patched_by(*without(BESIDE), first)
+    return _saves("os.path.exists(path) and os.remove(path)", "torch.save(file, path + '.new')",
+                  "os.replace(path + '.new', path)")  # fmt: skip
+
+
+def removes_it_then_renames():
+    return _saves("torch.save(file, path + '.new')", "os.path.exists(path) and os.remove(path)",
+                  "os.rename(path + '.new', path)")  # fmt: skip
+
+
+def moves_the_old_away():
+    return _saves("torch.save(file, path + '.new')", "os.path.exists(path) and os.rename(path, path + '.old')",
+                  "os.rename(path + '.new', path)")  # fmt: skip
+
+
+def copies_it_over():
+    return _saves("import shutil", "torch.save(file, path + '.new')", "shutil.copy(path + '.new', path)")
+
+
+def bytes_over_it():
+    return _saves("import io", "torch.save(file, memory := io.BytesIO())", "with open(path, 'wb') as handle:",
+                  "    handle.write(memory.getvalue())")  # fmt: skip
+
+
+def through_a_handle():
+    return _saves("with open(path, 'wb') as handle:", "    torch.save(file, handle)")
+
+
+def not_through_ddp():
+    return patched_by(*OURS, ("model(x)", "model.module(x)"))
 
 
 def never_renamed():
@@ -193,7 +248,15 @@ ANSWERS = {
     "9.5.a": {
         "correct": ours(),
         "blank": patched_by(),
-        "accepted": [in_eight_lines(), in_other_ways(), by_one_cycle()],
+        "accepted": [
+            in_eight_lines(),
+            in_other_ways(),
+            by_one_cycle(),
+            a_cosine_alone(),
+            a_straight_line_down(),
+            bytes_beside(),
+            a_copy_of_the_old_first(),
+        ],
         "wrong": [
             (a_seed_each(), ["1 of 9", "different samples"]),
             (only_the_images(), ["1 of 9", "different samples"]),
@@ -204,8 +267,14 @@ ANSWERS = {
             (steps_and_keeps_the_numbers(), ["1 of 9", "last rate", "100%, 100%"]),
             (numbers_for_one_length(), ["1 of 9", "last rate"]),
             (never_steps(), ["1 of 9", "last rate", "100%, 100%"]),
-            (no_warm_up(), ["1 of 9", "without warm-up"]),
-            (removes_it_first(), ["2 of 9", "it is gone"]),
+            (steps_once_an_epoch(), ["1 of 9", "last rate"]),
+            (removes_it_first(), ["1 of 9", "it is gone"]),
+            (removes_it_then_renames(), ["1 of 9", "it is gone"]),
+            (moves_the_old_away(), ["1 of 9", "it is gone"]),
+            (copies_it_over(), ["1 of 9", "cannot be read"]),
+            (bytes_over_it(), ["1 of 9", "cannot be read"]),
+            (through_a_handle(), ["1 of 9", "cannot be read"]),
+            (not_through_ddp(), ["none through DDP"]),
             (never_renamed(), ["3 of 9", "no file"]),
             (the_epoch_again(), ["2 of 9", "updates after a restart: 16"]),
             (two_epochs_on(), ["2 of 9", "updates after a restart: 8"]),
