@@ -185,6 +185,7 @@ def _flat(net: nn.Module) -> torch.Tensor:
 # ------------------------------------------------------------------ what is played
 
 
+@pointing
 def play(
     my_images: Share, events: Sequence[Event], save_every: int, restarts: int
 ) -> tuple[list[Line], torch.Tensor | None]:
