@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import cloudpickle
 import psutil
 import pytest
 from leftovers import until
@@ -50,38 +51,36 @@ def ask(folder):
         it.end()
 
 
-alive: set[int] = set()  # forks that a test has not killed yet
+alive: dict[int, subprocess.Popen | None] = {}  # started and not killed yet; None: a fork of this process
+STANDS = "import cloudpickle, sys, time; cloudpickle.load(sys.stdin.buffer)(); print(flush=True); time.sleep(60)"
 
 
 @pytest.fixture(autouse=True)
-def no_fork_outlives_a_test():
+def nothing_outlives_a_test():
     yield
     for pid in list(alive):
         kill(pid)
 
 
-def forked(work) -> int:
-    """Run `work` in a fork of this process, which then waits for its end; return its pid once it waits."""
-    reading, writing = os.pipe()
-    if (pid := os.fork()) == 0:
-        try:
-            work()
-            os.write(writing, b"x")
-            while True:
-                time.sleep(60)
-        finally:
-            os._exit(1)
-    alive.add(pid)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        assert pipe.read(1), "the fork failed"
-    return pid
+def elsewhere(work) -> int:
+    """Run `work` in a process of its own, which then waits for its end; return its pid once it waits.
+
+    No fork: one of pytest's process, after other tests' threads, may crash by itself.
+    """
+    process = subprocess.Popen([sys.executable, "-c", STANDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    alive[process.pid] = process
+    process.stdin.write(cloudpickle.dumps(work))
+    process.stdin.close()
+    assert process.stdout.read(1), "it failed: what it raised stands above"
+    return process.pid
 
 
 def kill(pid: int) -> None:
-    alive.discard(pid)
+    process = alive.pop(pid)
     os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    process.wait() if process else os.waitpid(pid, 0)
+    if process:
+        process.stdout.close()
 
 
 # ------------------------------------------------------------------ order
@@ -139,8 +138,8 @@ def test_waiting_has_an_end(ask, monkeypatch):
 
 
 def test_a_killed_holder_and_a_killed_waiter_leave_nothing(ask, folder):
-    holder = forked(lambda: Lease(folder, "GPU", GPUS, 2))
-    waiter = forked(lambda: Lease(folder, "GPU", GPUS, 2))
+    holder = elsewhere(lambda: Lease(folder, "GPU", GPUS, 2))
+    waiter = elsewhere(lambda: Lease(folder, "GPU", GPUS, 2))
     mine = ask(1)
     assert mine.words().startswith("waits for 1 GPU: second")
     assert f"another notebook or program of yours, process {holder}, has 2 GPUs" in mine.words()
@@ -152,9 +151,12 @@ def test_a_killed_holder_and_a_killed_waiter_leave_nothing(ask, folder):
 
 def test_a_fork_of_the_notebook_holds_nothing(ask):
     held = ask(2)
-    child = forked(lambda: None)
+    if (child := os.fork()) == 0:
+        time.sleep(60)
+        os._exit(0)
+    alive[child] = None
     os.dup2(os.open(os.devnull, os.O_RDONLY), held.descriptor)  # as if this process had ended: no unlock
-    assert tickets.read_tickets(held.folder) == []
+    assert until(lambda: tickets.read_tickets(held.folder) == [])
     kill(child)
 
 
@@ -184,7 +186,7 @@ def test_two_users_wait_for_each_other_and_remove_only_their_own(ask, folder):
 
         return work
 
-    one, two = forked(as_user(23456)), forked(as_user(34567))
+    one, two = elsewhere(as_user(23456)), elsewhere(as_user(34567))
     mine = ask(1)
     assert "user 23456's run has 1 GPU" in mine.words() and "user 34567's run has 1 GPU" in mine.words()
     kill(two)
@@ -195,15 +197,20 @@ def test_two_users_wait_for_each_other_and_remove_only_their_own(ask, folder):
 @pytest.mark.skipif(os.getuid() != 0 or sys.platform != "linux", reason="only root can make namespaces")
 def test_containers_that_share_the_folder_wait_for_each_other(ask, folder):
     """Two namespaces of process ids and mounts: neither sees the other's processes."""
-    libc, apart = ctypes.CDLL(None, use_errno=True), 0x20000000 | 0x00020000  # CLONE_NEWPID, CLONE_NEWNS
+    apart = 0x20000000 | 0x00020000  # CLONE_NEWPID, CLONE_NEWNS
 
     def contained():
-        if libc.unshare(apart) != 0:
+        if ctypes.CDLL(None, use_errno=True).unshare(apart) != 0:
             os._exit(0)
-        forked(lambda: Lease(folder, "GPU", GPUS, 2))
+        holds, held = os.pipe()
+        if os.fork() == 0:  # the first process of the new namespace
+            Lease(folder, "GPU", GPUS, 2)
+            os.write(held, b"x")
+            time.sleep(60)
+        os.read(holds, 1)
 
     try:
-        outside = forked(contained)
+        outside = elsewhere(contained)
     except AssertionError:
         pytest.skip("this machine lets nobody make namespaces")
     mine = ask(1)
@@ -303,7 +310,7 @@ def test_a_queue_that_is_kept_locked_is_waited_for_a_while_only(ask, folder, mon
 
 
 def test_a_dead_runs_ticket_that_somebody_else_keeps_locked_gets_too_old(ask, folder, monkeypatch):
-    holder = forked(lambda: Lease(folder, "GPU", GPUS, 2))
+    holder = elsewhere(lambda: Lease(folder, "GPU", GPUS, 2))
     ticket = next(it for it in tickets.read_tickets(folder))
     thief = os.open(os.path.join(folder, ticket.name), os.O_RDONLY)
     kill(holder)
