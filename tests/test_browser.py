@@ -72,7 +72,9 @@ def darts():
 fall(launch(logging_darts(darts), device="cpu", quiet=True))"""
 MOVING = """from ddplab.course.moving import move
 from ddplab.plots import drawing
+lines = []
 def doubled(rows, line):
+    lines.append(line)
     with drawing(4, 0.5 + rows / 10) as figure:
         figure.text(0.1, 0.5, f"{rows}")
     if rows == 4:
@@ -624,7 +626,7 @@ for asked in (("CNN", 64), ("CNN", 64, "Adam", "float32", True), ("CNN", 64, "Ad
 
 
 def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab, picture):
-    it = notebook(MOVING)
+    it = notebook(MOVING, "print(lines)")
     it.run(0)
     panel = it.output(0)
     status, rows = panel.get_by_role("status"), panel.get_by_role("slider", name="rows")
@@ -637,6 +639,12 @@ def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab
     lab.page.keyboard.press("ArrowDown")
     until(lambda: status.inner_text() == "other: 4", 20)
     picture(panel)
+    tab_to(lab.page, panel.get_by_role("combobox", name="line"))
+    for key in ("ArrowUp", "ArrowDown"):
+        lab.page.keyboard.press(key)
+    lab.page.wait_for_timeout(2000)
+    it.run(1)
+    assert it.text(1).strip() == "['one', 'one', 'other', 'other']", "on the way through a list nothing is chosen"
     place = rows.bounding_box()
     lab.page.mouse.move(place["x"] + place["width"] / 8, place["y"] + place["height"] / 2)
     lab.page.mouse.down()

@@ -17,7 +17,15 @@ function render({ model, el }) {
       made.parentNode.append(told);
       tell();
     }
-    made.addEventListener("input", () => (words || tell(), ask()));
+    let keyed = false, soon;
+    made.addEventListener("keydown", () => (keyed = true));
+    made.addEventListener("pointerdown", () => (keyed = false));
+    made.addEventListener("input", () => { // on the way through a list by key one has not chosen yet
+      words || tell();
+      clearTimeout(soon);
+      if (words && keyed) soon = setTimeout(ask, 600);
+      else ask();
+    });
     return made;
   });
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from ddplab.rehearse import circles, command, report, trail
+from ddplab.rehearse.circles import circle
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parent.parent.parent
 
@@ -672,6 +673,19 @@ def test_a_send_that_nobody_receives_is_told(tmp_path):
     expected["rank 1"] = "in barrier at own.py, line 14: dist.barrier()"
     assert found["waits"] == expected and found["raised"] == {} and done.returncode, done.stderr
     assert "ranks wait for each other for ever" in done.stderr and "rank 0 waits in send at own.py" in done.stderr
+
+
+def test_who_waits_for_somebody_that_can_go_on_is_in_no_circle():
+    def cell(*needs, at="in send", **begun):
+        return {"at": at, "needs": needs, "begun": begun}
+
+    sends, comes = cell((1, "recv 0", 1)), cell((0, "barrier", 2), barrier=1)
+    assert circle([sends, comes]) == {0, 1}, "each needs what the other has not begun"
+    assert circle([sends, cell(at="")]) == set(), "rank 1 computes, and may receive yet"
+    assert circle([sends, cell((2, "recv 1", 1)), cell(at="")]) == set(), "rank 1 does not wait in vain"
+    assert circle([sends, cell((0, "barrier", 2), **{"recv 0": 1})]) == set(), "rank 1 has begun what is needed"
+    assert circle([sends, comes, cell((0, "x", 1))]) == {0, 1, 2}, "who waits for a circle goes on as little"
+    assert circle([sends, {}]) == set(), "rank 1 has said nothing yet"
 
 
 @pytest.mark.parametrize(
