@@ -1,6 +1,7 @@
 """The shortest program: what lesson 9.2 says of its ends, tried on real ranks, program by program."""
 
 import itertools
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -8,40 +9,43 @@ import pytest
 from ddplab.course.shortest import LIGHTS, NAMES, PAR, PROGRAM, SOURCES, SWITCHES, hunt, third_program
 
 ALL_IN = dict.fromkeys(NAMES, "in")
+ALL = [frozenset(it) for count in range(len(NAMES) + 1) for it in itertools.combinations(NAMES, count)]
+ENDS = {4: [{"seed"}, {"numbers", "group", "DDP"}], 5: [{"numbers", "group", "DDP", "sampler"}]}
+NEEDS = {"group": "numbers", "DDP": "group", "sampler": "group", "set_epoch": "sampler", "destroy": "group"}
 
 
-@pytest.fixture(scope="module")
-def played():
-    """All that a learner can leave of the program: what was left → what became of it."""
-    left = [frozenset(it) for count in range(len(NAMES) + 1) for it in itertools.combinations(NAMES, count)]
-    with ThreadPoolExecutor(2) as runs:
-        return dict(zip(left, runs.map(lambda it: third_program(*set(NAMES) - it), left), strict=True))
+def keeps_the_lights_on(left, lights: int) -> bool:
+    """What the lesson teaches, as a rule: nothing lacks what it needs, one net, one share each, every digit in turn."""
+    runs = all(NEEDS.get(name) in {None, *left} for name in left)
+    same = "DDP" in left or ("seed" in left and "sampler" not in left)
+    every = "sampler" not in left or "drop_last" not in left or "set_epoch" in left
+    return runs and same and every and (lights == 4 or "sampler" in left)
 
 
-@pytest.mark.parametrize(
-    ("lights", "keep_them_on", "ends"),
-    [(4, 28, [{"seed"}, {"numbers", "group", "DDP"}]), (5, 12, [{"numbers", "group", "DDP", "sampler"}])],
-)
-def test_of_all_programs_few_keep_the_lights_on_and_the_shortest_is_what_the_hunt_takes_it_for(
-    played, lights, keep_them_on, ends
-):
+def test_by_the_rule_few_programs_keep_the_lights_on_and_the_shortest_is_what_the_hunt_takes_it_for():
     """An end is a program from which no line can go any more."""
-    assert len(played) == 256
-    green = [left for left, it in played.items() if all(it.lights[:lights])]
-    assert len(green) == keep_them_on
-    assert [left for left in green if not any(left - {name} in green for name in left)] == ends
-    assert min(map(len, green)) == PAR[lights]
+    assert len(ALL) == 256
+    for lights, count in ((4, 28), (5, 12)):
+        green = [left for left in ALL if keeps_the_lights_on(left, lights)]
+        assert len(green) == count and min(map(len, green)) == PAR[lights]
+        assert [left for left in green if not any(left - {name} in green for name in left)] == ENDS[lights]
 
 
-def test_set_epoch_can_go_only_with_drop_last(played):
-    for lights in (4, 5):
-        green = [left for left, it in played.items() if all(it.lights[:lights])]
-        assert not any("drop_last" in left and "set_epoch" not in left for left in green if "sampler" in left)
-        assert any({"drop_last", "set_epoch"}.isdisjoint(left) and "sampler" in left for left in green)
+@pytest.mark.times(12, stress=256)
+def test_real_ranks_keep_to_the_rule(times):
+    """The ends, and what is left of them without one more line; then others, drawn: `make stress` plays all 256."""
+    ends = [frozenset(end) for end in itertools.chain(*ENDS.values())]
+    near = [*ends, *{end - {name} for end in ends for name in end} - {*ends}]
+    tried = list(dict.fromkeys([*near, *random.Random(0).sample(ALL, len(times))]))
+    with ThreadPoolExecutor(2) as runs:
+        played = dict(zip(tried, runs.map(lambda left: third_program(*set(NAMES) - left), tried), strict=True))
+    for left, it in played.items():
+        for lights in (4, 5):
+            assert all(it.lights[:lights]) == keeps_the_lights_on(left, lights), (sorted(left), lights, it.facts())
 
 
-def test_each_line_that_is_missing_puts_a_light_out_or_costs_nothing(played):
-    missing = {name: played[frozenset(NAMES) - {name}] for name in NAMES}
+def test_each_line_that_is_missing_puts_a_light_out_or_costs_nothing():
+    missing = {name: third_program(name) for name in NAMES}
     assert {name: it.lights.index(False) for name, it in missing.items() if not all(it.lights)} == {
         "numbers": 0,
         "group": 0,
