@@ -42,6 +42,19 @@ print(json.dumps({"ranks": [json.loads(said) for said in run.output.values()], "
 """
 
 
+TYPED = """
+import json, subprocess
+from pathlib import Path
+Path("told.py").write_text('''
+import json, os, sys
+print(json.dumps([int(os.environ["RANK"]), os.environ["A"], sys.argv[1:], "torch._dynamo" in sys.modules]))
+''')
+line = "A=1 torchrun --standalone --nproc-per-node 2 told.py 'an argument'"
+said = subprocess.run(["bash", "-c", line], capture_output=True, text=True).stdout
+print(json.dumps(sorted(map(json.loads, said.splitlines()))))
+"""
+
+
 SPAWNING = """
 import ddplab, json
 from pathlib import Path
@@ -121,6 +134,26 @@ def test_an_agent_of_a_warm_kernel_and_its_ranks_are_processes_of_their_own(spar
     assert len({*pids, *agents, kernel.process.pid}) == 4 and sessions == pids
     assert threads == ("1", "1") and torchs == (1, 1) and arguments == (["-c", "3"],) * 2
     assert len({number for drawn in numbers for number in drawn}) == 4
+    kernel.stop()
+
+
+def test_a_line_that_is_torchrun_and_no_more_is_warm_and_any_other_is_the_shells(spare, tmp_path):
+    def typed(line):
+        argv, env = ["bash", "-c", line], {"A": "0"}
+        return warm_kernels.typed(argv, env) != argv, env
+
+    assert typed("A=1 B='2 3' torchrun --standalone job.py 'an argument'") == (True, {"A": "1", "B": "2 3"})
+    for line in (
+        "torchrun job.py | cat",
+        "cd .. && torchrun job.py",
+        "echo torchrun",
+        "torchrun 'job.py",
+        "A=$B torchrun",
+    ):
+        assert typed(line) == (False, {"A": "0"}), line
+    kernel = Warm(tmp_path)
+    said = kernel.look(TYPED)
+    assert said == [[rank, "1", ["an argument"], True] for rank in (0, 1)], "with what a fresh one has not imported"
     kernel.stop()
 
 

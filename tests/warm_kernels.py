@@ -21,7 +21,9 @@ import inspect
 import os
 import pickle
 import platform
+import re
 import runpy
+import shlex
 import signal
 import socket
 import subprocess
@@ -31,7 +33,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.machinery import BuiltinImporter
+from itertools import takewhile
 from multiprocessing import util
 from pathlib import Path
 from types import ModuleType
@@ -206,9 +210,9 @@ def from_spare(spare: socket.socket) -> Callable:
     @functools.wraps(fresh)
     def start(*values):
         asked = dict(zip(names, values, strict=True))
-        argv = [os.fsdecode(word) for word in asked["args"]]
-        program = argv[argv.index("-c" if "-c" in argv else "-m") + 1] if {"-c", "-m"} & set(argv) else ""
         env = dict(os.environ if asked["env"] is None else asked["env"])
+        argv = typed([os.fsdecode(word) for word in asked["args"]], env)
+        program = argv[argv.index("-c" if "-c" in argv else "-m") + 1] if {"-c", "-m"} & set(argv) else ""
         traced = "DDPLAB_TRACED" in env  # by a sitecustomize of 3.4's, which the spare has not run
         a_script = is_script(argv) and ("TORCHELASTIC_RUN_ID" in env or REHEARSAL in env) and not traced
         warm = program.startswith(WARM) or argv[1:4] == REHEARSE or a_script
@@ -248,6 +252,24 @@ def spawned_from_spare(spare: socket.socket) -> Callable:
         return receive(spare)[0]
 
     return start
+
+
+def typed(argv: list[str], env: dict[str, str]) -> list[str]:
+    """Return what a line comes to that is torchrun and no more, as bash reads it; `env` gets what it sets before that.
+
+    Any other line is returned as it is.
+    """
+    words = argv
+    if argv[:2] == ["bash", "-c"]:
+        if {*argv[2]} & {*"|&;<>()$`*?#~\\\n"}:  # which bash does more with
+            return argv
+        with suppress(ValueError):  # of a quotation without an end
+            words = shlex.split(argv[2])
+    settings = list(takewhile(re.compile(r"\w+=").match, words))
+    if words[len(settings) : len(settings) + 1] != ["torchrun"]:
+        return argv
+    env |= dict(setting.split("=", 1) for setting in settings)
+    return [sys.executable, "-m", "torch.distributed.run", *words[len(settings) + 1 :]]
 
 
 def starts_others(argv: list[str]) -> bool:

@@ -5,6 +5,7 @@ The network is deep and even: layers of a convolution and a ReLU, all of them wi
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, pairwise
@@ -42,7 +43,8 @@ class Moment(NamedTuple):
         return sum(self[1:])
 
 
-def a_step(numbers: str = "float32", block: int = 0, layers: int = 64, images: int = 64) -> list[Moment]:
+@functools.cache  # what a slider comes back to, and a cell asks again, is measured once
+def a_step(numbers: str = "float32", block: int = 0, layers: int = 64, images: int = 64) -> Sequence[Moment]:
     """Take one step with Adam, which has taken one before, and return what is there after each operation.
 
     numbers: a name in `PRECISIONS`, for all numbers. block: with checkpointing, the layers in a block, of which only
