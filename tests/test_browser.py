@@ -356,17 +356,21 @@ cleanup()"""
     assert "site-packages" not in it.text(2)
 
 
-def test_everything_is_legible(notebook, lab, picture):
+def test_everything_is_legible_and_has_a_name_for_who_cannot_see_it(notebook, lab, picture):
+    """Of names, axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
+    from axe_playwright_python.sync_playwright import Axe
+
     made = "claim('folklore about `DDP`', verdict={!r}, because='of `this`.', measured='3 bytes', holds=True, row=7)"
     claims = [made.format(verdict) for verdict in ("true", "true if", "misleading", "false")]
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
-    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, DARTS, DEALER, MOVING, GUESS]
+    widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP, DARTS, DEALER, THEATRE]
+    widgets += [MOVING, GUESS, QUIZ, PAGER]
     rests = (
         "def rest():\n    for step in range(5):\n        log(loss=step)\n    time.sleep(60)\n\n"  # and is not redrawn
     )
     panel = f"{rests}run = launch(rest, wait=False)"
-    shown = [panel, question, *claims, *widgets]
+    shown = [panel, question, *claims, *widgets, "launch(lambda: 1)"]
     it = notebook(*shown, "run.stop()")
     is_there = (
         """name => document.body.dataset.jpThemeName === name && !document.querySelector('.jp-mod-theme-loading')"""
@@ -384,6 +388,11 @@ def test_everything_is_legible(notebook, lab, picture):
                 for text, ratio in it.contrasts(cell):  # WCAG 2.2, success criterion 1.4.3
                     least = 3 if text in SHAPES else 4.5  # a shape is a picture, not text: 1.4.11
                     assert ratio >= least, f"{text!r} in cell {cell} has a contrast of {ratio:.1f}, {theme}"
+        output = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output"
+        assert lab.page.locator(output).count() >= len(shown)
+        found = Axe().run(lab.page, context=output, options={"resultTypes": ["violations"]}).response["violations"]
+        serious = [it for it in found if it["impact"] in ("serious", "critical")]
+        assert not serious, [(it["id"], [node["html"][:200] for node in it["nodes"]]) for it in serious]
     finally:
         it.run(len(shown))
         it.command("apputils:change-theme", theme="JupyterLab Light")
@@ -467,36 +476,6 @@ def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab,
     press("Enter")
     until(lambda: found.get_by_text("Measured:").is_visible(), 20)
     picture(it.output(2))
-
-
-def test_widgets_have_names_for_who_cannot_see_them(notebook, lab):
-    """axe-core finds nothing serious: https://github.com/dequelabs/axe-core."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    widgets = [
-        CHECKLIST,
-        PLANNER,
-        SWITCHES,
-        f"{SENTENCES}\n{CUT}",
-        MEMORY,
-        FILM,
-        STEP,
-        DARTS,
-        DEALER,
-        THEATRE,
-        MOVING,
-        GUESS,
-        QUIZ,
-    ]
-    shown = ["guess = predict('Which?', 'one', 'another')", *widgets, PAGER, "launch(lambda: 1)"]
-    it = notebook(*shown)
-    for cell in range(len(shown)):
-        it.run(cell)
-    output = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea-output"
-    found = Axe().run(lab.page, context=output, options={"resultTypes": ["violations"]}).response["violations"]
-    serious = [v for v in found if v["impact"] in ("serious", "critical")]
-    assert lab.page.locator(output).count() >= len(shown)
-    assert not serious, [(v["id"], [node["html"][:200] for node in v["nodes"]]) for v in serious]
 
 
 def test_the_checklist_from_the_keyboard(notebook, lab, picture):
