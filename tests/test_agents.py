@@ -37,20 +37,25 @@ def script(tmp_path):
 
 
 @pytest.mark.fresh
-def test_every_variable_that_torchrun_sets_is_there(script):
-    run = torchrun(
-        script("""
+@pytest.mark.times(1, stress=20)
+def test_every_variable_that_torchrun_sets_is_there_and_scripts_that_end_with_cleanup_end_well(tmp_path, times):
+    path = tmp_path / "job.py"
+    path.write_text(
+        TINY_DDP
+        + textwrap.dedent("""
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
         values = [os.environ[name] for name in names[:5]]
         print(values, sys.argv[1:], sys.executable, __name__, os.path.basename(__file__))
         assert all(os.environ[name] for name in names)
-        """),
-        "--lr", 0.1, nproc_per_node=2, quiet=True,
-    )  # fmt: skip
-    for rank in (0, 1):
-        words = f"['{rank}', '{rank}', '2', '2', '0'] ['--lr', '0.1'] {sys.executable} __main__ job.py\n"
-        assert run.output[rank] == words
-    assert run.state == "finished" and run.results == [None, None] and not ranks_alive()
+        """)
+    )
+    for _ in times:
+        run = torchrun(str(path), "--lr", 0.1, nproc_per_node=2, quiet=True)
+        for rank in (0, 1):
+            words = f"['{rank}', '{rank}', '2', '2', '0'] ['--lr', '0.1'] {sys.executable} __main__ job.py\n"
+            assert run.output[rank] == words
+        assert run.state == "finished" and len(run.metrics) == 6
+        assert run.results == [None, None] and not ranks_alive()
 
 
 def test_torchruns_own_folder_for_logs_goes_too(script):
@@ -160,13 +165,3 @@ def test_the_same_script_runs_unchanged_under_plain_torchrun_where_log_prints(tm
     assert sorted(line.split("  loss")[0] for line in done.stdout.splitlines()) == [
         f"[rank {rank}] step {step}" for rank in (0, 1) for step in range(3)
     ]
-
-
-@pytest.mark.fresh
-@pytest.mark.times(1, stress=20)
-def test_scripts_that_end_with_cleanup_end_well_again_and_again(tmp_path, times):
-    path = tmp_path / "job.py"
-    path.write_text(TINY_DDP)
-    for _ in times:
-        run = torchrun(str(path), nproc_per_node=2, quiet=True)
-        assert run.state == "finished" and len(run.metrics) == 6

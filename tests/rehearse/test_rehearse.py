@@ -36,7 +36,6 @@ def test_mistakes_are_named_in_the_words_of_cuda_and_nccl_and_right_things_work(
         assert found["wrong"] == {} and found["mistakes"] >= 60 and found["works"] >= 40
 
 
-@pytest.mark.fresh
 def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leaves_the_other_waiting(tmp_path):
     checkpoint, file = tmp_path / "checkpoint.pt", tmp_path / "report.json"
     page, kind = tmp_path / "summary.md", "--gpu-type=A10"
@@ -112,7 +111,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.fresh
 def test_a_model_given_to_another_process_is_shared_and_goes_on_learning(tmp_path):
     (tmp_path / "shared.py").write_text(SHARED)
     done = rehearse("--gpus=1", "--python", tmp_path / "shared.py", TMPDIR=str(tmp_path))  # torch leaves a file there
