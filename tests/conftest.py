@@ -68,6 +68,7 @@ WARM = (
     "test_two_hosts.py",
     "test_security.py",
     "test_rehearse.py",
+    "test_virtual_ranks.py",
 )
 USES_RANKS_AGAIN = ("test_checks.py", "test_used_ranks.py")
 
