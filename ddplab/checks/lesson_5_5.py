@@ -10,6 +10,7 @@ import shlex
 import tempfile
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,10 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
         return ["takes the switch for the script"]
     options = run.get_args_parser()._option_string_actions
     behind = [word for word in read.training_script_args if word.partition("=")[0] in options]
-    script = " ".join([read.training_script, *behind])  # what torchrun would know, and the script is told
+    named = "train.py" if read.module and read.training_script == "train" else os.path.normpath(read.training_script)
+    script = " ".join([named, *behind])  # what torchrun would know, and the script is told
     given = f"{seen[0].nproc_per_node}", f"{seen[0].max_restarts}", script
-    return [*given, f"{meeting}, lent{why * (meeting == 'c10d')}" if lends else f"{meeting}, not lent"]
+    return [*given, f"{meeting}, lent{why * (meeting == 'c10d')}" if lends else "not lent"]
 
 
 def _command(restarts: int, switch: str = f"{SWITCH}=1 ", more: str = "") -> str:
@@ -133,21 +135,29 @@ turn(
 
 
 def _log(go_on: Callable[[str, int], Any], done: int, start: int, torn: str = "") -> list[Any]:
-    """Let an attempt log `done` steps and die, and the next begin at `start`. Lines, steps there twice, and never.
+    """Let an attempt log `done` steps and die, and the next begin at `start`.
 
+    Return how many lines there are and how many steps twice, which never, and whether a kept step has its loss.
     torn: what is there of one more line.
     """
+
+    def loss(step: int) -> float:
+        return 1 / (step + 1)
+
     with tempfile.TemporaryDirectory(prefix="ddplab-check-") as folder:
         path = Path(folder, "losses.txt")
         if done:
-            path.write_text("".join(f"{step} {1 / (step + 1):.3f}\n" for step in range(done)) + torn)
+            path.write_text("".join(f"{step} {loss(step):.3f}\n" for step in range(done)) + torn)
         go_on(str(path), start)
         with open(path, "a") as file:
             file.writelines(f"{step} 0.100\n" for step in range(start, 40))
         lines = path.read_text().splitlines()
     steps = [line.split()[0] for line in lines if line.strip()]
     never = [step for step in range(40) if str(step) not in steps]
-    return [len(lines), len(steps) - len(set(steps)), f"{never[0]} to {never[-1]}" if never else "none"]
+    kept = [line for line in lines if re.fullmatch(r"\d+( .*)?", line) and int(line.split()[0]) < start]
+    as_was = {f"{step} {loss(step):.3f}".rstrip("0.") for step in range(done)} >= {line.rstrip("0.") for line in kept}
+    ends = f"{never[0]} to {never[-1]}" if never else "none"
+    return [len(lines), len(steps) - len(set(steps)), ends, "as they were" if as_was else "others"]
 
 
 def _go_on(
@@ -206,7 +216,7 @@ turn(
         "killed when of line 31 only the 3 was written": lambda: (31, 30, "3"),
     },
     call=_log,
-    heads=("lines", "twice", "never"),
+    heads=("lines", "twice", "never", "losses kept"),
     mistakes=[
         (lambda path, start: None, "steps that are trained again stand there twice",
          "Take them out of the file before they come again: it has to be written anew."),
@@ -218,6 +228,8 @@ turn(
            "Where `start` is 0, no line of the file is to be kept.") for it in WAYS),
         *((partial(it, upto=None), "the lines from `start` on are kept, and those before it are lost",
            "The other way round: what was saved stays.") for it in (*WAYS, partial(_go_on, keepends=True))),
+        (lambda path, start: Path(path).write_text("".join(f"{step} 0.0\n" for step in range(start))),
+         "the steps are there, and their losses are gone", "Keep the lines as they were."),
         (_by_the_first_letter, "of 30 only the 3 is looked at",
          "The step is the whole first word of its line: `line.split()[0]`."),
         (lambda path, start: os.path.exists(path) and Path(path).write_text(
@@ -257,24 +269,34 @@ def _dealt(my_images: Callable[..., Any], size: int) -> list[Any]:
 
     Where steps have not equally many, or a number is past the last image, it is said of which step.
     """
+    untouched = True  # torch's own random numbers
 
     def numbers_of(step: int, rank: int, of: int) -> list[int]:
         torch.manual_seed(1000 * step + 17 * of + rank + 1)  # nobody has seeded the ranks alike
-        return [int(it) for it in my_images(step, 1000, rank, of)]
+        before = torch.get_rng_state()
+        numbers = [int(it) for it in my_images(step, 1000, rank, of)]
+        nonlocal untouched
+        untouched = untouched and torch.equal(before, torch.get_rng_state())
+        return numbers
 
     steps = [[it for rank in range(size) for it in numbers_of(step, rank, size)] for step in range(5, 25)]
     every = steps[0]
     twice = any(len(it) > len(set(it)) for it in steps)  # in one step ranks that draw for themselves may be lucky
     same = set(every) == set(numbers_of(5, 0, 1))
-    again = len(set(every) & set(steps[1]))  # of 64 numbers that are drawn anew about four
-    again = "the same" if set(every) == set(steps[1]) else "others" if again <= 32 else "mostly the same"
+    pairs = [({*a}, {*b}) for a, b in pairwise(steps) if a and b]
+    again = max((len(a & b) for a, b in pairs), default=0)  # of 64 numbers that are drawn anew about four
+    again = "others" if again <= 32 else "mostly the same"
+    if same_sets := sum(a == b for a, b in pairs):
+        again = "the same" if same_sets == len(pairs) else "at times the same"
+    few = again == "others" and len({it for numbers in steps for it in numbers}) < 500  # drawn anew, about 730
     fewer = next((f", and {len(it)} in step {n}" for n, it in enumerate(steps, 5) if len(it) != len(every)), "")
     past = next((f"{PAST} in step {n}" for n, it in enumerate(steps, 5) if max(it, default=0) >= 1000), "right")
     late = [number for rank in range(size) for number in numbers_of(99, rank, size)]
     return [
         *(f"{len(every)}{fewer}" if fewer and late else len(every), "some" if twice else 0),
-        *("yes" if same else "no", again),
+        *("yes" if same else "no", "others, and soon the same" if few else again),
         "no images" if not late else past if max(late) < 1000 else PAST,
+        "let alone" if untouched else "drawn or reset",
     ]
 
 
@@ -290,7 +312,7 @@ turn(
     _my_images,
     {f"{size} rank{'s' * (size > 1)}": lambda size=size: (size,) for size in (1, 2, 3)},
     call=_dealt,
-    heads=("images", "twice", "as one rank alone", "the next step's", "in step 99"),
+    heads=("images", "twice", "as one rank alone", "the next step's", "in step 99", "torch's own numbers"),
     mistakes=[
         *((it, "each rank draws a batch of its own",
            "All draw the same 64, by a generator seeded with `step` alone, and then share.")
@@ -300,6 +322,13 @@ turn(
         (partial(_my_images, seed=lambda step, rank, size: 100 * step + size), "more ranks, another batch",
          "What may decide which 64? The step alone."),
         (partial(_my_images, seed=lambda *_: 0), "every step takes the same images", "Seed with `step`."),
+        (lambda step, n, rank, size: _my_images(step // 2, n, rank, size), "some steps take what the step before had",
+         "Seed with `step`."),
+        (lambda step, n, rank, size: range(64 * (step % 2) + rank, 64 * (step % 2) + 64, size),
+         "a few sets take turns, and the other images are never seen", "64 further on in each step, or drawn anew."),
+        (lambda step, n, rank, size: (torch.manual_seed(step), torch.randperm(n)[:64][rank::size])[1],
+         "torch's own random numbers are reset in each step, and dropout draws from them",
+         "A generator of its own has a seed of its own: `torch.Generator()`."),
         (lambda step, n, rank, size: _my_images(step, n, 0, 1), "each rank takes all 64",
          "Every `size`-th, from `rank` on."),
         (lambda step, n, rank, size: _my_images(step, n, rank, size, batch=64 * size), "the batch grows with the ranks",

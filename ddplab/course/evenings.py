@@ -392,13 +392,14 @@ def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int) 
         axis = figure.subplots()
 
         def box(left: float, lane: float, width: float, high: float, colour: str, hatch: str | None = None) -> None:
-            look = {"facecolor": colour, "edgecolor": ON_COLOUR if colour in COLOURS else INK, "linewidth": 0.5}
+            on = colour in COLOURS
+            look = {"facecolor": colour, "edgecolor": ON_COLOUR if on else INK, "linewidth": 0.5 if on else 1.5}
             axis.add_patch(Rectangle((left, lane - high / 2), width, high, hatch=hatch, **look))
 
         for place in range(restarts):
             box(PREMIUM * place, 0.55, PREMIUM, 1.8, "none")
         if restarts:
-            axis.text(PREMIUM * restarts / 2, 1.85, "restarts", ha="center", va="center", fontsize=8)
+            axis.text(PREMIUM * restarts / 2, 1.85, "restarts", ha="center", va="center", fontsize=9)
         at, done, came, attempt = float(PREMIUM * restarts), set(), 0, None
         for line in lines:
             if "step" in line and line["rank"] == 0:
@@ -407,7 +408,7 @@ def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int) 
                     if (it.get("step"), it["attempt"]) == (line["step"], line["attempt"]):
                         box(at, 1.1 * SERVERS.index(it["server"]), 1, 0.7, COLOURS[it["rank"]], hatch)
                 if line["attempt"] != attempt:
-                    axis.text(at + 0.5, 0.55, line["step"], ha="center", va="center", fontsize=8)
+                    axis.text(at + 0.2, 0.55, line["step"], va="center", fontsize=9)
                 done.add(line["step"])
                 at, attempt = at + 1, line["attempt"]
             elif "saved" in line:
@@ -415,15 +416,16 @@ def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int) 
                 at += 1
             elif "came" in line:
                 step, what = events[came]
-                axis.axvline(at, ymin=0.15, color=INK, linewidth=1, linestyle=":")
+                over = -0.62 - 0.34 * (came % 2)  # there the word stands, and there the line ends
+                axis.vlines(at, over + 0.12, 1.62, color=INK, linewidth=1, linestyle=":")
                 if what in KILLED:
                     lane = 1.1 * KILLED.index(what)
                     axis.plot([at], [lane], "X", color=INK, markeredgecolor="white", markersize=11, zorder=3)
                 short = {JOINS: "joins", LEAVES: "leaves"}.get(what, "killed")
-                axis.text(at, -0.62 - 0.32 * (came % 2), f"{short}, {step}", ha="center", fontsize=8)
+                axis.text(at, over, f"{short}, {step}", ha="center", fontsize=9)
                 came += 1
         axis.axvline(best, ymin=0.15, color=INK, linewidth=2, linestyle="--")
-        axis.text(best, 1.85, f"par {best}", ha="center", va="center", fontsize=8)
+        axis.text(best, 1.85, f"par {best}", ha="center", va="center", fontsize=9)
         names = [f"{name} {SHAPES[place]}" for place, name in enumerate(SERVERS)]
         axis.set(xlim=(-0.5, max(at, best) + 1.5), ylim=(2.1, -1.15), xlabel="the bill")
         axis.set_yticks([0, 1.1], names)

@@ -107,6 +107,7 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
             axis.plot(*zip(*points or [BREAK], strict=True), label=name, **look)
         axis.plot(*zip(*deaths or [BREAK], strict=True), "X", color=INK, markersize=9, label="killed")
         axis.set(xlabel="time, in steps", ylabel="how far the job is", ylim=(-2, whole + 2))
+        axis.locator_params(integer=True)
         axis.legend(loc="upper left", fontsize=8)
     end = "failed" if attempts[-1].stop < whole else "finished"
     again = f"{len(attempts) - 1} restart{'s' * (len(attempts) != 2)}, in the time of {now:g} steps"

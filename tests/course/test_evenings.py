@@ -72,6 +72,8 @@ def test_half_of_the_evenings_need_two_restarts_and_at_sight_saving_every_four_o
     bills = {(every, n): [reckon(events, every, n) for events in nights] for every in range(1, 21) for n in range(4)}
     cost = {plan: fmean(LOST if it.lost else it.steps for it in those) for plan, those in bills.items()}
     assert cost[OURS] < min(cost.values()) + 0.1 and min(cost[every, 2] for every in range(1, 21)) > cost[OURS] + 3
+    assert [sum(reckon(drawn(n), every, 3).steps for n in range(2, 7)) for every in (4, OURS[0])] == [292, 299]
+    assert round(fmean(it.lost for it in bills[OURS[0], 2]), 1) in (0.2, 0.3)
 
 
 def test_par_cannot_be_undercut_and_the_stored_try_is_not_it():

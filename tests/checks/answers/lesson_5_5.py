@@ -76,8 +76,32 @@ def by_random(step, n, rank, size):
 
 
 def in_blocks(step, n, rank, size):
+    with torch.random.fork_rng():
+        torch.manual_seed(step)
+        return torch.randperm(n)[:64].tensor_split(size)[rank]
+
+
+def with_the_seed_of_all(step, n, rank, size):
     torch.manual_seed(step)
     return torch.randperm(n)[:64].tensor_split(size)[rank]
+
+
+def in_whole_epochs(step, n, rank, size):
+    first = 64 * (step % (n // 64))
+    return range(first + rank, first + 64, size)
+
+
+def in_two_turns(step, n, rank, size):
+    return [64 * (step % 2) + number for number in range(64)][rank::size]
+
+
+def each_twice(step, n, rank, size):
+    return by_random(step // 2, n, rank, size)
+
+
+def made_up(path, start):
+    with open(path, "w") as file:
+        file.writelines(f"{step} 0.0\n" for step in range(start))
 
 
 ANSWERS = {
@@ -87,6 +111,8 @@ ANSWERS = {
             lambda n: f"env {ALONE} python -m torch.distributed.run --nproc_per_node 2 --max_restarts {n} train.py",
             lambda n: f"export {ALONE}; torchrun --nproc-per-node 2 --max-restarts {n} train.py",
             lambda n: f"{ALONE}; export {ALONE[:-2]}; torchrun --nproc-per-node 2 --max-restarts {n} train.py",
+            lambda n: f"{ALONE} torchrun --nproc-per-node 2 --max-restarts {n} ./train.py",
+            lambda n: f"{ALONE} torchrun -r 3 --nproc-per-node 2 --max-restarts {n} -m train",
         ],
         "wrong": [
             (
@@ -133,10 +159,11 @@ ANSWERS = {
             (lambda path: None, ["TypeError"]),
             (with_gaps, ["between the lines stand empty ones"]),
             (all_but_one, ["one line too few is kept"]),
+            (made_up, ["their losses are gone"]),
         ],
     },
     "5.5.c": {
-        "accepted": [by_random, in_blocks, around],
+        "accepted": [by_random, in_blocks, around, in_whole_epochs],
         "wrong": [
             (
                 lambda step, n, rank, size: range(
@@ -144,6 +171,9 @@ ANSWERS = {
                 ),
                 ["a late step's numbers are past the last image"],
             ),
+            (in_two_turns, ["a few sets take turns"]),
+            (each_twice, ["what the step before had"]),
+            (with_the_seed_of_all, ["dropout draws from them"]),
             (one_further, ["most images of a step"]),
             (past_the_last, ["goes past it"]),
             (cut_at_the_last, ["gets fewer"]),
