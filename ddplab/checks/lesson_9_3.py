@@ -22,8 +22,8 @@ class _Scaled(nn.Module):
 
 
 def _first(scale: Any) -> Any:
-    while isinstance(scale, list | tuple | dict):
-        held = [*scale.values()] if isinstance(scale, dict) else scale
+    while isinstance(scale, list | tuple | dict | nn.ParameterList | nn.ParameterDict):
+        held = [*scale.values()] if hasattr(scale, "values") else scale
         scale = held[0]
     return scale
 
@@ -32,8 +32,11 @@ def _runs(my_scale: Callable[..., Any], gpus: int) -> list[str]:
     """Return how a first step with this weight ends on so many GPUs, whether it could learn, and is of ones."""
     with gpus_for(gpus, virtual=True) as those:
         scale = my_scale(torch.ones(3), those[0])
-        learns = "yes" if getattr(_first(scale), "requires_grad", False) else "no"
-        is_ones = "yes" if isinstance(_first(scale), torch.Tensor) and bool((_first(scale) == 1).all()) else "no"
+        weight = _first(scale)
+        if not isinstance(weight, torch.Tensor):
+            return ["has no tensor to multiply by", "no", "no"]
+        learns = "yes" if weight.requires_grad else "no"
+        is_ones = "yes" if bool((weight == 1).all()) else "no"
         try:
             DataParallel(_Scaled(scale))(torch.ones(4, 3, device=those[0]))
             end = "runs"
@@ -58,7 +61,7 @@ turn(
     heads=("the step", "asks for a gradient", "is ones"),
     mistakes=[
         (lambda ones, gpu: nn.Parameter(ones.to(gpu)), "what is registered, parameter or buffer, reaches every GPU",
-         "That is why the claim needs a condition. Who registers a weight that is in a list?"),
+         "A `ParameterList` registers too. So the claim needs a condition: who registers a weight in a plain list?"),
         (lambda ones, gpu: nn.Parameter(ones), "the weight was not moved, and DataParallel says so at once",
          "It is registered, so it would reach every GPU. Move it, in a way that leaves no parameter behind."),
         (lambda ones, gpu: nn.Buffer(ones.to(gpu)), "it reaches every GPU, and does not learn",
@@ -70,6 +73,5 @@ turn(
          "Make it of the `ones` that the function is given."),
         (lambda ones, gpu: ones.requires_grad_(), "it lies on the CPU: one GPU stops as well", "`.to(gpu)`"),
     ],
-    hints={"ParameterList": "A `ParameterList` registers what it holds. A plain list does not."},
     otherwise="A list, or a `.to(gpu)` after the `nn.Parameter`: neither is registered.",
 )  # fmt: skip

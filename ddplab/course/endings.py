@@ -19,6 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ddplab.vgpu import virtual_gpus
 
 FEATURES, WORDS, HIDDEN = 6, 5, 600
+WIDTH = 106  # characters of a line of the board
 WEIGHTS: dict[str, Callable[[Tensor, Any], Any]] = {  # what `self.scale` is, made of ones on the CPU
     "nn.Parameter": lambda ones, gpu: nn.Parameter(ones.to(gpu)),
     "a plain tensor": lambda ones, gpu: ones.to(gpu).requires_grad_(),
@@ -58,8 +59,8 @@ ENDINGS = {
     "not moved": Ending("stopped at the door", "the model is not on GPU 0", "must have its parameters and buffers"),
     "no words": Ending("an error that says nothing at all", "a replica has no parameters()", "StopIteration"),
     "lengths": Ending("too much of a good thing", "each GPU got all the lengths", "must match the size"),
-    "times": Ending("all of it, but too often", "the gradient is a multiple"),
-    "off": Ending("a mean of means", "another gradient"),
+    "times": Ending("all of it, but too often", "the GPUs' losses are added up"),
+    "off": Ending("a mean of means", "a mean of unequal parts"),
     "form": Ending("the right numbers, in the wrong place", "another shape"),
     "numbers": Ending("each goes by its own average", "other numbers"),
     "no gradient": Ending("the same loss, and nothing learnt", "the gradient of the weight is zero"),
@@ -195,10 +196,11 @@ def one_step(
     how = (sentences, words_in_last_row, weight, forward_returns)
     one, more = _came(layer, rows, 1, *how), _came(layer, rows, GPUs, *how)
     parts = tuple(len(part) for part in torch.ones(rows).chunk(GPUs))
-    return Step(parts, one, more, *_ended(one, more, parts, GPUs, forward_returns))
+    how = f"{layer}, {sentences.split()[0]}, {forward_returns}"
+    return Step(parts, one, more, *_ended(one, more, parts, GPUs, how))
 
 
-def _ended(one: Came, more: Came, parts: tuple[int, ...], gpus: int, returns: str) -> tuple[str, str]:
+def _ended(one: Came, more: Came, parts: tuple[int, ...], gpus: int, how: str) -> tuple[str, str]:
     if one.error:
         return "", "one GPU stops as well, so this has no place in the album"
     if more.error:
@@ -208,15 +210,17 @@ def _ended(one: Came, more: Came, parts: tuple[int, ...], gpus: int, returns: st
     if one.gradients[-1] is not None and one.gradients[-1].any() and not more.gradients[-1].any():
         return "no gradient", "on one GPU it is not"
     mine, its = (torch.cat([it.flatten() for it in came.gradients if it is not None]) for came in (more, one))
-    if not returns.startswith("a loss"):
+    if "a loss" not in how:
         if more.shape != one.shape:
             return "form", f"{list(more.shape)} in place of {list(one.shape)}"
         if not torch.allclose(more.out, one.out, rtol=0, atol=1e-12):
             return "numbers", f"they differ by up to {(more.out - one.out).abs().max():.2f}"
     if len(parts) > 1 and torch.allclose(mine, len(parts) * its, rtol=1e-9, atol=1e-12):
-        return "times", f"{len(parts)} times one GPU's"
+        return "times", f"the gradient is {len(parts)} times one GPU's"
     if not torch.allclose(mine, its, rtol=1e-9, atol=1e-12):
-        return "off", f"{(mine - its).norm() / its.norm():.1%} off"
+        kinds = {".sum()": "times", "masked": "form", "BatchNorm": "numbers"}  # else a mean of unequal parts
+        name = next((kind for word, kind in kinds.items() if word in how), "off")
+        return name, f"the gradient is {100 * (mine - its).norm() / its.norm():.3g}% off"
     if len(parts) < gpus:
         return "idle", f"{len(parts)} of {gpus} GPUs have rows"
     return "as on one", ""
@@ -230,11 +234,12 @@ def album() -> Callable[..., str]:
     found: dict[str, str] = {}  # ending → the first choice that led there
     silenced: dict[str, str] = {}  # an error → the change, and what came in its place
     last: dict[str, Any] = {}
-    counted = {"changes": 0}
+    counted = {"changes": 0}  # values that a slider only passes are one
 
     def draw(**chosen: Any) -> str:
         came = one_step(**chosen)
         mark = "   again" if came.ending in found else "   new"
+        had = len(found) + len(silenced)
         if came.ending:
             found.setdefault(came.ending, _recipe(chosen))
         changed = [name for name in chosen if last and chosen[name] != last["chosen"][name]]
@@ -242,17 +247,19 @@ def album() -> Callable[..., str]:
             was, now = (str(it[changed[0]]) for it in (last["chosen"], chosen))
             change = f"{changed[0].replace('_', ' ')}: {was} → {now}"
             silenced.setdefault(last["ending"], f"{change}; then: {ENDINGS[came.ending].told}")
-        counted["changes"] += bool(changed)
-        last.update(chosen=chosen, ending=came.ending)
-        lines = [*_told(came, chosen["GPUs"]), "", *_pages(found, counted["changes"], came.ending, mark)]
+        counted["changes"] += bool(changed) and changed != last["passing"]
+        passing = [] if len(found) + len(silenced) > had else changed or last.get("passing", [])
+        last.update(chosen=chosen, ending=came.ending, passing=passing)
+        lines = [*_told(came, chosen["GPUs"]), ""]
+        if len(found) == len(ENDINGS) and len(silenced) == len(LOUD):
+            took = counted.setdefault("both", counted["changes"])
+            lines.append(f"Both are full after {took} changes" + (f"; {PAR} would do" if took > PAR else ": par ✓"))
+        lines += _pages(found, counted["changes"], came.ending, mark)
         lines += ["", f"Errors that you have silenced by one change: {len(silenced)} of {len(LOUD)}"]
         for name in LOUD:
             told = ENDINGS[name].told if name in found else f"“{ENDINGS[name].riddle}”"
             line = f"✓ {told:37} {silenced[name]}" if name in silenced else f"☐ {told}"
-            lines += textwrap.wrap(line, 110, subsequent_indent=" " * 40)
-        if len(found) == len(ENDINGS) and len(silenced) == len(LOUD):
-            took = counted.setdefault("both", counted["changes"])
-            lines.append(f"Both are full after {took} changes" + (f"; {PAR} would do" if took > PAR else ": par ✓"))
+            lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 40)
         return "\n".join(lines)
 
     return draw
@@ -272,7 +279,7 @@ def _told(came: Step, gpus: int) -> list[str]:
     lines = [f"rows dealt as {' + '.join(map(str, came.parts))}"]
     for where, it in (("one GPU", came.one), (f"{gpus} GPUs", came.more)):
         end = f"stops: {it.error}" if it.error else f"runs, and returns {list(it.shape) or 'one loss'}"
-        lines += textwrap.wrap(f"{where:9}{end}", 110, subsequent_indent=" " * 9)
+        lines += textwrap.wrap(f"{where:9}{end}", WIDTH, subsequent_indent=" " * 9)
     unsaid = f"nobody tells you: {ENDINGS[came.ending].told}, " if came.ending in WRONG else ""
     return [*lines, *[" " * 9 + unsaid + came.fact] * bool(came.fact)]
 
@@ -289,5 +296,5 @@ def _pages(found: dict[str, str], changes: int, now: str, mark: str) -> list[str
         lines += [title] * bool(title)
         for name in names:
             got = f"✓ {ENDINGS[name].told:37} {found.get(name)}" if name in found else f"☐ “{ENDINGS[name].riddle}”"
-            lines += textwrap.wrap(got + mark * (name == now), 110, subsequent_indent=" " * 40)
+            lines += textwrap.wrap(got + mark * (name == now), WIDTH, subsequent_indent=" " * 40)
     return lines

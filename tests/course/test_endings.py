@@ -38,20 +38,20 @@ CURED = {  # and the one change that silences an error
 }
 FEWEST = [  # single changes, from where the board begins
     {"weight": PARAMETERS},
-    {"sentences": "packed"},
-    {"layer": "BatchNorm"},
-    {"weight": "next(self.parameters())"},
-    {"weight": "nn.Parameter"},
+    {"weight": "a plain tensor"},
+    {"weight": PARAMETERS},
     {"sentences": LIST},
     {"rows": 2},
+    {"weight": "next(self.parameters())"},
+    {"weight": "nn.Parameter"},
+    {"sentences": "packed"},
+    {"forward_returns": "a loss, then .mean()"},
+    {"sentences": "of one length"},
+    {"GPUs": 3},
+    {"layer": "BatchNorm"},
+    {"rows": 4},
     {"forward_returns": "a loss"},
     {"forward_returns": "a loss, then .sum()"},
-    {"sentences": "of one length"},
-    {"layer": "LSTM"},
-    {"weight": "a plain tensor"},
-    {"weight": "nn.Parameter"},
-    {"forward_returns": "its output"},
-    {"GPUs": 3},
 ]
 
 
@@ -90,9 +90,43 @@ def test_fifteen_changes_fill_both_lists_and_fewer_cannot():
         chosen = chosen | change
         told = draw(**chosen)
     assert "14 of 14 endings, 6 of 6 silent ones; changes: 15. Full ✓" in told
-    assert told.endswith("Both are full after 15 changes: par ✓")
+    assert "\n\nBoth are full after 15 changes: par ✓\nYour album" in told, "above what may lie below the window's end"
     assert 2 * len(LOUD) + len({*ENDINGS} - {*LOUD, *WRONG}) == PAR + 1
-    assert draw(**USUAL | {"rows": 9}).endswith("Both are full after 15 changes: par ✓")
+    assert "Both are full after 15 changes: par ✓" in draw(**USUAL | {"rows": 9})
+
+
+def test_values_that_a_slider_passes_are_one_change_unless_they_bring_something_new():
+    draw, chosen = album(), USUAL | {"layer": "LSTM", "forward_returns": "the LSTM's state"}
+    changes = []
+    for rows in (8, 7, 6, 5, 4, 3, 4, 8):  # only 7 and 6 are new: an error, and what silences it
+        changes.append(int(draw(**chosen | {"rows": rows}).split("changes: ")[1].split("\n")[0]))
+    assert changes == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert "changes: 4\n" in draw(**chosen | {"rows": 8, "GPUs": 4})
+    assert "changes: 5\n" in draw(**chosen | {"rows": 7, "GPUs": 4})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "own"),
+    [
+        ({"rows": 7}, "off"),
+        ({"sentences": "packed", "words_in_last_row": 4}, "off"),
+        ({"layer": "BatchNorm"}, "numbers"),
+        ({"layer": "BatchNorm", "rows": 7}, "numbers"),
+        ({"sentences": LIST, "rows": 2}, "form"),
+    ],
+)
+def test_a_sum_of_losses_is_one_and_a_mean_goes_wrong_by_unequal_parts_or_as_it_would_without_a_loss(chosen, own):
+    assert one_step(**USUAL | chosen | {"forward_returns": "a loss, then .sum()"}).ending == "times"
+    assert one_step(**USUAL | chosen | {"forward_returns": "a loss, then .mean()"}).ending == own
+
+
+def test_what_is_called_a_mean_of_unequal_parts_is_one():
+    chance = random.Random(1)
+    for _ in range(120):
+        chosen = {name: chance.choice(offered) for name, offered in CHOICES.items()}
+        came = one_step(**chosen | {"weight": "nn.Parameter", "forward_returns": "a loss, then .mean()"})
+        if came.ending == "off":
+            assert len({*came.parts}) > 1 or chosen["sentences"] == "packed", chosen
 
 
 def test_the_board_shows_the_step_the_album_and_the_riddles_of_what_is_missing():

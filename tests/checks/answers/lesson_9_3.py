@@ -49,6 +49,14 @@ def in_a_parameter_list(ones, gpu):
     return nn.ParameterList([nn.Parameter(ones.to(gpu))])
 
 
+def in_a_parameter_dict(ones, gpu):
+    return nn.ParameterDict({"scale": ones.to(gpu)})
+
+
+def in_a_set(ones, gpu):
+    return {nn.Parameter(ones.to(gpu))}
+
+
 def of_another_shape(ones, gpu):
     return [nn.Parameter(torch.ones(5, device=gpu))]
 
@@ -69,7 +77,9 @@ ANSWERS = {
     "9.3.a": {
         "accepted": [moved_afterwards, a_plain_tensor, in_a_tuple, in_a_dict, in_a_list_of_lists, computed],
         "wrong": [
-            (in_a_parameter_list, ["1 GPU"]),
+            (in_a_parameter_list, ["what is registered, parameter or buffer, reaches every GPU"]),
+            (in_a_parameter_dict, ["what is registered, parameter or buffer, reaches every GPU"]),
+            (in_a_set, ["has no tensor to multiply by"]),
             (of_another_shape, ["must match the size"]),
             (a_list_on_the_cpu, ["one GPU stops as well"]),
             (a_buffer_that_asks_for_a_gradient, ["parameter or buffer, reaches every GPU"]),
