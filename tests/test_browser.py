@@ -638,6 +638,24 @@ def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab
     assert panel.bounding_box()["height"] == height, "the page jumped"
 
 
+def test_lists_with_a_button_ask_when_it_is_pressed_and_not_before(notebook, lab):
+    it = notebook(MOVING.replace("move(doubled, ", "move(doubled, press='ask', "), "print(lines)")
+    it.run(0)
+    panel = it.output(0)
+    status, line = panel.get_by_role("status"), panel.get_by_role("combobox", name="line")
+    tab_to(lab.page, line)
+    lab.page.keyboard.press("ArrowDown")
+    tab_to(lab.page, panel.get_by_role("slider", name="rows"))
+    lab.page.keyboard.press("ArrowRight")
+    lab.page.wait_for_timeout(2000)
+    assert status.inner_text() == "one: 2"
+    tab_to(lab.page, panel.get_by_role("button", name="ask"))
+    lab.page.keyboard.press("Space")
+    until(lambda: status.inner_text() == "other: 4", 20)
+    it.run(1)
+    assert it.text(1).strip() == "['one', 'other']"
+
+
 def test_a_film_from_the_keyboard(notebook, lab, picture):
     it = notebook(FILM)
     it.run(0)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -189,6 +190,8 @@ turn(
         (partial(_quickest, of=list), "those are all the times", "The quickest of them."),
         (partial(_quickest, of=lambda times: sorted(times)[len(times) // 2]), "that is the median",
          "What disturbs a step can only add: the quickest."),
+        (partial(_quickest, leave=0, of=lambda times: sorted(times)[3]), "the three quickest are left out",
+         "Leave out the first three, while the times are still in their order."),
         (partial(_quickest, of=lambda times: times[0]), "that is the first of those that count",
          "A look at the clock before each of them, and the quickest of all."),
         (partial(_quickest, of=lambda times: -max(times)), "the two looks at the clock are the wrong way round",
@@ -330,7 +333,7 @@ turn(
     "7.3.a",
     "Who is slow?",
     _if_apart(_least),
-    {where: partial(tuple, [ranks]) for where, ranks in SUSPECTS.items()},
+    {where: partial(deepcopy, (ranks,)) for where, ranks in SUSPECTS.items()},  # an answer may `pop` from its own
     look=_returned,
     heads=("slow rank",),
     mistakes=[
@@ -347,7 +350,8 @@ turn(
         *[(_waits_less(lambda waits, whole, part=part: part * whole), "your limit is too high: a slow rank is missed",
            "Half of the whole is no noise.") for part in (0.55, 0.57, 0.6, 0.65)],
         (_if_apart(_least, lambda ranks: _gap(ranks) > (sum(ranks[0].values()) - ranks[0]["between"]) / 2),
-         "the time between the phases is not in your whole", "The whole is all of a rank's entries."),
+         "somebody is named where all are busy between the phases",
+         "How far apart are the waits there, beside a rank's whole, the sum of all six entries?"),
         (lambda ranks: _least(ranks) if _apart(ranks) else 0,
          "where nobody is slow you say 0, or `False`, which counts as 0: the first rank", "`None` is no rank."),
         (lambda ranks: _least(ranks) if _apart(ranks) else -1, "where nobody is slow you say -1, which is not `None`",

@@ -1,4 +1,5 @@
-// A slider for each number, a list for each word to choose, and what the kernel says and draws of them.
+// A slider for each number, a list for each word to choose, and what the kernel says and draws of them: at once, or
+// where a button is wanted, when it is pressed.
 function render({ model, el }) {
   const { bar, status, stage } = page(el);
   status.style.cssText += "; white-space: pre; overflow-x: auto; font-family: var(--jp-code-font-family, monospace)";
@@ -22,6 +23,7 @@ function render({ model, el }) {
     made.addEventListener("pointerdown", () => (keyed = false));
     made.addEventListener("input", () => { // on the way through a list by key one has not chosen yet
       words || tell();
+      if (model.get("press")) return;
       clearTimeout(soon);
       if (words && keyed) soon = setTimeout(ask, 600);
       else ask();
@@ -29,6 +31,7 @@ function render({ model, el }) {
     return made;
   });
 
+  if (model.get("press")) button(bar, model.get("press"), ask);
   let count = model.get("asked")[0], waiting = false, moved = false;
   function ask() { // one question at a time: while a slider is drawn along, what lies between is left out
     moved = waiting;

@@ -11,11 +11,14 @@ from ddplab.pointer import pointing
 
 
 @pointing
-def move(draw: Callable[..., Any], at: Mapping[str, Any] | None = None, **ranges: Sequence[Any]) -> None:
+def move(
+    draw: Callable[..., Any], at: Mapping[str, Any] | None = None, press: str = "", **ranges: Sequence[Any]
+) -> None:
     """Show what `draw` returns, and in a live notebook a slider for each of its arguments.
 
     draw: is called with one value of each range, by name, and returns words, or words and a matplotlib figure. It runs
         in the notebook's kernel, each time anew. at: name → where to begin, the first value if not told.
+    press: the words of a button, for a game where a choice has its price: nothing is asked before it is pressed.
     ranges: name → the values that an argument may have; numbers get a slider, words a list to choose from.
 
     Elsewhere it is words and picture of where it begins. Raises ValueError for a beginning that is in no range.
@@ -28,7 +31,7 @@ def move(draw: Callable[..., Any], at: Mapping[str, Any] | None = None, **ranges
     words, figure = _drawn(draw, at)
 
     def sliders() -> Any:
-        return _widget(draw, values, [values[name].index(at[name]) for name in values], _page(words, figure))
+        return _widget(draw, values, [values[name].index(at[name]) for name in values], _page(words, figure), press)
 
     screen.show(words, sliders, figure and (lambda: figure))
 
@@ -58,12 +61,14 @@ def _page(words: str, figure: Any) -> dict[str, Any]:
     return {"words": words, "png": screen.png(figure) if figure else None}
 
 
-def _widget(draw: Callable[..., Any], values: dict[str, list], places: list[int], first: dict[str, Any]) -> Any:
+def _widget(
+    draw: Callable[..., Any], values: dict[str, list], places: list[int], first: dict[str, Any], press: str = ""
+) -> Any:
     """Tab reaches the sliders, the arrow keys move them: moving.js. It asks again when an answer has come."""
     offered = [
         [name.replace("_", " "), isinstance(them[0], str), list(map(_text, them))] for name, them in values.items()
     ]
-    page = widget("moving", offered=offered, asked=[0, *places], shown=first)
+    page = widget("moving", offered=offered, asked=[0, *places], shown=first, press=press)
 
     def answer(change: Any) -> None:
         _, *places = change["new"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
 
@@ -17,18 +17,20 @@ def strong_and_weak(
     strong: Sequence[float],
     weak: Sequence[float],
     places: int,
-    guess: Sequence[float] = (),
+    guess: Sequence[Any] = (),
 ) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
 
     ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
-    guess: what somebody guessed of the speed-up, if anybody did.
+    guess: what somebody guessed of the speed-up, if anybody did; what is no number is left out, and what is far above
+        all others is not seen, for they would be flat.
 
     Returns the matplotlib figure.
     """
+    numbers = {n: it for n, it in zip(ranks, guess, strict=False) if isinstance(it, int | float)}
     panels = {
-        "strong scaling: speed-up": (strong, list(ranks), guess),
-        "weak scaling: efficiency": (weak, [1 for _ in ranks], ()),
+        "strong scaling: speed-up": (strong, list(ranks), numbers),
+        "weak scaling: efficiency": (weak, [1 for _ in ranks], {}),
     }
     with drawing(9, 3.4) as figure:
         axes = figure.subplots(1, 2)
@@ -38,8 +40,9 @@ def strong_and_weak(
             axis.plot(ranks, limit, "--", color=COLOURS[1], label="limit of the machine")
             axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label="measured")
             if guessed:
-                axis.plot(ranks, guessed, "D-.", color=COLOURS[3], label="your guess")
+                axis.plot(list(guessed), list(guessed.values()), "D-.", color=COLOURS[3], label="your guess")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
+            axis.set_ylim(0, min(axis.get_ylim()[1], 1.5 * max(*ideal, *measured)))
         axes[0].legend(fontsize=8, loc="upper left")
     return figure
 

@@ -36,6 +36,11 @@ def test_the_page_asks_and_is_answered_also_where_the_function_fails():
     assert page.shown["words"] == "1 rows, one"
 
 
+def test_a_button_where_a_choice_has_its_price():
+    assert _widget(told, {"rows": [1]}, [0], _page("1 rows", None)).press == ""
+    assert _widget(told, {"rows": [1]}, [0], _page("1 rows", None), "name").press == "name"
+
+
 def test_trials_are_noted_the_first_and_the_newest_each_once():
     lines = {"one rank": 0.25}
     assert noted(lines, "two", 0.1) == "one rank  loss 0.25  ■■■■■\ntwo       loss 0.10  ■■  now"

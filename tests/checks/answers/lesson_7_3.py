@@ -200,6 +200,22 @@ def one_look_for_all(step, wait, clock, steps):
     return min(times)
 
 
+def pops(ranks):
+    """Takes apart what it was given, which must not spoil what the next answer is given."""
+    waits = [(parts.pop("exposed"), sum(parts.values())) for parts in ranks]
+    (low, _), (high, rest) = min(waits), max(waits)
+    return [it[0] for it in waits].index(low) if high - low > (high + rest) / 2 else None
+
+
+def twice_as_long(ranks):
+    (least, rank), (second, _), *_ = sorted((parts["exposed"], rank) for rank, parts in enumerate(ranks))
+    return rank if 2 * least < second else None
+
+
+def leaves_out_the_quickest(step, wait, clock, steps):
+    return sorted(timed(step, wait, clock) for _ in range(steps + 3))[3]
+
+
 def by_all_its_work(ranks):
     worked = [it["data"] + it["forward"] + it["backward"] + it["optimiser"] + it["between"] for it in ranks]
     if max(worked) - min(worked) <= sum(ranks[0].values()) / 2:
@@ -261,6 +277,7 @@ ANSWERS = {
         "wrong": [
             (never_waits_for_the_first, ["pays for those before"]),
             (one_look_for_all, ["the first of those that count"]),
+            (leaves_out_the_quickest, ["the three quickest are left out"]),
         ],
     },
     "7.3.b": {
@@ -281,6 +298,7 @@ ANSWERS = {
         "accepted": [
             by_numpy,
             by_torch,
+            pops,
             by_all_its_work,
             by_who_waits_next,
             *[partial(part_of_the_whole, part=part) for part in (0.2, 0.25, 1 / 3, 0.4, 0.5)],  # a limit is theirs
@@ -288,7 +306,8 @@ ANSWERS = {
         "wrong": [
             *[(partial(part_of_the_whole, part=part), ["too low: noise is named"]) for part in (0.1, 0.15, 0.18)],
             *[(partial(part_of_the_whole, part=part), ["too high: a slow rank"]) for part in (0.54, 0.6, 2 / 3)],
-            (partial(part_of_the_whole, part=1 / 2, but=["between"]), ["is not in your whole"]),
+            (partial(part_of_the_whole, part=1 / 2, but=["between"]), ["busy between the phases"]),
+            (twice_as_long, ["somebody is named where all are busy between the phases"]),
             (or_false, ["`False`, which counts as 0"]),
             (in_a_list, ["a list, with the number"]),
             (partial(far_enough, limit=30), ["so many milliseconds"]),
