@@ -301,7 +301,8 @@ def hang(folder: Folder, seconds: float) -> Cause:
         verdict = f"{_ranks(waiting)} in {names} for {_ranks(missing)}, which never came"
         blamed = missing[0]
     elif len(set(waiting.values())) > 1:
-        verdict = "the ranks wait in different collectives, each for the others"
+        messages = {"recv", "send", "batch_isend_irecv"} & set(waiting.values())
+        verdict = f"the ranks wait in different {'calls' if messages else 'collectives'}, each for the others"
     elif set(waiting.values()) == {"init_process_group"}:
         verdict = (
             f"all {folder.world_size} ranks are in init_process_group, which waits for more: "

@@ -236,7 +236,7 @@ def test_different_collectives_are_named():
             dist.recv(torch.ones(1), src=0)
 
     text = str(hangs(train))
-    assert "the ranks wait in different collectives" in text
+    assert "the ranks wait in different calls" in text
     assert "rank 0 waits in broadcast" in text and "rank 1 waits in recv" in text
 
 
@@ -293,7 +293,7 @@ def test_a_message_and_a_barrier_that_wait_for_each_other():
             dist.recv(torch.zeros(1), src=1)
         dist.barrier()
 
-    with pytest.raises(RankError, match="wait in different collectives, each for the others") as raised:
+    with pytest.raises(RankError, match="wait in different calls, each for the others") as raised:
         launch(cross, timeout=2, quiet=True, device="cpu")
     assert "rank 0 waits in recv" in str(raised.value) and "rank 1 waits in barrier" in str(raised.value)
 

@@ -97,21 +97,26 @@ class _Sees(nn.Linear):
     def __init__(self) -> None:
         super().__init__(1, 1)
         self.seen: dict[str, list[int]] = {}
+        self.busy: set[str] = set()  # with a part of this batch
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
         self.seen.setdefault(lies_on(samples), []).extend(samples.tolist())
+        self.busy.add(lies_on(samples))
         return samples
 
 
 def _deals(my_loader: Callable[..., Any], gpus: int) -> list[int]:
-    """Return how many of 32 samples an epoch has, how many once more, and how many GPUs are left without any."""
+    """Return how many of 32 samples an epoch has, how many once more, and how many GPUs a batch leaves idle."""
     with gpus_for(gpus, virtual=True) as those:
         model = DataParallel(_Sees().to(those[0]))
+        idle = []
         for samples in my_loader(range(32), gpus):
+            model.module.busy.clear()
             model(samples)
+            idle.append(gpus - len(model.module.busy))
         by_gpu = model.module.seen
     served = [sample for those in by_gpu.values() for sample in those]
-    return [len({*served}), len(served) - len({*served}), gpus - len(by_gpu)]
+    return [len({*served}), len(served) - len({*served}), max(idle, default=gpus)]
 
 
 def _my_loader(dataset: Any, gpus: int, **how: Any) -> Any:
@@ -124,17 +129,19 @@ turn(
     _my_loader,
     {"2 GPUs": lambda: (2,), "4 GPUs": lambda: (4,), "8 GPUs": lambda: (8,)},
     call=_deals,
-    heads=("samples seen", "seen again", "idle GPUs"),
+    heads=("samples seen", "seen again", "idle GPUs in a batch"),
     mistakes=[
         (lambda dataset, gpus: DataLoader(dataset, 40, sampler=DistributedSampler(dataset, gpus, 0)),
          "one share is loaded, and nobody loads the others",
          "The sampler deals data out to processes, and here there is one. `DataParallel` cuts batches up by itself."),
-        (lambda dataset, gpus: DataLoader(dataset), "one GPU does everything: a batch has one row",
-         "`batch_size` is 1 if nobody says otherwise, and one row cannot be cut up."),
+        (lambda dataset, gpus: DataLoader(dataset), "a batch has one row, and one GPU does it all",
+         "One row cannot be cut up. `batch_size` is 1 if nobody says otherwise; or is the last batch too short?"),
         (lambda dataset, gpus: DataLoader(dataset, gpus // 2), "a batch has fewer rows than there are GPUs",
          "Each batch is cut up for all GPUs: give it more rows, say 16."),
         (partial(_my_loader, batch_size=10), "parts are rounded up, and run out before the last GPUs",
          "10 rows for 8 GPUs are parts of 2, enough for 5 GPUs. Take a batch that divides evenly, say 16 rows."),
+        (partial(_my_loader, batch_size=12), "parts are rounded up, and run out before the last GPUs",
+         "12 rows for 8 GPUs are parts of 2, enough for 6 GPUs. Take a batch that divides evenly, say 16 rows."),
         (partial(_my_loader, batch_size=20, drop_last=True), "the last batch is dropped",
          "Leave `drop_last` out, or take a batch that divides 32."),
         (lambda dataset, gpus: DataLoader(dataset, 16, sampler=RandomSampler(dataset, replacement=True)),
@@ -146,7 +153,8 @@ turn(
            "process group": "There is one process, and no group: an ordinary loader.",
            "mutually exclusive": "`shuffle=True` is a sampler already: take one of the two.",
            "has no attribute": "Return a `DataLoader`: it gives batches, as tensors."},
-    otherwise="An ordinary `DataLoader`. A batch is cut into equal parts, rounded up: is there one for each GPU?",
+    otherwise="An ordinary `DataLoader`. Each batch, the last one too, is cut into equal parts, rounded up: "
+    "is there one for each GPU?",
 )  # fmt: skip
 
 
@@ -168,12 +176,18 @@ turn(
         (wrong, what, "`cuda:` and a number." if "torch.device" in hint else hint)
         for wrong, what, hint in ASKED.mistakes
         if "a node without" not in what
+    ]
+    + [
+        (leaving("Invalid device string: 'cuda:-", lambda env, gpus, by=by: f"cuda:{int(env[by]) - 1}"),
+         "a GPU below 0 is asked for", "The GPUs are counted from 0, and so is `LOCAL_RANK`.")
+        for by in ("RANK", "LOCAL_RANK")
     ],
     call=taken,
     heads=("one process", "the other"),
     hints={"'LOCAL_RANK'": "The variables of the process are in `env`.",
            "must be int, not str": "Variables of the environment are texts: `int(…)`.",
            "not all arguments converted": "Variables of the environment are texts: `int(…)`.",
+           "'cuda:-": "Its number is below 0, where the GPUs begin.",
            "Invalid device string": "`cuda:1`, with a colon."},
     otherwise="`cuda:` and a number. Which number begins at 0 on each node?",
 )  # fmt: skip

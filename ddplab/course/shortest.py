@@ -155,7 +155,7 @@ def _lit(played: Played, lights: int) -> list[str]:
 
 
 def _tries(tried: dict[tuple[str, ...], Played], lights: int) -> list[str]:
-    """The newest tries, a line for each, and the shortest yet."""
+    """The shortest yet, and the newest tries, a line for each."""
     rows, best = [], len(NAMES) + 1
     for (*out, parameters_of), played in tried.items():
         left = [name for name in NAMES if name not in out]
@@ -163,11 +163,12 @@ def _tries(tried: dict[tuple[str, ...], Played], lights: int) -> list[str]:
         what = f"without {', '.join(out)}" if len(out) <= len(left) else f"only {', '.join(left) or 'the loop'}"
         own = "" if parameters_of == "model" else f"; SGD has those of {parameters_of}"
         rows.append(f"{_signs(played, lights)}  {len(left)} of 8 lines: {what if out else 'all'}{own}")
-    rows = [*rows[-SHOWN:-1], f"{rows[-1]}   now"]
+    told, earlier = [], len(rows) - SHOWN
     if best <= len(NAMES):
         further = ", and none is shorter ✓" if best == PAR[lights] else "; there is a shorter one"
-        rows.append(f"The shortest with all {lights} lights on has {best} of 8 lines{further}")
-    return rows
+        told = [f"The shortest with all {lights} lights on has {best} of 8 lines{further}"]
+    told += [f"… and {earlier} earlier"] if earlier > 0 else []
+    return [*told, *rows[-SHOWN:-1], f"{rows[-1]}   now"]
 
 
 # In a rank
