@@ -90,7 +90,7 @@ turn(
         "110, and 100 of them frozen": partial(_network, frozen=True),
         "110, before backward": partial(_network, backward=False),
     },
-    look=lambda both, _: [] if both is None else both,
+    look=lambda both, _: [] if both is None else str(both) if isinstance(both, dict) else both,
     heads=("parameters", "gradients"),
     mistakes=[
         (partial(_bytes_held, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
@@ -138,6 +138,11 @@ turn(
 )  # fmt: skip
 
 
+def _one(returned: Any) -> Any:
+    """One number as it is; what holds several, or one in a box, as its words: later cells compute with the number."""
+    return [] if returned is None else str(returned) if isinstance(returned, dict | list | tuple) else returned
+
+
 def _after_an_update(make: Callable[..., Any], dtype: torch.dtype = torch.float32) -> tuple[Any]:
     (net,) = _network(dtype)
     optimizer = make(net.parameters())
@@ -174,7 +179,7 @@ turn(
         "Adafactor": lambda: _after_an_update(torch.optim.Adafactor),
         "Adam, in float64": lambda: _after_an_update(torch.optim.Adam, torch.float64),
     },
-    look=lambda held, _: [] if held is None else held,
+    look=lambda held, _: _one(held),
     heads=("bytes of state",),
     mistakes=[
         (partial(_state_bytes, counts=torch.is_tensor), "Adam's counters are counted too",
@@ -273,7 +278,7 @@ turn(
         "1 + 10 + 100 + 1000 GB, on 2": lambda: (1, 10, 100, 1000, 2),
         "2 + 30 + 400 + 500 GB, on 3": lambda: (2, 30, 400, 500, 3),
     },
-    look=lambda gb, *_: [] if gb is None else gb,
+    look=lambda gb, *_: _one(gb),
     heads=("GB on each",),
     mistakes=[
         *[

@@ -122,6 +122,7 @@ ANSWERS = {
             (by_requires_grad, ["gradients are counted before there are any"]),
             (by_state_dict, ["a buffer is counted as a parameter"]),
             (by_both, ["a buffer is counted as a parameter, and gradients before"]),
+            (lambda net: dict(zip("pg", in_two_loops(net), strict=True)), ["should be 440"]),
         ],
     },
     "1.3.b": {
@@ -137,6 +138,7 @@ ANSWERS = {
             (of_their_shape, ["a tensor that has not its parameter's shape is left out"]),
             (without_the_biases, ["what has one dimension is left out"]),
             (returns_at_once, ["only what is kept for the first parameter"]),
+            (lambda optimizer: [in_loops(optimizer)], ["[0], and should be 0"]),
             (by_adams_names, ["only Adam's state is counted"]),
             (
                 lambda optimizer: 2 * by_adams_names(optimizer),  # and doubled
@@ -148,6 +150,7 @@ ANSWERS = {
         "accepted": [
             lambda weights, gradients, state, kept, n: (n * (weights + gradients + state) + kept) / n,
             lambda *gb: sum(gb[:4]) - gb[3] * (1 - 1 / gb[4]),
+            lambda *gb: round(sum(gb[:3]) + gb[3] / gb[4], 1),
         ],
         "wrong": [
             (
@@ -158,6 +161,7 @@ ANSWERS = {
                 lambda *gb: gb[0] + gb[1] + gb[2] / gb[4] + gb[3],
                 ["the state is shared out, and the activations are not"],
             ),
+            (lambda *gb: {"each": sum(gb[:3]) + gb[3] / gb[4]}, ["{'each': 1111.0}", "and should be 1111"]),
             (lambda *gb: gb[0] + (gb[1] + gb[3]) / gb[4], ["the state is left out, and the gradients are shared out"]),
         ],
     },
