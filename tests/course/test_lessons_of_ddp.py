@@ -176,11 +176,12 @@ def test_ddp_saves_hardly_anything_or_nearly_all_of_a_step():
     assert saved[16, 5] > 0.9
 
 
-def test_what_carries_it_and_what_breaks_it():
+@pytest.mark.times(2, stress=5)
+def test_what_carries_it_and_what_breaks_it(times):
     space = functions("4.9_puzzles_from_a_start_to_ddp.ipynb")
     losses, told = {}, {}
     space["beside"] = lambda torchs, mine, *_: losses.update(it=(torchs, mine[0]))
-    assert all("agree" in space["race"](carried_by=letter)[0] for letter in "bcdef")
+    assert all("agree" in space["race"](carried_by=letter)[0] for letter in "fbcde"[: len(times)])
     assert "agree" in space["race"](1.0, divided="no")[0]
     alone = {"start": "each its own"}, {"hooked": "the last only"}, {"divided": "no"}
     three, off = alone[0] | alone[1] | alone[2], []
@@ -190,7 +191,8 @@ def test_what_carries_it_and_what_breaks_it():
     assert all("part at step 1\n" in words for words in told.values())
     assert "6.98 apart at first, 6.98 at last" in told[0] and "0.00 apart at first, 0.68 at last" in told[1]
     assert "7.43 at last" in told[3] and off[1] < off[3] < off[0] / 2
-    for seed, broken in ((1, alone[0]), (2, alone[1]), (3, alone[2]), (4, three)):  # how sealed ones are told apart
+    sealed = (1, alone[0]), (2, alone[1]), (3, alone[2]), (4, three)
+    for seed, broken in sealed[: len(times)]:  # how they are told apart
         words = space["race"](seed=seed, **broken)[0]
         first, last = (float(it) for it in re.findall(r"(\d\.\d\d)\d* (?:apart )?at", words))
         assert (first > 0) == ("start" in broken), words
