@@ -36,6 +36,7 @@ def test_mistakes_are_named_in_the_words_of_cuda_and_nccl_and_right_things_work(
         assert found["wrong"] == {} and found["mistakes"] >= 60 and found["works"] >= 40
 
 
+@pytest.mark.fresh  # so that who dies is not gone before the other waits
 def test_a_script_with_amp_workers_and_checkpoints_resumes_and_a_dead_rank_leaves_the_other_waiting(tmp_path):
     checkpoint, file = tmp_path / "checkpoint.pt", tmp_path / "report.json"
     page, kind = tmp_path / "summary.md", "--gpu-type=A10"
