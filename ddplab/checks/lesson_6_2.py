@@ -46,7 +46,7 @@ def _prepare_and_seconds(rank: int, size: int) -> tuple[Callable[[], None], floa
     prepare.calls, prepare.groups, prepare.limit = 0, set(c10d._world.pg_map), _limit(dist.group.WORLD)
     before = _calls()
     prepare.met = lambda: _calls() - before + len(prepare.limits)
-    return prepare, 2.4
+    return prepare, 3.2
 
 
 def _there(_: Any, prepare: Any, seconds: float) -> list[str]:

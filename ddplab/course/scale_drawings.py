@@ -39,7 +39,7 @@ def strong_and_weak(
             axis.plot(ranks, ideal, ":", color=INK, label="ideal")
             axis.plot(ranks, limit, "--", color=COLOURS[1], label="limit of the machine")
             axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label="measured")
-            if guessed:
+            if len(guessed) > 1:  # one is given
                 axis.plot(list(guessed), list(guessed.values()), "D-.", color=COLOURS[3], label="your guess")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
             axis.set_ylim(0, min(axis.get_ylim()[1], 1.5 * max(*ideal, *measured)))

@@ -32,6 +32,8 @@ def test_a_guess_of_too_few_or_too_many_or_far_off_leaves_the_picture_as_it_is()
     for guess, drawn in (([1, 2], [1, 2]), ([1, 2, 3, 4], [1, 2, 3]), ([1, ..., 3], [1, 3]), ([1, 50, 3], [1, 50, 3])):
         strong, _ = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], places=2, guess=guess).axes
         assert list(strong.lines[3].get_ydata()) == drawn and 4 < strong.get_ylim()[1] <= 6
+    strong, _ = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], places=2, guess=[1, ..., ...]).axes
+    assert len(strong.lines) == 3, "who has guessed nothing is shown no guess"
 
 
 def test_each_plan_has_a_line_of_its_own():
