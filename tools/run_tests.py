@@ -33,9 +33,11 @@ COPIES = "folder with copies of the notebooks"  # one word: of files that three 
 PYTEST = ["-m", "pytest", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"]
 PYTEST += ["-p", "no:logging"]  # it hangs itself into torch's 55 loggers, six times a test; nothing here is logged
 # Nothing waits in quick: a worker for each core, of which the last -n counts. Of what checks judge it takes the right
-# answers and the blanks, and no whole trainings: the mistakes (all that is called test_each_...) and these are a third.
+# answers and the blanks, and no whole trainings, nor 1.3's deep steps: the mistakes (all that is called test_each_...)
+# and these are a third.
 QUICK = [*PYTEST, "-n=logical", "-p", "no:warnings", "--quick", "-r=fE"]
 QUICK += ["--deselect=tests/checks/test_checks.py::test_each_", "--deselect=tests/vgpu/test_training.py"]
+QUICK += ["--deselect=tests/course/test_memory_step.py"]
 GATES = {
     "lint, code and notebooks": ["-m", "ruff", "check", "."],
     "format, code and notebooks": ["-m", "ruff", "format", "--check", "."],
