@@ -81,6 +81,7 @@ def doubled(rows, line):
         raise ValueError("no four")
     return f"{line}: {2 * rows}", figure
 move(doubled, rows=range(1, 9), line=["one", "other"])"""
+HUNT = "from ddplab.course.shortest import hunt\nhunt(lights=4, out=['set_epoch'])"
 DEALER = "from ddplab.course.cards import dealer\ndealer()"
 DEAL = "dealer(shuffle=False, drop_last=False, epochs=1, wrong=[0, 1], offer=['samples', 'ranks'])"
 THEATRE = """import torch, torch.distributed as dist
@@ -365,7 +366,7 @@ def test_everything_is_legible_and_has_a_name_for_who_cannot_see_it(notebook, la
     claims.append("claim('who wrote `this`', verdict='not settled', because='no page says', read='a page')")
     question = "guess = predict('Does `loss.backward()` wait for the other ranks?', 'it waits', 'it does not')"
     widgets = [CHECKLIST, PLANNER, SWITCHES, f"{SENTENCES}\n{CUT}", MEMORY, FILM, STEP, DARTS, DEALER, THEATRE]
-    widgets += [MOVING, GUESS, QUIZ, PAGER]
+    widgets += [MOVING, HUNT, GUESS, QUIZ, PAGER]
     rests = (
         "def rest():\n    for step in range(5):\n        log(loss=step)\n    time.sleep(60)\n\n"  # and is not redrawn
     )
@@ -636,6 +637,36 @@ def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab
         lab.page.keyboard.press("ArrowLeft")
     until(lambda: status.inner_text() == "ValueError: no four", 20)
     assert panel.bounding_box()["height"] == height, "the page jumped"
+
+
+def test_the_lines_of_a_program_are_switches_from_the_keyboard_and_by_click(notebook, lab, picture):
+    it = notebook(HUNT)
+    it.run(0)
+    panel = it.output(0)
+    status, height = panel.get_by_role("status"), panel.bounding_box()["height"]
+    line = lambda name: panel.get_by_role("checkbox", name=re.compile(rf"^ *{name} "))  # noqa: E731
+    struck = lambda: [it.get_attribute("name") for it in panel.get_by_role("checkbox", checked=False).all()]  # noqa: E731
+    now = lambda words: until(lambda: status.inner_text().rstrip().endswith(f"{words}   now"), 20)  # noqa: E731
+    assert panel.get_by_role("checkbox").count() == 8 and struck() == ["set_epoch"]
+    tab_to(lab.page, line("group"))
+    lab.page.keyboard.press("Space")
+    now("2  ✗???  6 of 8 lines: without group, set_epoch")
+    code = panel.get_by_text("init_process_group(", exact=False).first
+    assert code.evaluate("it => getComputedStyle(it).textDecorationLine") == "line-through"
+    lab.page.keyboard.press("Space")  # the focus is there still
+    now("1  ✓✓✓✗  7 of 8 lines: without set_epoch")
+    assert code.evaluate("it => getComputedStyle(it).textDecorationLine") == "none"
+    panel.get_by_text("sampler.set_epoch(epoch)").click()
+    now("3  ✓✓✓✓  8 of 8 lines: all")
+    tab_to(lab.page, panel.get_by_role("combobox", name="SGD has the parameters of"))
+    for _ in range(2):
+        lab.page.keyboard.press("ArrowDown")
+    now("4  ✓✗✓✓  8 of 8 lines: all; SGD has those of a copy of net")  # on the way through the list nothing is tried
+    for name in ("numbers", "group", "DDP", "drop_last", "sampler", "set_epoch", "destroy"):
+        line(name).click()  # faster than two ranks
+    now("1 of 8 lines: only seed; SGD has those of a copy of net")
+    assert panel.bounding_box()["height"] == height, "the page jumped"
+    picture(panel)
 
 
 def test_lists_with_a_button_ask_when_it_is_pressed_and_not_before(notebook, lab):

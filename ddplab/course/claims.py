@@ -81,17 +81,30 @@ class Claim:
 
     __repr__ = __str__
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self, box: str = BOX) -> str:
         you = f"<div>{self.guessed}</div>" if self.guessed else ""
         symbol, colour = VERDICTS[self.verdict]
         return (
             f'<div role="note" aria-label="{html.escape(f"{self._heading}: {self._verdict}")}" '
-            f'style="{BOX};border-left:6px solid {colour}"><small>{self._heading}</small>'
+            f'style="{box};border-left:6px solid {colour}"><small>{self._heading}</small>'
             f"<div>“{marked(self.text)}”</div>"
             f"<div><strong>{symbol} {self._verdict}</strong>: {marked(self.because)}</div>"
             f"<div><small>{'Read' if self.read else 'Measured'}:</small> "
             f"{marked(self.read or self.measured)}</div>{you}</div>"
         )
+
+
+class Claims(tuple[Claim, ...]):
+    """Claims that one cell settles, in one box, one below the other: `Claims([first, second])`."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        joined = BOX.replace("padding:10px 14px;margin:8px 0", "padding:5px 14px;margin:0 0 -1px")
+        return f'<div style="padding-bottom:1px">{"".join(it._repr_html_(joined) for it in self)}</div>'
 
 
 @dataclass

@@ -196,7 +196,8 @@ def _boxes_of(path: Path) -> Iterable[Box]:
             headings = re.findall(r"^#+ (.+)$", "".join(cell["source"]), re.MULTILINE)
             heading = headings[-1] if headings else heading
         for output in cell.get("outputs", []):
-            if match := BOX.match("".join(output.get("data", {}).get("text/plain", ""))):
+            told = "".join(output.get("data", {}).get("text/plain", ""))
+            for match in filter(None, map(BOX.match, told.split("\n\n"))):  # a box may hold several claims
                 row = int(match["row"]) if match["row"] else None
                 link = f"../{path.parent.name}/{path.name}#{quote(heading.replace('`', '').replace(' ', '-'))}"
                 measured = match["measured"] if match["how"] == "Measured" else f"nothing; read: {match['measured']}"

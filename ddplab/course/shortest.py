@@ -1,6 +1,6 @@
-"""The shortest program: a script for two ranks, whose lines a learner comments out. Lights tell what each has been for.
+"""The shortest program: a script for two ranks, whose lines a learner strikes out. Lights tell what each has been for.
 
-A line with a name has a switch. What stays is run by two real processes, which torch knows as launched by torchrun.
+A line with a name is a switch. What stays is run by two real processes, which torch knows as launched by torchrun.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import copy
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from ddplab import screen
+from ddplab.course.controls import widget
 from ddplab.course.data import digits
 from ddplab.course.models import MLP
 from ddplab.launcher import launch
@@ -48,7 +50,6 @@ PROGRAM = (  # the name of a line's switch, and the line
 )
 NAMES = tuple(name for name, _ in PROGRAM if name)
 SOURCES = {"model": "model", "net": "net", "a copy of net": "deepcopy(net)"}
-SWITCHES: dict[str, list[str]] = {name: ["in", "out"] for name in NAMES} | {"parameters_of": list(SOURCES)}
 LIGHTS = (
     "both ranks end without an error",
     "their weights have moved",
@@ -116,29 +117,50 @@ def third_program(*out: str, parameters_of: str = "model") -> Played:
     return Played("", moved, apart, [rank["served"] for rank in ranks], ranks[0]["shared"])
 
 
-def hunt(lights: int = 4) -> Callable[..., str]:
-    """What `move` draws: the program with a switch for each line, so many lights, and the tries until now.
+def hunt(lights: int = 4, out: Sequence[str] = ()) -> None:
+    """Show the program, so many lights, and the tries until now; in a live notebook its lines are the switches.
 
-    It has a memory of its own: the tries, and the shortest program under which all lights were on.
+    out: the names of the lines that are struck out at first, in the order of the program.
     """
-    tried: dict[tuple[str, ...], Played] = {}
+    told = _memory(lights)
+    words = told(out)
+    screen.show("\n".join([*_listing(out), "", words]), lambda: _board(told, out, words, lights))
 
-    def draw(parameters_of: str = "model", **switches: str) -> str:
-        out = tuple(name for name in NAMES if switches.get(name) == "out")
+
+def _memory(lights: int) -> Callable[..., str]:
+    """What tells of a program its lights, and the shortest and the newest of all that it was asked for."""
+    tried: dict[tuple[str, ...], tuple[int, Played]] = {}
+
+    def told(out: Sequence[str], parameters_of: str = "model") -> str:
         key = (*out, parameters_of)
-        tried[key] = tried.pop(key, None) or third_program(*out, parameters_of=parameters_of)
-        return "\n".join([*_listing(out, parameters_of), "", *_lit(tried[key], lights), "", *_tries(tried, lights)])
+        tried[key] = tried.pop(key, None) or (len(tried) + 1, third_program(*out, parameters_of=parameters_of))
+        return "\n".join([*_lit(tried[key][1], lights), "", *_tries(tried, lights)])
 
-    return draw
+    return told
 
 
-def _listing(out: tuple[str, ...], parameters_of: str) -> list[str]:
+def _board(told: Callable[..., str], out: Sequence[str], words: str, lights: int) -> Any:
+    """The lines as switches, and below them what is told, in a place that is high enough for all of it: program.js."""
+    sources, rows = [*SOURCES.values()], lights + 4 + SHOWN
+    page = widget("program", lines=PROGRAM, sources=sources, asked=[0, [*out], 0], shown=[words, 0], rows=rows)
+
+    def answer(change: Any) -> None:
+        asked, out, source = change["new"]
+        try:
+            page.shown = [told(out, [*SOURCES][source]), asked]
+        except (Exception, KeyboardInterrupt) as error:  # a message from the page has no cell to raise in
+            page.shown = [f"{type(error).__name__}: {error}", asked]
+
+    page.observe(answer, "asked")
+    return page
+
+
+def _listing(out: Sequence[str]) -> list[str]:
     lines = []
     for name, line in PROGRAM:
-        line = line.format(source=SOURCES[parameters_of]) if not name else line
         code = line.lstrip()
         struck = "# " if name in out else ""
-        lines.append(f"{name:>9}  {line[: len(line) - len(code)]}{struck}{code}")
+        lines.append(f"{name:>9}  {line[: len(line) - len(code)]}{struck}{code.format(source='model')}")
     return lines
 
 
@@ -151,24 +173,22 @@ def _lit(played: Played, lights: int) -> list[str]:
     wide, lines = max(map(len, LIGHTS)) + 4, []
     for sign, light, fact in zip(_signs(played, lights), LIGHTS, played.facts(), strict=False):
         lines += textwrap.wrap(f"{sign} {light:{wide - 2}}{fact}", 110, subsequent_indent=" " * wide)
-    return lines
+    return lines + [""] * (lights + 1 - len(lines))  # an error may take two
 
 
-def _tries(tried: dict[tuple[str, ...], Played], lights: int) -> list[str]:
-    """The shortest yet, and the newest tries, a line for each."""
-    rows, best = [], len(NAMES) + 1
-    for (*out, parameters_of), played in tried.items():
+def _tries(tried: dict[tuple[str, ...], tuple[int, Played]], lights: int) -> list[str]:
+    """The shortest yet, and the newest tries, a line for each with its number."""
+    rows, best = [], (len(NAMES) + 1, 0)
+    for (*out, parameters_of), (number, played) in tried.items():
         left = [name for name in NAMES if name not in out]
-        best = min(best, len(left)) if all(played.lights[:lights]) else best
+        best = min(best, (len(left), number)) if all(played.lights[:lights]) else best
         what = f"without {', '.join(out)}" if len(out) <= len(left) else f"only {', '.join(left) or 'the loop'}"
         own = "" if parameters_of == "model" else f"; SGD has those of {parameters_of}"
-        rows.append(f"{_signs(played, lights)}  {len(left)} of 8 lines: {what if out else 'all'}{own}")
-    told, earlier = [], len(rows) - SHOWN
-    if best <= len(NAMES):
-        further = ", and none is shorter ✓" if best == PAR[lights] else "; there is a shorter one"
-        told = [f"The shortest with all {lights} lights on has {best} of 8 lines{further}"]
-    told += [f"… and {earlier} earlier"] if earlier > 0 else []
-    return [*told, *rows[-SHOWN:-1], f"{rows[-1]}   now"]
+        rows.append(f"{number:3}  {_signs(played, lights)}  {len(left)} of 8 lines: {what if out else 'all'}{own}")
+    further = ", and none is shorter ✓" if best[0] == PAR[lights] else "; there is a shorter one"
+    shortest = f"The shortest with all {lights} lights on has {best[0]} of 8 lines (try {best[1]}){further}"
+    told = shortest if best[1] else f"None yet with all {lights} lights on"
+    return [told, *rows[-SHOWN:-1], f"{rows[-1]}   now"]
 
 
 # In a rank

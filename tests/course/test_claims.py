@@ -74,6 +74,13 @@ def test_a_box_says_what_was_guessed_and_how_many_were_right_so_far(monkeypatch)
     assert "“does not hold”, and so it is." in str(misleads)
 
 
+def test_claims_in_one_box_each_with_its_verdict():
+    both = claims.Claims([claim("x", row=1, **FALSE), claim("y", row=2, **FALSE | {"verdict": "true"})])
+    assert str(both) == repr(both) == "\n\n".join(map(str, both))
+    page = both._repr_html_()
+    assert page.count('role="note"') == 2 and "Claim 1: false" in page and "Claim 2: true" in page
+
+
 def test_verdict_symbols_differ():
     assert len({symbol for symbol, _ in VERDICTS.values()}) == len(VERDICTS)
 

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 import ddplab.course.folklore
-from ddplab.course.claims import VERDICTS, claim
+from ddplab.course.claims import VERDICTS, Claims, claim
 from ddplab.course.folklore import TEXTS, board, boxes, guess, quiz, table, verdicts_by_text
 
 LESSONS = Path(__file__).parents[2] / "lessons"
@@ -20,7 +20,10 @@ def lesson(folder, name, *cells):
 
 def settled(text, row=None, **changed):
     what = {"verdict": "true if", "because": "it is", "measured": "3 of 4: so", "holds": True} | changed
-    box = claim(text, row=row, **what)
+    return cell_of(claim(text, row=row, **what))
+
+
+def cell_of(box):
     output = nbformat.v4.new_output("execute_result", {"text/plain": str(box)}, execution_count=1)
     return nbformat.v4.new_code_cell("claim(...)", outputs=[output])
 
@@ -32,7 +35,7 @@ def test_every_box_is_found_that_a_cell_has_stored():
             if "claim(" in cell.source:  # a table of boxes is none itself
                 rows = re.findall(r"row=(\d+)", cell.source)
                 texts = [output.get("data", {}).get("text/plain", "") for output in cell.get("outputs", [])]
-                shown = [text for text in texts if "Verdict" in text]
+                shown = [text for text in "\n\n".join(texts).split("\n\n") if "Verdict" in text]
                 assert not rows or len(rows) == len(shown), f"{path.name}: {rows}"
                 stored += rows or shown
     assert len(boxes(LESSONS)) == len(set(stored))  # where a lesson has a numbered box too, its room's counts
@@ -57,6 +60,16 @@ def test_a_box_is_read_whole_and_linked_to_its_heading(tmp_path):
     )
     assert table([numbered, first, other]).count("<summary>one GPU fails, two learn: 2 claims</summary>") == 1
     assert "<summary>from elsewhere: 1 claim</summary>" in table([other])
+
+
+def test_a_box_of_several_claims_is_each_of_them(tmp_path):
+    measured = {"because": "it is", "measured": "3 of 4: so", "holds": True}
+    both = Claims([claim(text, row=row, verdict="false", **measured) for text, row in (("one", 7), ("other", 6))])
+    lesson(tmp_path, "9_part/9.2_room.ipynb", cell_of(both))
+    assert [(box.row, box.text, box.measured) for box in boxes(tmp_path)] == [
+        (6, "other", "3 of 4: so"),
+        (7, "one", "3 of 4: so"),
+    ]
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)

@@ -6,9 +6,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ddplab.course.shortest import LIGHTS, NAMES, PAR, PROGRAM, SOURCES, SWITCHES, hunt, third_program
+from ddplab.course.shortest import (
+    LIGHTS,
+    NAMES,
+    PAR,
+    PROGRAM,
+    SHOWN,
+    SOURCES,
+    _board,
+    _lit,
+    _memory,
+    hunt,
+    third_program,
+)
 
-ALL_IN = dict.fromkeys(NAMES, "in")
 ALL = [frozenset(it) for count in range(len(NAMES) + 1) for it in itertools.combinations(NAMES, count)]
 ENDS = {4: [{"seed"}, {"numbers", "group", "DDP"}], 5: [{"numbers", "group", "DDP", "sampler"}]}
 NEEDS = {"group": "numbers", "DDP": "group", "sampler": "group", "set_epoch": "sampler", "destroy": "group"}
@@ -42,6 +53,7 @@ def test_real_ranks_keep_to_the_rule(times):
     for left, it in played.items():
         for lights in (4, 5):
             assert all(it.lights[:lights]) == keeps_the_lights_on(left, lights), (sorted(left), lights, it.facts())
+            assert len(_lit(it, lights)) == lights + 1, "what is below the lights would move"
 
 
 def test_each_line_that_is_missing_puts_a_light_out_or_costs_nothing():
@@ -67,32 +79,54 @@ def test_an_optimiser_of_a_copy_moves_nothing():
     assert [name for name, on in zip(LIGHTS, of_a_copy.lights, strict=True) if not on] == ["their weights have moved"]
 
 
-def test_the_hunt_shows_the_program_its_lights_and_the_tries():
-    """It never names the shortest before it is found, and a try that is made again is told once."""
-    draw = hunt(4)
-    first = draw(**ALL_IN | {"set_epoch": "out"}).splitlines()
-    assert [line[11:] for line in first[:3]] == [line for _, line in PROGRAM[:3]]
-    assert "set_epoch      # sampler.set_epoch(epoch)" in first
-    assert first[-1] == "✓✓✓✗  7 of 8 lines: without set_epoch   now"
-    failed = draw(**ALL_IN | {"group": "out"}).splitlines()
-    assert failed[len(PROGRAM) + 1].startswith("✗ both ranks end without an error  ValueError: Default process group")
-    assert "? their weights have moved" in failed
-    draw(**dict.fromkeys(NAMES, "out") | dict.fromkeys(["numbers", "group", "DDP"], "in"))
-    again = draw(**ALL_IN | {"set_epoch": "out"}).splitlines()
-    assert again[-4:] == [
-        "The shortest with all 4 lights on has 3 of 8 lines; there is a shorter one",
-        "✗???  7 of 8 lines: without group",
-        "✓✓✓✓  3 of 8 lines: only numbers, group, DDP",
-        "✓✓✓✗  7 of 8 lines: without set_epoch   now",
+def without(*left):
+    return [name for name in NAMES if name not in left]
+
+
+def test_the_hunt_tells_the_lights_and_the_tries():
+    """It never names the shortest before it is found, and a try that is made again is told once, with its number."""
+    told = _memory(4)
+    assert told(["set_epoch"]).splitlines()[-2:] == [
+        "None yet with all 4 lights on",
+        "  1  ✓✓✓✗  7 of 8 lines: without set_epoch   now",
     ]
-    won = draw(**dict.fromkeys(NAMES, "out") | {"seed": "in"}).splitlines()
-    assert won[-5] == "The shortest with all 4 lights on has 1 of 8 lines, and none is shorter ✓"
-    assert draw(**dict.fromkeys(NAMES, "out"), parameters_of="a copy of net").splitlines()[-1] == (
-        "✓✗✗✓  0 of 8 lines: only the loop; SGD has those of a copy of net   now"
-    )
+    failed = told(["group"]).splitlines()
+    assert failed[0].startswith("✗ both ranks end without an error  ValueError: Default process group")
+    assert "? their weights have moved" in failed
+    told(without("numbers", "group", "DDP"))
+    assert told(["set_epoch"]).splitlines()[-4:] == [
+        "The shortest with all 4 lights on has 3 of 8 lines (try 3); there is a shorter one",
+        "  2  ✗???  7 of 8 lines: without group",
+        "  3  ✓✓✓✓  3 of 8 lines: only numbers, group, DDP",
+        "  1  ✓✓✓✗  7 of 8 lines: without set_epoch   now",
+    ]
+    won = told(without("seed")).splitlines()
+    assert won[-5] == "The shortest with all 4 lights on has 1 of 8 lines (try 4), and none is shorter ✓"
+    for name in NAMES:
+        last = told(NAMES, "a copy of net") if name == "destroy" else told([name])
+    assert last.splitlines()[-1] == " 10  ✓✗✗✓  0 of 8 lines: only the loop; SGD has those of a copy of net   now"
+    assert len(last.splitlines()) == len(won) + SHOWN - 4, "only the newest are shown"
 
 
-def test_every_switch_is_a_line_and_a_name_of_none_is_refused():
-    assert [*SWITCHES] == [*NAMES, "parameters_of"] and len(NAMES) == 8
+def test_where_nobody_can_press_a_line_the_program_as_it_begins(capsys):
+    hunt(lights=4, out=["set_epoch"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[11:] for line in lines[:3]] == [line for _, line in PROGRAM[:3]]
+    assert "set_epoch      # sampler.set_epoch(epoch)" in lines and "optimizer = SGD(model.parameters()" in lines[6]
+    assert lines[-1] == "  1  ✓✓✓✗  7 of 8 lines: without set_epoch   now"
+
+
+def test_the_page_asks_for_what_is_left_and_is_answered_also_where_it_cannot_be_tried():
+    page = _board(_memory(4), ["set_epoch"], "at first", 4)
+    assert page.asked == [0, ["set_epoch"], 0] and page.shown == ["at first", 0]
+    page.asked = [1, without("seed"), 2]
+    words, asked = page.shown
+    assert asked == 1 and words.endswith("1 of 8 lines: only seed; SGD has those of a copy of net   now")
+    page.asked = [2, ["barrier"], 0]
+    assert page.shown == ["ValueError: 'barrier' is no line's name; they are " + ", ".join(NAMES), 2]
+
+
+def test_a_name_of_no_line_is_refused():
+    assert len(NAMES) == 8
     with pytest.raises(ValueError, match="'barrier' is no line's name"):
         third_program("barrier")
