@@ -29,8 +29,8 @@ class Devices:
         if not self.gpus:
             return (
                 f"This machine: {cores}, no GPU.\n"
-                "Ranks run on the CPU and talk through gloo: the processes and the collectives are real, "
-                "the speed is not that of GPUs."
+                "Ranks run on the CPU and talk through gloo: processes and collectives are real, "
+                "the speed is not a GPU's."
             )
         names = ", ".join(f"cuda:{i} {name}" for i, name in enumerate(self.gpus))
         kind = "virtual GPU" if "DDPLAB_REHEARSAL" in os.environ else "GPU"

@@ -60,7 +60,20 @@ def _network(
     net.to(dtype)[1].requires_grad_(not frozen)
     if backward:
         net(torch.ones(1, 9, dtype=dtype)).sum().backward()
+    net.before = _gradients(net)
     return (net,)
+
+
+def _gradients(net: nn.Module) -> list[float | None]:
+    return [None if p.grad is None else float(p.grad.sum()) for p in net.parameters()]
+
+
+def _counted(both: Any, net: nn.Module) -> Any:
+    """The two numbers; and that it is more than counting, where the gradients are not what they were."""
+    if both is None:
+        return []
+    both = str(both) if isinstance(both, dict) else both
+    return both if _gradients(net) == net.before else [both, "its gradients have changed"]
 
 
 def _and_buffers(net: nn.Module) -> tuple[int, int]:
@@ -90,7 +103,7 @@ turn(
         "110, and 100 of them frozen": partial(_network, frozen=True),
         "110, before backward": partial(_network, backward=False),
     },
-    look=lambda both, _: [] if both is None else str(both) if isinstance(both, dict) else both,
+    look=_counted,
     heads=("parameters", "gradients"),
     mistakes=[
         (partial(_bytes_held, size=torch.numel), "those are numbers, not bytes", "`.nbytes`, and not `.numel()`."),
@@ -130,6 +143,8 @@ turn(
                       [p.grad.nbytes for p in net.parameters() if p.grad is not None]],
          "there is a number for each tensor", "Add them up: two numbers come back."),
         (lambda net: print(_bytes_held(net)), "nothing comes back", "`return` the two numbers."),
+        (lambda net: (_bytes_held(net), net.zero_grad())[0], "the gradients are counted, and then gone",
+         "Only count: the optimiser needs them still."),
     ],
     hints={"Boolean value of Tensor": "Whether there is a gradient: `if p.grad is not None`.",
            "'int' object is not callable": "`.nbytes` is a number, and no method: without parentheses.",
@@ -279,7 +294,7 @@ turn(
         "2 + 30 + 400 + 500 GB, on 3": lambda: (2, 30, 400, 500, 3),
     },
     look=lambda gb, *_: _one(gb),
-    heads=("GB on each",),
+    heads=("GB on each device",),
     mistakes=[
         *[
             (partial(_spread, done=done), *KNOWN.get(done, (_told(done), "Whole on each: the model, its gradients, its "

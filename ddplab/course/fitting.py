@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEAR = 12  # a try that costs more is drawn there
+NEAR = 0.5  # GB: so near to the least there is, a try has shown it
 
 
 class Fitting:
     """All tries of a game, the learner's own in the order in which they are made; `draw` is for `move`.
 
     held: a setting, by name → what lies on each GPU: part → GB. price: a setting → what it costs. rooms: the GPUs' GB.
-    levers: name → the values that it may have.
+    levers: name → the values that it may have. tried: earlier tries, which stay; new ones are put there as well.
     """
 
     def __init__(
@@ -29,10 +30,11 @@ class Fitting:
         price: Callable[..., float],
         rooms: Sequence[float],
         levers: Mapping[str, Sequence[Any]],
+        tried: list[dict[str, Any]] | None = None,
     ):
         self.held, self._asked, self.rooms = held, price, rooms
         self.settings = [dict(zip(levers, values, strict=True)) for values in product(*levers.values())]
-        self.tried: list[dict[str, Any]] = []  # each setting once
+        self.tried = [] if tried is None else tried  # each setting once
 
     @pointing
     def price(self, **setting: Any) -> float:
@@ -56,8 +58,8 @@ class Fitting:
     def draw(self, **setting: Any) -> tuple[str, Figure]:
         """Note a try. Return how it stands with each GPU, the cheapest that has fitted, and all tries as dots."""
         gb = self.gb(**setting)
-        self.tried = [*(it for it in self.tried if it != setting), setting]
-        lines = [f"price {self.price(**setting):g}, {gb:.1f} GB on each"]
+        self.tried[:] = [*(it for it in self.tried if it != setting), setting]
+        lines = [f"price {self.price(**setting):g}, {gb:.1f} GB on each GPU"]
         for room in self.rooms:
             fits = f"✓ {room - gb:.1f} to spare" if gb <= room else f"✗ {gb - room:.1f} too much"
             lines.append(f"{f'{room:g} GB':5}  {fits:17}  {self._best(room)}")
@@ -67,7 +69,10 @@ class Fitting:
     def _best(self, room: float) -> str:
         prices = [self.price(**it) for it in self.tried if self.gb(**it) <= room]
         if not prices:
-            return "no try has fitted yet"
+            nearest, floor = (min(self.gb(**it) for it in them) for them in (self.tried, self.settings))
+            if floor > room and nearest < floor + NEAR:
+                return f"it goes onto none: {floor:.1f} GB stay, whatever you pull. Of what?"
+            return f"your nearest: {nearest - room:.1f} too much"
         ways = self.ways(room)
         if min(prices) > self.price(**ways[0]):
             return f"your best: {min(prices):g}, and it goes for less"
@@ -77,7 +82,7 @@ class Fitting:
 
 def _tries(held: Mapping[str, float], tried: Sequence[tuple[float, float]], rooms: Sequence[float]) -> Figure:
     """What fills a GPU in this try, a bar; and each try by price and GB, the newest large. Dashed lines: the GPUs."""
-    with drawing(9, 3.4) as figure:
+    with drawing(9, 3) as figure:
         bar, dots = figure.subplots(1, 2, sharey=True, width_ratios=(1, 4))
         bottom = 0.0
         for (name, gb), hatch in zip(held.items(), HATCHES, strict=False):
@@ -93,7 +98,7 @@ def _tries(held: Mapping[str, float], tried: Sequence[tuple[float, float]], room
                 axis.axhline(room, color=INK, linestyle="--", linewidth=1)
         for room in rooms:
             dots.text(DEAR + 0.7, room, f"{room:g} GB", va="center")
-        bar.set(ylabel="GB on each", ylim=(0, 180), xlim=(-0.6, 0.6))
+        bar.set(ylabel="GB on each GPU", ylim=(0, 180), xlim=(-0.6, 0.6))
         dots.set(xlabel="price", xlim=(-0.5, DEAR + 0.5))
         dots.set_xticks(range(0, DEAR + 1, 2), [*map(str, range(0, DEAR, 2)), f"{DEAR}, or more"])
         handles, names = bar.get_legend_handles_labels()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ddplab.plots import COLOURS, DASHES, INK, MARKERS, drawing
@@ -17,34 +18,51 @@ def strong_and_weak(
     strong: Sequence[float],
     weak: Sequence[float],
     places: int,
-    guess: Sequence[Any] = (),
+    guess: Any = (),
+    weak_guess: Any = (),
 ) -> Figure:
     """Draw the speed-up of strong scaling and the efficiency of weak scaling, each beside the ideal and the limit.
 
     ranks: how many there were. strong, weak: what was measured with each. places: how many ranks can work at once.
-    guess: what somebody guessed of the speed-up, if anybody did; what is no number is left out, and what is far above
-        all others is not seen, for they would be flat.
+    guess, weak_guess: what somebody guessed of the two, if anybody did; what is no number is left out, and what is far
+        above all others is not seen, for they would be flat.
 
     Returns the matplotlib figure.
     """
-    numbers = {n: it for n, it in zip(ranks, guess, strict=False) if isinstance(it, int | float)}
     panels = {
-        "strong scaling: speed-up": (strong, list(ranks), numbers),
-        "weak scaling: efficiency": (weak, [1 for _ in ranks], {}),
+        "strong scaling: speed-up": (strong, list(ranks), guess),
+        "weak scaling: efficiency": (weak, [1 for _ in ranks], weak_guess),
     }
     with drawing(9, 3.4) as figure:
         axes = figure.subplots(1, 2)
-        for axis, (title, (measured, ideal, guessed)) in zip(axes, panels.items(), strict=True):
+        for axis, (title, (measured, ideal, said)) in zip(axes, panels.items(), strict=True):
             limit = [best * min(n, places) / n for best, n in zip(ideal, ranks, strict=True)]
             axis.plot(ranks, ideal, ":", color=INK, label="ideal")
             axis.plot(ranks, limit, "--", color=COLOURS[1], label="limit of the machine")
             axis.plot(ranks, measured, "o-", color=COLOURS[0], markersize=9, label="measured")
+            guessed = {n: it for n, it in zip(ranks, _numbers(said, len(ranks)), strict=True) if it is not None}
             if len(guessed) > 1:  # one is given
                 axis.plot(list(guessed), list(guessed.values()), "D-.", color=COLOURS[3], label="your guess")
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
             axis.set_ylim(0, min(axis.get_ylim()[1], 1.5 * max(*ideal, *measured)))
-        axes[0].legend(fontsize=8, loc="upper left")
+        lines = max((axis.lines for axis in axes), key=len)  # a guess may be of one alone
+        axes[0].legend(handles=[*lines], fontsize=8, loc="upper left")
     return figure
+
+
+def off_by(measured: Sequence[float], guess: Any) -> list[str]:
+    """Say of each measurement how far somebody's guess is off; nothing of the first, which is given, or of no number.
+
+    guess: a list, or whatever else somebody has written; it may be too short or too long.
+    """
+    pairs = zip(measured, _numbers(guess, len(measured)), strict=True)
+    told = ["" if it is None else f"  you said {it:g}: off by {abs(it - true):.1f}" for true, it in pairs]
+    return ["", *told[1:]]
+
+
+def _numbers(guess: Any, many: int) -> list[float | None]:
+    given = [*guess, *[None] * many] if isinstance(guess, list | tuple) else [None] * many
+    return [it if isinstance(it, int | float) and isfinite(it) else None for it in given[:many]]
 
 
 def exposed_times(

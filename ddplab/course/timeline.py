@@ -232,7 +232,7 @@ def draw_on(axis: Axes, rows_per_rank: Sequence[Sequence[Row]], title: str) -> l
     """Draw the same on axes that are there, from their zero on. Returns what a legend has to show."""
     from matplotlib.patches import Patch
 
-    begin = min(row.start for rows in rows_per_rank for row in rows)
+    begin = min((row.start for rows in rows_per_rank for row in rows), default=0.0)
     used: dict[str, Patch] = {}
     for rank, rows in enumerate(rows_per_rank):
         bars = [(row.name, [row[2:4]], rank - 0.34) for row in rows if row.kind == "phase"]

@@ -69,54 +69,54 @@ def lanes_of(ranks: Sequence[Steps], title: str = "") -> Figure:
     return draw([[*chain(*steps)] for steps in ranks], title)
 
 
-def ask_or_name(jobs: Sequence[Job], seed: Any) -> Callable[..., tuple[str, Figure | None]]:
+def ask_or_name(jobs: Sequence[Job], seed: Any) -> Callable[..., tuple[str, Figure]]:
     """Return a function for `move`: what has changed in a job's list is done, a question or a name; and once only."""
     last = dict.fromkeys(OFFERED, "…")
     asked: list[set[int]] = [{0} for _ in jobs]
     said: list[str] = ["" for _ in jobs]
-    lanes: list[Figure] = []  # of the job that was named last
+    lanes = [lanes_of([[] for _ in RANKS], "name a job: here you will see what its ranks did")]  # or of the last named
+    lanes[0].axes[0].set(xticks=[])
 
-    def play(**chosen: str) -> tuple[str, Figure | None]:
+    def play(**chosen: str) -> tuple[str, Figure]:
         for n, (job, (place, does)) in enumerate(zip(jobs, chosen.items(), strict=True)):
             if does not in ("…", last[place]) and not said[n]:
                 if does in ASKS:
                     asked[n].add(int(does[-1]))
                 else:
-                    said[n], lanes[:] = does, [lanes_of(job.ranks, f"job {n + 1}: {job.name}")]
+                    said[n], lanes[0] = does, lanes_of(job.ranks, f"job {n + 1}: {job.name}")
         last.update(chosen)
         lines = [f"{'ms a step':17}" + "".join(f"{it:>10}" for it in (*PHASES, "exposed"))]
         for n, job in enumerate(jobs):
             lines += _card(n + 1, job, asked[n], said[n])
-        lines.append(_score(jobs, asked, said, seed))
-        return "\n".join(lines), next(iter(lanes), None)
+        return "\n".join([*lines, *_score(jobs, asked, said, seed)]), lanes[0]
 
     return play
 
 
 def _card(number: int, job: Job, asked: set[int], said: str) -> list[str]:
+    """A line for each rank, asked or not, so that the page stays as high as it is."""
+    right = said == job.name
+    told = [f"{'✓' if right else '✗'} {said}" if said else "", "" if right or not said else f"it was {job.name}", ""]
     lines = []
-    for rank in sorted(asked):
+    for rank, verdict in zip(RANKS, told, strict=True):
         took = parts([*chain(*job.ranks[rank])])
-        numbers = "".join(f"{took[it] / len(STEPS):10.0f}" for it in (*PHASES, "exposed"))
-        lines.append(f"{f'job {number}' if rank == 0 else '':8} {f'rank {rank}':8}{numbers}")
-    if said:
-        right = said == job.name
-        lines.append(f"{'':9}{'✓' if right else '✗'} {said}" + ("" if right else f"; it was {job.name}"))
+        numbers = [f"{took[it] / len(STEPS):.0f}" if rank in asked else "?" for it in (*PHASES, "exposed")]
+        row = f"{f'job {number}' if rank == 0 else '':8} {f'rank {rank}':8}" + "".join(f"{it:>10}" for it in numbers)
+        lines.append(f"{row}   {verdict}".rstrip())
     return lines
 
 
-def _score(jobs: Sequence[Job], asked: Sequence[set[int]], said: Sequence[str], seed: Any) -> str:
+def _score(jobs: Sequence[Job], asked: Sequence[set[int]], said: Sequence[str], seed: Any) -> tuple[str, str]:
     questions = sum(map(len, asked)) - len(jobs)
     right = sum(job.name == it for job, it in zip(jobs, said, strict=True))
     wrong = sum(map(bool, said)) - right
     points = RIGHT * right + WRONG * wrong + ASKED * questions
     told = f"points: {points} ({right} right, {wrong} wrong, {questions} asked)"
-    if not all(said):
-        return told
-    _first.setdefault(str(seed), points)
+    if all(said):
+        _first.setdefault(str(seed), points)
+        told += f"; who asks until sure makes {careful([job.name for job in jobs])} here"
     rooms = ", ".join(f"{room}: {it}" for room, it in _first.items())
-    sure = careful([job.name for job in jobs])
-    return f"{told}; who asks until sure makes {sure} here\nyour rooms, by seed, the first time: {rooms}"
+    return told, f"your rooms, by seed, the first time: {rooms or 'none yet'}"
 
 
 # ------------------------------------------------------------------ who asks until sure

@@ -21,10 +21,10 @@ def test_a_try_is_told_beside_the_best_of_all():
     play = game()
     words, figure = play.draw(what="large", devices=4)
     assert words.splitlines() == [
-        "price 3, 40.0 GB on each",
+        "price 3, 40.0 GB on each GPU",
         "60 GB  ✓ 20.0 to spare    your best: 3, and it goes for less",
-        "30 GB  ✗ 10.0 too much    no try has fitted yet",
-        "9 GB   ✗ 31.0 too much    no try has fitted yet",
+        "30 GB  ✗ 10.0 too much    your nearest: 10.0 too much",
+        "9 GB   ✗ 31.0 too much    your nearest: 31.0 too much",
     ]
     words, figure = play.draw(what="small", devices=1)
     assert "60 GB  ✓ 10.0 to spare    your best: 1, the least there is; you have found 1 of its 2 ways" in words
@@ -44,6 +44,25 @@ def test_a_try_made_again_is_one_dot_and_a_dear_one_stays_in_the_picture():
         100,
     ] and "30 GB  ✓ 19.6 to spare    your best: 100, and it" in words
     assert figure.axes[1].get_lines()[1].get_xdata() == [DEAR]
+
+
+def test_where_nothing_fits_whoever_has_tried_the_least_there_is_is_told_that_it_is_the_end():
+    play = game()
+    last = [play.draw(what="small", devices=devices)[0].splitlines()[3] for devices in (4, 100, 1)]
+    assert last[0] == "9 GB   ✗ 11.0 too much    your nearest: 11.0 too much"
+    assert last[1] == "9 GB   ✗ 1.4 too much     it goes onto none: 10.4 GB stay, whatever you pull. Of what?"
+    assert last[2].endswith("it goes onto none: 10.4 GB stay, whatever you pull. Of what?")
+
+
+def test_tries_stay_where_a_game_with_another_price_is_given_them():
+    tries = []
+    first, then = (
+        Fitting(lambda n: {"model": n}, lambda n, by=by: by * n, (9,), {"n": [1, 2]}, tries) for by in (1, 5)
+    )
+    first.draw(n=2)
+    _, figure = then.draw(n=1)
+    assert tries == then.tried == [{"n": 2}, {"n": 1}]
+    assert [line.get_xdata()[0] for line in figure.axes[1].get_lines()[:2]] == [10, 5]
 
 
 def test_the_cheapest_ways_are_all_told_and_none_where_nothing_fits():

@@ -9,6 +9,7 @@ from ddplab.course.scale_drawings import (
     matrices,
     messages_in_backward,
     near_or_not,
+    off_by,
     strong_and_weak,
 )
 
@@ -26,6 +27,21 @@ def test_a_guess_is_a_line_of_its_own_beside_the_speed_up():
     strong, weak = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], places=2, guess=[1, 1.5, 3]).axes
     assert list(strong.lines[3].get_ydata()) == [1, 1.5, 3] and len(weak.lines) == 3
     assert len({(line.get_linestyle(), line.get_marker()) for line in strong.lines}) == 4
+
+
+def test_a_guess_of_weak_scaling_alone_is_drawn_there_and_named():
+    strong, weak = strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 0.9, 0.4], 2, [1, ..., ...], [1, 1, 0.9]).axes
+    assert len(strong.lines) == 3 and list(weak.lines[3].get_ydata()) == [1, 1, 0.9]
+    assert strong.get_legend().get_texts()[3].get_text() == "your guess"
+
+
+def test_each_guess_is_told_how_far_off_it_is_whatever_else_stands_there():
+    assert off_by([1, 1.8, 1.9], [1, 1.5, 4]) == ["", "  you said 1.5: off by 0.3", "  you said 4: off by 2.1"]
+    for guess in (..., None, 3, "12", [], [1], [1, ..., ...], [1, "2", None], [1, float("nan"), float("inf")]):
+        assert off_by([1, 1.8, 1.9], guess) == ["", "", ""]
+        assert len(strong_and_weak([1, 2, 4], [1, 1.8, 1.9], [1, 1, 1], 2, guess).axes[0].lines) == 3
+    assert off_by([1, 1.8, 1.9], [1, 2]) == ["", "  you said 2: off by 0.2", ""]
+    assert off_by([1, 1.8], [1, 2, 3, 4]) == ["", "  you said 2: off by 0.2"]
 
 
 def test_a_guess_of_too_few_or_too_many_or_far_off_leaves_the_picture_as_it_is():

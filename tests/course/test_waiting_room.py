@@ -90,21 +90,35 @@ def test_a_question_costs_a_point_once_and_a_name_counts_once(played):
     assert "points: 0 (0 right, 0 wrong, 0 asked)" in words[0] and words[0].count("rank 0") == 5
     assert all("points: -1 (0 right, 0 wrong, 1 asked)" in it for it in words[1:4])
     assert all("points: -2 (0 right, 1 wrong, 1 asked)" in it for it in words[4:])
-    assert "✗ all, data; it was rank 0, data" in words[-1]
+    assert [line.split("   ")[-1] for line in words[-1].splitlines()[1:3]] == ["✗ all, data", "it was rank 0, data"]
+    assert all("the first time: none yet" in it for it in words)
 
 
 def test_a_named_job_cannot_be_asked_any_more_and_shows_its_lanes(played):
-    (_, nothing), (told, lanes), (then, still) = played((2, "all, data"), (2, "ask rank 1"))
-    assert nothing is None and told == then and "✓ all, data" in told and "points: 3" in told
+    (_, empty), (told, lanes), (then, still) = played((2, "all, data"), (2, "ask rank 1"))
+    assert empty.axes[0].get_title().startswith("name a job") and not any(
+        it.get_paths() for it in empty.axes[0].collections
+    )
+    assert [*empty.get_size_inches()] == [*lanes.get_size_inches()], "the page stays as high as it is"
+    assert told == then and "✓ all, data" in told and "points: 3" in told
     assert lanes is still and lanes.axes[0].get_title() == "job 2: all, data"
 
 
 def test_before_a_job_is_named_only_rank_0_is_heard_and_who_was_asked(played):
     told = played((5, "ask rank 2"))[-1][0].splitlines()
-    assert [line.split() for line in told[5:7]] == [
+    assert [line.split() for line in told[13:16]] == [
         ["job", "5", "rank", "0", "1", "1", "1", "150"],
+        ["rank", "1", "?", "?", "?", "?"],
         ["rank", "2", "1", "151", "1", "0"],
     ]
+    assert sum("?" in line for line in told) == 9
+
+
+def test_whatever_is_asked_or_named_the_table_is_as_high_and_no_wider_than_a_laptop_shows(played):
+    everybody = [(n + 1, it) for n in range(5) for it in ("ask rank 1", "ask rank 2")]
+    words = [told for told, _ in played(*everybody, *((n, "rank 2, backward") for n in range(1, 6)))]
+    assert {told.count("\n") for told in words} == {1 + 5 * 3 + 2 - 1}
+    assert max(map(len, "\n".join(words).splitlines())) <= 110
 
 
 def test_at_the_end_the_points_stand_beside_those_of_who_asks_until_sure_and_the_first_try_is_kept(played):

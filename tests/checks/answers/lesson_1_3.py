@@ -155,7 +155,7 @@ ANSWERS = {
         "wrong": [
             (
                 lambda *gb: 111 + gb[3] / gb[4],
-                ["2 + 30 + 400 + 500 GB, on 3: GB on each is 277.7, and should be 598.7"],
+                ["2 + 30 + 400 + 500 GB, on 3: GB on each device is 277.7, and should be 598.7"],
             ),
             (
                 lambda *gb: gb[0] + gb[1] + gb[2] / gb[4] + gb[3],
