@@ -98,6 +98,12 @@ OVER_EACH_OTHER = """svg => {
   return texts.flatMap(([mine, a], n) => texts.slice(n + 1).flatMap(([its, b]) => over(a, b) ? [[mine, its]] : []));
 }"""
 GUESS = 'from ddplab.course.folklore import guess\n\nguess("9.4", "lessons")'
+BETS = """from ddplab.course.bets import Bets
+
+bets = Bets()
+for row in (1, 2):
+    says = {"verdict": "false", "because": "so"}
+    bets.on(row, f"sentence {row}", "which?", "a", "b", "c", **says)(lambda row=row: ("b", f"measured {row}"))"""
 FORGET = "from ddplab.course import claims\n\nclaims.right.clear()\n"  # another notebook of this kernel has guessed
 QUIZ = 'from ddplab.course.folklore import board, boxes, quiz\n\nsaid = quiz(boxes("lessons"))'
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -440,6 +446,34 @@ def test_a_guess_from_the_keyboard_comes_back_in_its_box(notebook, lab, picture)
     until(told, 10)
     it.run(0)  # once more, and it is still what was guessed
     until(lambda: asked.get_by_role("radio").nth(1).is_checked(), 20)
+
+
+def test_a_bet_from_the_keyboard_is_settled_by_its_run_and_the_focus_stays(notebook, lab, picture):
+    it = notebook(BETS, "bets.play()")
+    it.run(0)
+    it.run(1)
+    panel, press = it.output(1), lab.page.keyboard.press
+    groups = [panel.get_by_role("radiogroup", name=name) for name in ("sentence", "what the run will show", "stake")]
+    sentence, end, stake = (group.get_by_role("radio") for group in groups)
+    button = panel.get_by_role("button")
+    tab_to(lab.page, button)
+    press("Enter")
+    until(lambda: "First say what the run will show" in it.text(1), 20)
+    tab_to(lab.page, sentence.first)
+    press("ArrowRight")
+    for radio in (end.first, stake.first):
+        tab_to(lab.page, radio)
+        press("Space")
+        press("ArrowDown")
+    high = panel.bounding_box()["height"]
+    tab_to(lab.page, button)
+    press("Enter")
+    until(lambda: "Your score: 4. 1 of 2 settled." in it.text(1) and "measured 2" in it.text(1), 20)
+    picture(panel)
+    assert panel.bounding_box()["height"] == high and end.nth(1).is_disabled()
+    press("Enter")  # on the same button, which leads to the next
+    until(lambda: sentence.first.is_checked() and end.first.is_enabled(), 20)
+    assert button.evaluate("it => it === document.activeElement") and "2 (2 left)" in it.text(1)
 
 
 def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab, picture):

@@ -185,6 +185,21 @@ def review(script: Script) -> Board:
     return Board(dict(zip(names, lights, strict=True)), patched(script))
 
 
+def reviewed(script: Script, before: Board) -> Board:
+    """As `review`, for a page that goes on in any case: a line says what is red still.
+
+    before: is returned of a script that does not run.
+    """
+    try:
+        board = review(script)
+        why = "; ".join(board[name].name for name in board.red)
+    except RankError as error:
+        board, why = before, f"your guide does not run, {ended_by(error)}"
+    if why:
+        print(f"Red still: {why}. You may patch on, or run the folded cell below your turn, and then this one again.")
+    return board
+
+
 def patched(script: Script) -> int | None:
     """Return how many lines of a script differ from the guide's, as Python itself writes them: a statement on each."""
     try:
@@ -363,10 +378,12 @@ def _samples(calm: list[dict[str, Any]]) -> tuple[Light, Light]:
     served = sum(map(len, first))
     once, anew = 0 < served == len(in_one), set(first[0]) != set(second[0])
     seen_by_ddp = "none through DDP" if calm[0]["rates"] and not seen else f"{len(seen)}"
+    if len(seen) > 400 and not set(calm[0]["samples"]) & set(calm[1]["samples"]):
+        seen_by_ddp += ", none shared"
     found = "yes" if once and anew else "the same shares" if once else f"{served} served, {len(in_one)} different"
     return (
         Light("different samples (one set has 400)", seen_by_ddp, "400", len(seen) == 400, "61"),
-        Light("each sample once an epoch, shared out anew", found, "yes", found == "yes", "61"),
+        Light("each sample once an epoch, dealt anew", found, "yes", found == "yes", "61"),
     )
 
 
@@ -394,7 +411,7 @@ def _rate(*runs: list[dict[str, Any]]) -> Light:
     found = ", ".join(f"{part:.0%}" for part in last)
     if max(turns) > 1 and max(last) <= LOW:
         found += ", up and down again"
-    name = f"last rate / highest, in {updates[0]} and {updates[1]} updates"
+    name = f"last rate / peak, in {updates[0]} and {updates[1]} updates"
     return Light(name, found, f"{LOW:.0%} at most", good, "72")
 
 
@@ -425,7 +442,7 @@ def _half(path: Path, notes: dict[str, Any]) -> Light:
             found = "reads"
         except Exception:
             found = "cannot be read"
-    return Light("rank 0 is killed as it writes: the file", found, "reads", found == "reads", "67")
+    return Light("rank 0 killed as it writes: the file", found, "reads", found == "reads", "67")
 
 
 def _restart(

@@ -10,7 +10,7 @@ import pytest
 
 from ddplab import RankError
 from ddplab.checks import judge
-from ddplab.course.guide import _lines, patched, review, the_guide
+from ddplab.course.guide import _lines, patched, review, reviewed, the_guide
 
 sys.path.append(str(Path(__file__).parents[1] / "checks"))
 cases = importlib.import_module("answers.lesson_9_5")
@@ -93,6 +93,15 @@ def test_a_try_that_does_not_run_leaves_the_lights_in_sight_and_a_hint():
     assert "SIGABRT" not in verdict.message or "Do all ranks make the same calls" in verdict.hint
     assert "SIGABRT" not in verdict.message or "a rank was killed" in str(verdict.picture)
     assert "those from before" in str(verdict.picture) and len(verdict.picture.lights) == len(review(the_guide).lights)
+
+
+def test_a_page_goes_on_with_a_guide_that_is_red_or_does_not_run_and_says_so(at_first, capsys):
+    assert not reviewed(cases.in_eight_lines(), at_first).red and capsys.readouterr().out == ""
+    assert reviewed(cases.patched_by(cases.SEED), at_first)["samples"].found == "400"
+    told = capsys.readouterr().out
+    assert told.startswith("Red still: processes that train; ") and "different samples" not in told
+    assert reviewed(cases.a_slip(), at_first) is at_first and "does not run, NameError" in capsys.readouterr().out
+    assert at_first["samples"].found == "792, none shared"
 
 
 def test_what_does_not_run_in_peace_raises():

@@ -1,0 +1,102 @@
+// Bets on what runs will show: a card for each sentence, its ends, and the stakes that are left. The kernel runs it.
+const MARKS = { open: "…", won: "✓", lost: "↻" }; // as LEGEND.md has them
+
+function render({ model, el }) {
+  const cards = model.get("cards"); // [number, sentence, what is asked of its run, its ends], texts as HTML
+  const drafts = cards.map(() => ({})); // what is chosen and not laid yet: the place of an end, a stake
+  const { bar, status, stage } = page(el);
+  let here = 0; // the place of the card that is seen
+  const strip = group("sentence", cards.map(([number], place) => [place, number, true]), here, "inline-block", (place) => ((here = place), draw()));
+  bar.append(strip);
+  for (const label of strip.children) label.style.cssText += "; min-width: 6.2em; margin-right: 4px; white-space: nowrap";
+  status.style.cssText += "; font-weight: bold";
+  const card = node("div", { style: "max-width: 46em; min-height: 215px; line-height: 1.5" });
+  const pressing = node("div", { style: BAR });
+  const found = node("div", { role: "status", style: "max-width: 46em; min-height: 165px; margin-top: 8px; line-height: 1.5" });
+  stage.append(card, pressing, found);
+  const press = button(pressing, "", () => (settled() ? next() : lay()));
+  press.style.minWidth = "11em";
+  const hint = node("span", { role: "status" });
+  pressing.append(hint);
+  let count = model.get("asked")[0], running = false;
+  const settled = (place = here) => model.get("shown").told[cards[place][0]]; // [end, stake, gain, what came, words, verdict]
+
+  function lay() {
+    const { end, stake } = drafts[here];
+    if (running) return;
+    if (end === undefined || !stake) {
+      hint.textContent = end === undefined ? "First say what the run will show." : "What do you stake on it?";
+      return;
+    }
+    running = true;
+    model.set("asked", [++count, cards[here][0], end, stake]);
+    model.save_changes();
+    tell();
+  }
+
+  function next() { // the next one that is open, from here on; if none is, the next one
+    const others = cards.map((_, n) => (here + n + 1) % cards.length);
+    here = others.find((place) => !settled(place)) ?? others[0];
+    strip.querySelectorAll("input")[here].checked = true;
+    draw();
+  }
+
+  function draw() {
+    const [, sentence, asks, ends] = cards[here], done = settled(), draft = drafts[here];
+    const { stakes } = model.get("shown");
+    if (stakes.some(([stake, left]) => stake === draft.stake && !left)) delete draft.stake; // laid on another one since
+    const [end, stake] = done ?? [draft.end, draft.stake];
+    card.replaceChildren(
+      html(`“${sentence}”`, "font-size: 15px; min-height: 3em"),
+      html(asks, "min-height: 4.5em"),
+      group("what the run will show", ends.map((words, place) => [place, words, !done]), end, "block", (it) => (draft.end = it)),
+      group("stake", stakes.map(([it, left]) => [it, `${it} (${left} left)`, left && !done]), stake, "inline-block", (it) => (draft.stake = it)),
+    );
+    tell();
+  }
+
+  function group(name, options, chosen, display, choose) {
+    const same = `bet-${Math.random()}`; // of this group, in the page
+    const all = node("div", { role: "radiogroup", "aria-label": name });
+    if (name === "stake") all.append("Stake: ");
+    for (const [value, words, free] of options) {
+      const radio = node("input", { type: "radio", name: same, "data-lm-suppress-shortcuts": "true" });
+      radio.checked = value === chosen;
+      radio.disabled = !free;
+      radio.addEventListener("change", () => (choose(value), (hint.textContent = "")));
+      const label = node("label", { style: `display: ${display}; margin-right: 16px` }, radio, html(` ${words}`, "display: inline"));
+      all.append(label);
+    }
+    return all;
+  }
+
+  function tell() {
+    const { told, score, most, failed } = model.get("shown"), done = settled(), many = Object.keys(told).length;
+    cards.forEach(([number], place) => (strip.children[place].lastChild.textContent = ` ${number} ${mark(settled(place))}`));
+    status.textContent = `Your score: ${score < 0 ? `−${-score}` : score}. ${many} of ${cards.length} settled.${many === cards.length ? ` All right would have been ${most}; chance comes to about 0.` : ""}`;
+    press.textContent = running ? "Real ranks run …" : done ? "Next sentence" : "Bet, and run it";
+    hint.textContent = "";
+    found.replaceChildren(...(done ? [html(`${mark(done)}. The run shows: ${done[3]}.`), html(done[4], "margin: 4px 0"), html(done[5], "font-weight: bold")] : running ? [] : [failed]));
+    for (const part of [card, found]) part.style.minHeight = `${Math.max(parseFloat(part.style.minHeight), part.offsetHeight)}px`; // the page does not jump
+  }
+
+  model.on("change:shown", () => {
+    running = false;
+    draw();
+  });
+  draw();
+}
+
+function mark(told) {
+  if (!told) return MARKS.open;
+  const [, , gain] = told;
+  return `${gain > 0 ? MARKS.won : gain < 0 ? MARKS.lost : MARKS.open} ${gain > 0 ? "+" : ""}${gain}`.replace("-", "−");
+}
+
+function html(words, style) {
+  const made = node("div", { style });
+  made.innerHTML = words; // escaped in Python
+  return made;
+}
+
+export default { render };
