@@ -640,7 +640,8 @@ for asked in (("CNN", 64), ("CNN", 64, "Adam", "float32", True), ("CNN", 64, "Ad
 
 
 def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab, picture):
-    it = notebook(MOVING, "print(lines)")
+    let_go = MOVING.replace("move(doubled, ", "move(doubled, drag=False, ")
+    it = notebook(MOVING, "print(lines)", let_go, "print(lines)")
     it.run(0)
     panel = it.output(0)
     status, rows = panel.get_by_role("status"), panel.get_by_role("slider", name="rows")
@@ -671,6 +672,17 @@ def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab
         lab.page.keyboard.press("ArrowLeft")
     until(lambda: status.inner_text() == "ValueError: no four", 20)
     assert panel.bounding_box()["height"] == height, "the page jumped"
+    it.run(2)
+    rows = it.output(2).get_by_role("slider", name="rows")
+    rows.scroll_into_view_if_needed()
+    place = rows.bounding_box()
+    lab.page.mouse.move(place["x"] + place["width"] / 8, place["y"] + place["height"] / 2)
+    lab.page.mouse.down()
+    lab.page.mouse.move(place["x"] + place["width"] - 1, place["y"] + place["height"] / 2, steps=30)
+    lab.page.mouse.up()
+    until(lambda: it.output(2).get_by_role("status").inner_text() == "one: 16", 5)
+    it.run(3)
+    assert it.text(3).strip() == "['one', 'one']", "on the way of a slider nothing was to be chosen"
 
 
 def test_the_lines_of_a_program_are_switches_from_the_keyboard_and_by_click(notebook, lab, picture):
@@ -941,6 +953,13 @@ def test_the_theatre_from_the_keyboard(notebook, lab, picture):
     tab_to(lab.page, panel.get_by_role("slider", name="clock"))
     lab.page.keyboard.press("End")
     until(lambda: "rank 1 was killed by SIGKILL" in said.inner_text(), 20)
+    ticks = panel.get_by_role("group", name="endings so far")
+    assert ticks.inner_text().count("✓") == 1 and "✓ a rank has died" in ticks.inner_text()
+    focused = "() => window.panel.content.activeCellIndex"
+    said.focus()
+    active = lab.page.evaluate(focused)
+    lab.page.keyboard.press("ArrowDown")
+    assert lab.page.evaluate(focused) == active and said.evaluate("it => it === document.activeElement")
     assert "✕ died" in panel.inner_text() and "✗ was stopped" in panel.inner_text()
     height = panel.bounding_box()["height"]
     tab_to(lab.page, panel.get_by_role("combobox", name="what it does"))

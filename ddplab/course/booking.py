@@ -69,7 +69,7 @@ class Booking:
             return f"{self.gpus * self.batch:,} samples a step; {MOST} are the most"
         if not found.fits:
             return f"{found.memory.total / 1e9:.0f} GB on a card of {found.machine.memory / 1e9:.0f}"
-        return f"do not know: {found.unknown}" if found.unknown else None
+        return f"the plan cannot say, {found.unknown}" if found.unknown else None
 
     def on_paper(self) -> tuple[float, float]:
         """Hours and dollars, by the plan."""
@@ -111,8 +111,11 @@ def mean_bill(booking: Booking) -> float:
 
 @pointing
 def bills(**bookings: Booking) -> tuple[str, Figure]:
-    """Return what each booking comes to, on paper and on the simulated days, in words and drawn: hours and dollars."""
-    words = []
+    """Return what each booking comes to, on paper and on the simulated days, in words and drawn: hours and dollars.
+
+    Of two that can be booked, the last line names the winner, whose bill is lower on average.
+    """
+    words, means = [], {}
     with drawing(8, 3.8) as figure:
         axis = figure.subplots()
         for n, (name, it) in enumerate(bookings.items()):
@@ -123,7 +126,8 @@ def bills(**bookings: Booking) -> tuple[str, Figure]:
             (hours, dollars), days = it.on_paper(), it.played()
             late = sum(of > HOURS for of, _ in days)
             words.append(f"{'':{len(name)}}  on paper {hours:.1f} hours, {dollars:,.0f} $")
-            told = f"late on {late} of {DAYS} simulated days; on average a bill is {mean_bill(it):,.0f} $"
+            means[name] = sum(bill for _, bill in days) / DAYS
+            told = f"late on {late} of {DAYS} simulated days; on average a bill is {means[name]:,.0f} $"
             words.append(f"{'':{len(name)}}  {told}")
             axis.plot(*zip(*days, strict=True), MARKERS[n], color=COLOURS[n], markersize=4, alpha=0.4)
             axis.plot(hours, dollars, MARKERS[n], color=COLOURS[n], markersize=12, markeredgecolor=INK, label=name)
@@ -131,4 +135,7 @@ def bills(**bookings: Booking) -> tuple[str, Figure]:
         axis.set(xlabel="hours until it is ready", ylabel="the bill, dollars", xlim=(0, None))
         if axis.get_legend_handles_labels()[0]:
             axis.legend(loc="lower right")
+    if len(means) == 2:
+        less, more = sorted(means, key=means.get)
+        words.append(f"The winner, on average: {less}, by {means[more] - means[less]:,.0f} $")
     return "\n".join(words), figure

@@ -208,14 +208,17 @@ def star_and_ring(
     return figure
 
 
-def step_lanes(lanes: Mapping[str, tuple[float, float, Spans]]) -> Figure:
+def step_lanes(lanes: Mapping[str, tuple[float, float, Spans]], places: int = 0) -> Figure:
     """Draw steps to one scale, each with computing above and messages below it, filled where nothing is computed.
 
-    lanes: name → when computing begins, for how long, and the messages, (begin, length) each, in ms. Returns the
-    matplotlib figure.
+    lanes: name → when computing begins, for how long, and the messages, (begin, length) each, in ms. places: for how
+    many lanes there is room, where more are to come. Returns the matplotlib figure.
     """
-    with drawing(8, 0.8 + 0.6 * len(lanes)) as figure:
-        _draw_steps(figure.subplots(), lanes)
+    places = max(places, len(lanes))
+    with drawing(8, 0.8 + 0.6 * places) as figure:
+        axis = figure.subplots()
+        _draw_steps(axis, lanes)
+        axis.set_ylim(places - 0.5, -0.5)
     return figure
 
 

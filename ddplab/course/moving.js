@@ -23,11 +23,12 @@ function render({ model, el }) {
     made.addEventListener("pointerdown", () => (keyed = false));
     made.addEventListener("input", () => { // on the way through a list by key one has not chosen yet
       words || tell();
-      if (model.get("press")) return;
+      if (model.get("press") || (!words && !model.get("drag"))) return;
       clearTimeout(soon);
       if (words && keyed) soon = setTimeout(ask, 600);
       else ask();
     });
+    if (!words && !model.get("drag") && !model.get("press")) made.addEventListener("change", () => ask()); // it was let go
     return made;
   });
 

@@ -12,13 +12,18 @@ from ddplab.pointer import pointing
 
 @pointing
 def move(
-    draw: Callable[..., Any], at: Mapping[str, Any] | None = None, press: str = "", **ranges: Sequence[Any]
+    draw: Callable[..., Any],
+    at: Mapping[str, Any] | None = None,
+    press: str = "",
+    drag: bool = True,
+    **ranges: Sequence[Any],
 ) -> None:
     """Show what `draw` returns, and in a live notebook a slider for each of its arguments.
 
     draw: is called with one value of each range, by name, and returns words, or words and a matplotlib figure. It runs
         in the notebook's kernel, each time anew. at: name → where to begin, the first value if not told.
     press: the words of a button, for a game where a choice has its price: nothing is asked before it is pressed.
+    drag: False where a picture keeps what was chosen: a slider asks where it is let go, not on the way.
     ranges: name → the values that an argument may have; numbers get a slider, words a list to choose from.
 
     Elsewhere it is words and picture of where it begins. Raises ValueError for a beginning that is in no range.
@@ -31,7 +36,8 @@ def move(
     words, figure = _drawn(draw, at)
 
     def sliders() -> Any:
-        return _widget(draw, values, [values[name].index(at[name]) for name in values], _page(words, figure), press)
+        places = [values[name].index(at[name]) for name in values]
+        return _widget(draw, values, places, _page(words, figure), press, drag)
 
     screen.show(words, sliders, figure and (lambda: figure))
 
@@ -62,13 +68,18 @@ def _page(words: str, figure: Any) -> dict[str, Any]:
 
 
 def _widget(
-    draw: Callable[..., Any], values: dict[str, list], places: list[int], first: dict[str, Any], press: str = ""
+    draw: Callable[..., Any],
+    values: dict[str, list],
+    places: list[int],
+    first: dict[str, Any],
+    press: str = "",
+    drag: bool = True,
 ) -> Any:
     """Tab reaches the sliders, the arrow keys move them: moving.js. It asks again when an answer has come."""
     offered = [
         [name.replace("_", " "), isinstance(them[0], str), list(map(_text, them))] for name, them in values.items()
     ]
-    page = widget("moving", offered=offered, asked=[0, *places], shown=first, press=press)
+    page = widget("moving", offered=offered, asked=[0, *places], shown=first, press=press, drag=drag)
 
     def answer(change: Any) -> None:
         _, *places = change["new"]

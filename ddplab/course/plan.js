@@ -63,7 +63,8 @@ function render({ model, el }) {
 const LEGEND =
   "Above, what a GPU computes, and hatched, how long it waits for the latest. Below, messages: empty while something is computed above, filled where they alone make the step longer.";
 
-const ms = (number) => `${Number(number.toPrecision(4))} ms`;
+// To four digits, and whole from 1,000 on, as the table has them.
+const ms = (number) => `${number < 1000 ? Number(number.toPrecision(4)) : Math.round(number).toLocaleString("en")} ms`;
 
 function said({ forward, backward, waiting, exposed, hidden }) {
   return (

@@ -61,7 +61,7 @@ def formula(found: Plan, parameters: float, tokens: float, each: float, utilisat
         Line("room, from bucket 0", f"{count - 1} ÷ {count} × {whole}", room),
         Line("exposed", f"max({sent} − {room}, {one})", exposed),
         Line("a step", f"{compute} + {late} + {exposed}", total),
-        Line("speed", f"{gpus} GPUs × {found.batch:g} samples ÷ {total}", speed),
+        Line("speed", f"{gpus} GPU{'s' * (gpus > 1)} × {found.batch:g} samples ÷ {total}", speed),
         Line("efficiency", f"{compute} ÷ {total}", f"{100 * found.efficiency:.1f} %"),
         Line("days", f"{tokens / 1e9:g}e9 ÷ {each:g} samples ÷ {speed} ÷ 86,400", _number(found.days(tokens / each))),
     ]

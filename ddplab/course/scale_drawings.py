@@ -83,7 +83,7 @@ def exposed_times(
             axis.plot(backwards, found, MARKERS[n], label=name, **look)
         axis.set(xlabel="ms that the backward pass computes", ylabel="exposed ms")
         axis.set(xlim=(0, None), ylim=(0, None))
-        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8, frameon=False)
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=9, columnspacing=1, frameon=False)
     return figure
 
 
@@ -111,7 +111,7 @@ def near_or_not(rows: Mapping[str, Sequence[tuple[float, float]]], says: float, 
     with drawing(8, 3.8) as figure:
         axis = figure.subplots()
         edges = [[(1 + off) * it for it in ends] for off in (-near, near)]
-        axis.fill_between(ends, *edges, color=INK, alpha=0.15, linewidth=0, label=f"within {near:.0%}")
+        axis.fill_between(ends, *edges, facecolor=f"{INK}50", edgecolor=INK, linewidth=0.8, label=f"within {near:.0%}")
         axis.plot(ends, ends, ":", color=INK, label="said as measured", linewidth=3)
         for n, (name, points) in enumerate(rows.items()):
             for fill, label in (("full", f"planned, {name}"), ("none", None)):
@@ -122,7 +122,7 @@ def near_or_not(rows: Mapping[str, Sequence[tuple[float, float]]], says: float, 
         look = {"color": COLOURS[3], "marker": "|", "linestyle": "", "markersize": 12, "label": f"you: {says:.0%}"}
         axis.plot(measured, [says for _ in measured], **look, clip_on=False)
         axis.set(xlabel="measured efficiency", ylabel="said", xlim=ends, ylim=(0.68, 1.02))
-        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.02, 1))
+        axis.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1.02, 1))
     return figure
 
 

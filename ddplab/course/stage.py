@@ -49,7 +49,7 @@ VERDICTS = {  # of launch's, and by which words each is known
     "a rank is missing": "never came",
     "the calls differ": "call different collectives",
     "a rank has died": "was killed",
-    "all come to the end": "finished",
+    "all come to the end": ": finished",  # "finished anything" is said of a hang
 }
 ALONE = 5  # seconds after which a job that hangs under torchrun is ended
 
@@ -231,11 +231,10 @@ def _stage(scene: Callable[[], Any], film: Film, calls: list[str]) -> Any:
 
 
 def _told(film: Film, heard: set[str]) -> dict[str, Any]:
-    """Return a film for the page; its verdict joins those heard before, which are ticked below launch's words."""
+    """Return a film for the page; its verdict joins those heard before, which are ticked when it has ended."""
     heard |= {verdict for verdict, words in VERDICTS.items() if words in film.words}
-    signs = "  ".join(f"{'✓' if verdict in heard else '☐'} {verdict}" for verdict in VERDICTS)
-    words = f"{film.words}\n\nverdicts so far:  {signs}"
+    ticks = "  ".join(f"{'✓' if verdict in heard else '☐'} {verdict}" for verdict in VERDICTS)
     begin = min((row["time"] for row in film.rows), default=0.0)
     rows = [[row["rank"], row["time"] - begin, row["doing"], row.get("call", 0)] for row in film.rows]
-    told = {"act": film.act._asdict(), "rows": rows, "seconds": film.seconds - begin, "words": words}
-    return {**told, "when": time.time()}  # the same once more is an answer too
+    told = {"act": film.act._asdict(), "rows": rows, "seconds": film.seconds - begin, "words": film.words}
+    return {**told, "ticks": ticks, "when": time.time()}  # the same once more is an answer too

@@ -70,12 +70,13 @@ function render({ model, el }) {
     const now = moments[moment];
     const lane = Math.min(90, (TALLEST - AXIS - TOP) / chosen.ranks);
     const height = lane * chosen.ranks + AXIS + TOP, scale = (WIDE - NAMES - 10) / it.end;
-    const svg = shape("svg", { width: WIDE, height, role: "img", style: "touch-action: none; display: block" });
+    const svg = shape("svg", { width: WIDE, height, role: "img", style: "touch-action: none; user-select: none; display: block" });
     svg.append(waitingPattern(hatch));
     const words = [...Array(chosen.ranks).keys()].map((rank) => said(it, chosen, rank, now));
     svg.setAttribute("aria-label", words.map((line, rank) => `rank ${rank}: ${line}`).join("; "));
-    words.forEach((line, rank) => drawLane(rank, TOP + rank * lane, line));
+    words.forEach((_, rank) => drawLane(rank, TOP + rank * lane));
     drawAxis();
+    words.forEach((line, rank) => svg.append(stated(TOP + rank * lane + 12, line)));
     stage.replaceChildren(svg);
     const trip = it.travels.findIndex(([start, end]) => start <= now && now < end);
     status.textContent =
@@ -83,15 +84,22 @@ function render({ model, el }) {
 
     svg.addEventListener("pointerdown", (event) => drag(event));
 
-    function drawLane(rank, y, line) {
+    function drawLane(rank, y) {
       const [sign, colour] = signs[rank], half = (lane - 18) / 2;
-      svg.append(text(2, y + 12, sign, { fill: colour }), text(18, y + 12, `rank ${rank}`), text(NAMES + 4, y + 12, line, { "font-size": 12 }));
+      svg.append(text(2, y + 12, sign, { fill: colour }), text(18, y + 12, `rank ${rank}`));
       for (const [name, start, end, what] of it.computes(rank)) put(name, start, end, y + 16, half, what);
       it.travels.forEach(([start, end], number) => {
         const begins = Math.max(it.leaves(rank, number), number ? it.travels[number - 1][1] : 0);
         put("waits", begins, start, y + 16 + half, half - 2, "");
         put("travels", start, end, y + 16 + half, half - 2, number);
       });
+    }
+
+    // What a rank does, legible also where the broken line crosses it.
+    function stated(y, line) {
+      const words = text(NAMES + 4, y, line, { "font-size": 12 });
+      words.style.cssText = "paint-order: stroke; stroke: var(--jp-layout-color0); stroke-width: 2";
+      return words;
     }
 
     function put(name, start, end, y, high, words) {
@@ -101,7 +109,8 @@ function render({ model, el }) {
       box.style.cssText = `fill: ${name === "waits" ? `url(#${hatch})` : looks[name]}; stroke: ${INK}; stroke-width: 0.7`;
       svg.append(box);
       if (words === "" || wide < 8 * String(words).length || high < 9) return;
-      svg.append(text(x + wide / 2, y + high / 2 + 4, words, { "text-anchor": "middle", "font-size": 11, fill: "black" }));
+      const size = Math.min(11, high - 1); // inside of its bar
+      svg.append(text(x + wide / 2, y + high / 2 + 0.36 * size, words, { "text-anchor": "middle", "font-size": size, fill: "black" }));
     }
 
     function drawAxis() {
@@ -136,7 +145,7 @@ function render({ model, el }) {
 }
 
 const LEGEND =
-  "Drawn by a model, not measured. A lane for each rank: above, what it computes, each number a layer; below, its buckets by number while they travel. Hatched: it waits. " +
+  "Drawn by a model, not measured. A lane for each rank: above, what it computes, each number a layer, the optimizer last; below, its buckets by number while they travel. Hatched: it waits. " +
   "The broken line is the time: drag it, or use the buttons.";
 
 const ms = (number) => number.toFixed(1);

@@ -16,8 +16,9 @@ function render({ model, el }) {
   const second = node("div", { style: `${BAR}; margin-top: 6px` });
   bar.after(second);
   const player = playBar(second, "clock", () => Math.ceil(film.seconds / TICK), PACE, draw);
-  const said = node("pre", { tabindex: 0, "aria-label": "what is said at the end", style: SAID });
-  stage.after(said);
+  const ticks = node("div", { role: "group", "aria-label": "endings so far", style: "margin: 4px 0; min-height: 1.4em; white-space: pre-wrap" }, film.ticks.replaceAll("✓", "☐"));
+  const said = node("pre", { tabindex: 0, "aria-label": "what is said at the end", style: SAID, "data-lm-suppress-shortcuts": "true" });
+  stage.after(ticks, said);
 
   function ask(bare) {
     if (asked) return;
@@ -54,6 +55,7 @@ function render({ model, el }) {
     svg.append(line(x, 2, x, 4 * LANE + 12), text(Math.min(x, NAME + WIDE - 40), 4 * LANE + 30, `${now.toFixed(2)} s`));
     stage.replaceChildren(svg);
     status.textContent = over ? "The end. What launch has said stands below." : verdict(now);
+    if (over) ticks.textContent = film.ticks;
     said.textContent = over ? `launch:\n${film.words}` : "launch:\n…";
   }
 
@@ -117,7 +119,7 @@ function render({ model, el }) {
   return () => (player.stop(), model.off("change:film", answered), model.off("change:said", told)); // when the output goes
 }
 
-const SAID = `height: 15em; overflow: auto; margin: 4px 0; padding: 4px 8px; font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; ${LOOK}`;
+const SAID = `height: 16em; overflow: auto; margin: 4px 0; padding: 4px 8px; font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere; ${LOOK}`;
 const ENDS = { died: "✕", returned: "○" };
 
 // Words in a bar, on a patch on which they can be read.

@@ -56,13 +56,14 @@ def test_each_of_the_four_numbers_counts_on_a_played_day(number):
     [
         (Booking(HUNDRED, 64, 16), "1,024 samples a step; 512 are the most"),
         (Booking(HUNDRED, 8, 64), "85 GB on a card of 80"),
-        (Booking(TEN, 64, 8), "do not know: the network decides: measure it"),
+        (Booking(TEN, 64, 8), "the plan cannot say, the network decides: measure it"),
     ],
     ids=["batch", "memory", "unknown"],
 )
 def test_what_cannot_be_played_is_refused_and_says_why(booked, why):
     words, figure = bills(you=booked)
     assert booked.refused == why and f"refused: {why}" in words and len(figure.axes[0].lines) == 1
+    assert "winner" not in words
 
 
 def test_each_booking_has_a_mark_and_a_cloud_of_its_own():
@@ -71,6 +72,9 @@ def test_each_booking_has_a_mark_and_a_cloud_of_its_own():
     assert len(cloud.get_xdata()) == len(other.get_xdata()) == DAYS and mark.get_marker() != mine.get_marker()
     assert list(mark.get_xdata()) == [cheapest().on_paper()[0]] and set(deadline.get_xdata()) == {HOURS}
     assert "rival: 16 GPUs, PCIe, 100 Gb Ethernet, 32 samples each" in words
+    paid = mean_bill(Booking(NVLINK, 32, 16)) - mean_bill(cheapest())
+    assert words.endswith(f"The winner, on average: rival, by {paid:,.0f} $")
+    assert bills(rival=cheapest(), you=Booking(HUNDRED, 32, 16))[0].endswith("The winner, on average: you, by 35 $")
     assert [it.get_text() for it in figure.axes[0].get_legend().get_texts()] == ["rival", "you"]
 
 

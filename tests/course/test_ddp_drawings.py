@@ -127,6 +127,8 @@ def test_steps_by_themselves_are_drawn_in_the_same_way_and_more_of_them_need_mor
     assert [text.get_text() for text in axis.texts] == [" 13.0 ms", " 11.0 ms"]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["slow", "fast"]
     assert figure.get_size_inches()[1] > step_lanes({"slow": lanes["slow"]}).get_size_inches()[1]
+    roomy, full = (step_lanes({name: lanes["slow"] for name in names}, places=3) for names in ("a", "abc"))
+    assert [*roomy.get_size_inches()] == [*full.get_size_inches()]
 
 
 def test_what_each_rank_holds_stands_beside_the_others_with_a_sign_between():

@@ -72,7 +72,7 @@ def redone(sum_: str) -> float:
     units = "|".join(sorted(map(re.escape, UNITS), key=len, reverse=True))
     sum_ = re.sub(rf"([\d.]+) ({units})(?![\w/])", lambda it: f"{float(it[1]) * UNITS[it[2]]!r}", sum_)
     sum_ = re.sub(r"ln (\d+)", r"log(\1)", sum_)
-    words = r"\b(operations/s|operations|parameters|samples/s|samples|tokens|messages|bytes|GPUs)\b"
+    words = r"\b(operations/s|operations|parameters|samples/s|samples|tokens|messages|bytes|GPUs?)\b"
     return eval(re.sub(words, "", sum_), {"sqrt": sqrt, "log": log, "ceil": ceil, "max": max})
 
 
