@@ -1,6 +1,6 @@
 """An evening on two played servers: a job that trains while a server joins, leaves, and ranks are killed.
 
-    evening(my_images, number=1, save_every=20, restarts=2)
+    evening(my_images)
 
 Agents, meetings, ranks, deaths and restarts are real. The agents are torchrun's, called from Python, so that their
 ranks are forks that need not import torch. Played are the borders between the servers, and the hour: what comes waits
@@ -29,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddplab import screen
 from ddplab.course import data, models
+from ddplab.course.moving import move
 from ddplab.course.played_agent import agent_of
 from ddplab.folder import Folder
 from ddplab.hardware import hold_store
@@ -46,12 +47,13 @@ PREMIUM = 2  # what a restart costs that is allowed, used or not; a save costs 1
 SERVERS = ("server1", "server2")  # the first is there from the beginning to the end
 JOINS, LEAVES = "server2 joins", "server2 leaves"
 KILLED = tuple(f"{name}'s rank is killed" for name in SERVERS)
-MOST = {"number": 10**6, "save_every": STEPS, "restarts": 9}
 COUNTED = range(1, 13)  # the evenings that the board keeps count of
 TRIES = 3  # where a busy machine has lost an agent's sign of life, the evening is played again
 BEST: dict[int, tuple[int | None, bool]] = {}  # evening → steps over par (None: lost), whether a bet was won
 LOST = 100  # what an evening counts for, at sight, that is lost
+FIRST = {"save_every": 16, "restarts": 2}  # on evening 1, before anybody has chosen
 OURS = (5, 3)  # save_every and restarts, for who knows nothing of an evening
+TRIED: dict[int, dict[str, int | None]] = {}  # evening → plan → what it came to (None: lost), the newest last
 SIGHT: dict[int, int] = {}  # evening → what its first try came to; not the first evening, which the lesson plays
 
 
@@ -122,26 +124,27 @@ def par(events: Sequence[Event]) -> int:
 
 
 @pointing
-def evening(my_images: Share, number: int, save_every: int, restarts: int, again: int | None = None) -> Figure:
-    """Play an evening; print what it came to, and return the picture of its bill.
+def evening(my_images: Share) -> None:
+    """Show what a first plan comes to, and in a live notebook controls: each press plays an evening on real agents.
 
     my_images: from a step, how many images there are, a rank and how many ranks there are, to this rank's images.
-    number: which evening; each number is another one. save_every: after so many steps. restarts: how many each agent
-        allows. again: a bet, how many steps are taken that had been taken before.
 
-    Raises ValueError for what is no evening and no plan, or for images that there are not, before anything is played.
+    Raises ValueError for images that there are not, before anything is played.
     """
-    for name, value, least in (("number", number, 1), ("save_every", save_every, 1), ("restarts", restarts, 0)):
-        if not isinstance(value, int) or not least <= value <= MOST[name]:
-            raise ValueError(f"{name} is a whole number from {least} to {MOST[name]:,}, not {value!r}")
-    if not (again is None or isinstance(again, int)):
-        raise ValueError(f"again is a whole number, your bet, or None, not {again!r}")
-    calm, events = alone(my_images), drawn(number)
-    with screen.counting(f"evening {number}:"):
-        lines, weights = play(my_images, events, save_every, restarts)
-    words, figure = told(lines, weights, calm, number, restarts, again)
-    print(words)
-    return figure
+
+    def own(step: int, n: int, rank: int, size: int) -> Any:
+        return my_images(step * size + rank, n, 0, 1)
+
+    ways = {"my_images": my_images, "64 for each rank": own}
+
+    def tried(evening: int, save_every: int, restarts: int, images: str, bet: int) -> tuple[str, Figure]:
+        calm = alone(ways[images])
+        lines, weights = play(ways[images], drawn(evening), save_every, restarts)
+        return told(lines, weights, calm, evening, save_every, restarts, bet)
+
+    ranges = {"evening": COUNTED, "save_every": range(1, STEPS + 1), "restarts": range(5)}
+    with screen.counting("evening 1:"):
+        move(tried, FIRST, "play the evening", **ranges, images=list(ways), bet=range(STEPS + 1))
 
 
 def alone(my_images: Share) -> torch.Tensor:
@@ -323,40 +326,50 @@ def _come(here: Path, number: int, what: str, server: str, rank: int, note: Call
 
 
 def told(
-    lines: list[Line], weights: torch.Tensor | None, calm: torch.Tensor, number: int, restarts: int, bet: int | None
-) -> tuple[str, Figure]:
-    """Say what an evening came to, note it on the board, and draw it."""
+    lines: list[Line], weights: torch.Tensor | None, calm: torch.Tensor, number: int, save_every: int, restarts: int,
+    bet: int,
+) -> tuple[str, Figure]:  # fmt: skip
+    """Say in eight lines, so that the page stays still, what an evening came to; note it on the board, and draw it."""
     events, came = drawn(number), [line for line in lines if "came" in line]
     steps = [line["step"] for line in lines if "step" in line and line["rank"] == 0]
     bill = Bill(len(steps), sum("saved" in line for line in lines), restarts, weights is None)
-    again = len(steps) - len(set(steps))
-    best, over = par(events), bill.steps - par(events)
-    words = [f"before step {events[n].step}: {line['came']}" for n, line in enumerate(came)]
+    again, best = len(steps) - len(set(steps)), par(events)
     used = {name: max((it["used"] for it in lines if it["server"] == name), default=0) for name in SERVERS}
-    words.append("restarts used: " + ", ".join(f"{count} by {name}'s agent" for name, count in used.items()))
+    words = [
+        "before step " + ", ".join(f"{events[n].step} {line['came']}" for n, line in enumerate(came)),
+        "restarts used: " + ", ".join(f"{count} by {name}'s agent" for name, count in used.items()),
+    ]
+    same = False
     if weights is None:
         saved = max((line["saved"] for line in lines if "saved" in line), default=0)
         loser = SERVERS[came[-1]["came"] == KILLED[1]]
-        words.append(f"✗ LOST: {loser}'s agent had no restart left; {saved} of {STEPS} steps are saved")
+        words += [f"✗ LOST: {loser}'s agent had no restart left; {saved} of {STEPS} steps are saved", "", ""]
     else:
         off = float((weights - calm).norm() / calm.norm())
         same = off < 1e-4
-        words.append(
+        words += [
             "✓ the weights are the calm job's, but for rounding" if same
-            else f"✗ the weights are not the calm job's: {off:.0%} of their length off"
-        )  # fmt: skip
-        words.append(
+            else f"✗ the weights are not the calm job's: {off:.0%} of their length off",
             f"{STEPS} steps + {again} taken again + {bill.saves} saves + {PREMIUM * restarts} for restarts"
-            f" = {bill.steps}; par is {best}"
-        )
-        over = over if same else None
-    if bet is not None and weights is not None:
-        words.append(f"you bet {bet} taken again: {'♦ won' if bet == again else f'it is {again}'}")
-    over = None if weights is None else over
-    _mark(number, over, weights is not None and bet == again)
+            f" = {bill.steps}; par is {best}",
+            f"you bet {bet} taken again: {'♦ won' if bet == again else f'it is {again}'}",
+        ]  # fmt: skip
+    _mark(number, bill.steps - best if same else None, weights is not None and bet == again)
     if number in COUNTED[1:]:
-        SIGHT.setdefault(number, LOST if over is None else bill.steps)
-    return "\n".join([*words, board(), *at_sight()]), strip(lines, events, restarts, best)
+        SIGHT.setdefault(number, bill.steps if same else LOST)
+    words += [tries(number, f"{save_every}/{restarts}", bill.steps if same else None), board(), at_sight()]
+    return "\n".join(words), strip(lines, events, restarts, best)
+
+
+def tries(number: int, plan: str, cost: int | None) -> str:
+    """Note what a plan came to; return the newest five of this evening, the best one marked and always among them."""
+    those = TRIED.setdefault(number, {})
+    before = those.pop(plan, None)
+    those[plan] = before if cost is None else cost  # with other images: what it came to stays
+    best = min((it for it in those.values() if it is not None), default=None)
+    all_ = [f"{it} {'✗' if bill is None else bill}{'★' * (bill == best is not None)}" for it, bill in those.items()]
+    shown = [it for it in all_[:-5] if "★" in it][-1:] + all_[-5:]
+    return f"your tries at evening {number} (save every/restarts bill):  " + "   ".join(shown)
 
 
 def _mark(number: int, over: int | None, won: bool) -> None:
@@ -375,13 +388,13 @@ def board() -> str:
     return "evenings:  " + "   ".join(signs)
 
 
-def at_sight() -> list[str]:
-    """Return, in a line, what the first tries have come to, and what one plan for all comes to; none before those."""
+def at_sight() -> str:
+    """Return, in a line, what the first tries have come to, and what one plan for all comes to."""
     if not SIGHT:
-        return []
+        return "at sight:  nothing yet; the first try at each evening from 2 on counts"
     ours = sum(reckon(drawn(number), *OURS).steps for number in SIGHT)
     which = f"evening{'s' * (len(SIGHT) > 1)} {', '.join(map(str, sorted(SIGHT)))}"
-    return [f"at sight, {which}: {sum(SIGHT.values())}; our one plan for all evenings: {ours}"]
+    return f"at sight, {which}: {sum(SIGHT.values())}; our one plan for all evenings: {ours}"
 
 
 def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int) -> Figure:

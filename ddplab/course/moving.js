@@ -32,12 +32,19 @@ function render({ model, el }) {
     return made;
   });
 
-  if (model.get("press")) button(bar, model.get("press"), ask);
+  const runs = node("span", { role: "status", style: "min-width: 9ch" }); // beside the button: how long already
+  let clock = 0;
+  if (model.get("press")) {
+    button(bar, model.get("press"), ask);
+    bar.append(runs);
+  }
   let count = model.get("asked")[0], waiting = false, moved = false;
   function ask() { // one question at a time: while a slider is drawn along, what lies between is left out
-    moved = waiting;
+    moved = waiting && !model.get("press");
     if (waiting) return;
     waiting = true;
+    const begun = Date.now();
+    clock = setInterval(() => (runs.textContent = `runs, ${Math.floor((Date.now() - begun) / 1000)} s`), 500);
     Object.assign(status.style, { transition: "opacity 0s 0.3s", opacity: 0.5 }); // the words are still of another place
     model.set("asked", [++count, ...controls.map((made) => Number(made.value))]);
     model.save_changes();
@@ -51,6 +58,8 @@ function render({ model, el }) {
   });
   function draw() {
     const { words, png } = model.get("shown");
+    clearInterval(clock);
+    runs.textContent = "";
     Object.assign(status.style, { transition: "none", opacity: 1 });
     status.textContent = words;
     if (png) {

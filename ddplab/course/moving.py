@@ -86,7 +86,7 @@ def _widget(
         try:
             chosen = {name: values[name][place] for name, place in zip(values, places, strict=True)}
             page.shown = _page(*_drawn(draw, chosen)) | {"asked": change["new"][0]}
-        except Exception as error:  # a message from the page has no cell to raise in
+        except (Exception, KeyboardInterrupt) as error:  # a message from the page has no cell to raise in
             page.shown = {"words": f"{type(error).__name__}: {error}", "png": None, "asked": change["new"][0]}
 
     page.observe(answer, "asked")

@@ -44,6 +44,7 @@ def of_its_own(step, n, rank, size):  # as the lesson proposes to try
 def fresh(monkeypatch):
     monkeypatch.setattr(evenings, "BEST", {})
     monkeypatch.setattr(evenings, "SIGHT", {})
+    monkeypatch.setattr(evenings, "TRIED", {})
 
 
 def test_an_evening_has_one_that_joins_and_comes_again_by_its_number():
@@ -106,10 +107,11 @@ def test_real_agents_and_ranks_do_what_is_on_paper(share, restarts, used, same):
     assert [max(it["used"] for it in lines if it["server"] == name) for name in SERVERS] == used
     calm = alone(share)
     assert torch.allclose(weights, calm, atol=1e-5) is same
-    words, figure = told(lines, weights, calm, 6, restarts, 6)
+    words, figure = told(lines, weights, calm, 6, 7, restarts, 6)
     assert f"40 steps + 6 taken again + 5 saves + {2 * restarts} for restarts = {51 + 2 * restarts}; par is 55" in words
     assert "you bet 6 taken again: ♦ won" in words
     assert ("✓ the weights are the calm job's" in words) is same and ("6 +0♦" in words or "6 ✗♦" in words) is not same
+    assert len(words.splitlines()) == 8, "the page stays still"
     boxes = [patch for patch in figure.axes[0].patches if patch.get_hatch()]
     assert len(boxes) == 6 + 4, "rank 1 takes all again but the two after it has left"
     assert not any(psutil.pid_exists(pid) for pid in {line["pid"] for line in lines})
@@ -126,9 +128,9 @@ def test_with_too_few_restarts_it_is_lost(monkeypatch, events, restarts, loser, 
     monkeypatch.setattr(evenings, "drawn", lambda number: events)
     lines, weights = play(my_images, events, 4, restarts)
     assert weights is None and [line["came"] for line in lines if "came" in line] == [event.what for event in events]
-    words, figure = told(lines, weights, torch.ones(1), 3, restarts, 0)
+    words, figure = told(lines, weights, torch.ones(1), 3, 4, restarts, 0)
     assert f"✗ LOST: {loser}'s agent had no restart left; {saved} of 40 steps are saved" in words
-    assert "3 ✗   4 ☐" in words and "you bet" not in words and figure.axes[0].patches
+    assert "3 ✗   4 ☐" in words and "you bet" not in words and len(words.splitlines()) == 8 and figure.axes[0].patches
 
 
 def test_the_board_keeps_the_best_try_and_a_bet_once_won():
@@ -143,10 +145,10 @@ def test_first_tries_are_added_up_beside_our_one_plan(monkeypatch):
         lines = [{"step": n % STEPS, "rank": 0} for n in range(taken)] + [{"saved": n, "rank": 0} for n in range(saves)]
         lines = [line | {"server": SERVERS[0], "used": 0} for line in lines]
         lines += [{"came": drawn(number)[-1].what, "server": SERVERS[0], "used": 0}]
-        return told(lines, None if lost else torch.ones(1), torch.ones(1), number, restarts, None)[0]
+        return told(lines, None if lost else torch.ones(1), torch.ones(1), number, every, restarts, 0)[0]
 
     monkeypatch.setattr(evenings, "strip", lambda *_: None)
-    assert "at sight" not in tried(1, 6, 2), "the lesson plays it"
+    assert tried(1, 6, 2).endswith("each evening from 2 on counts"), "the lesson plays it"
     assert tried(2, 10, 3).endswith(
         f"at sight, evening 2: {reckon(drawn(2), 10, 3).steps}; our one plan for all evenings: 57"
     )
@@ -156,19 +158,36 @@ def test_first_tries_are_added_up_beside_our_one_plan(monkeypatch):
     assert f"at sight, evenings 2, 3: {reckon(drawn(2), 10, 3).steps + LOST}; " in tried(3, 5, 0)
 
 
+def test_the_best_try_is_marked_and_stays_among_the_newest():
+    for every, cost in ((16, 66), (6, 56), (1, None), (2, 70), (3, 69), (4, 68), (5, 67)):
+        words = evenings.tries(1, f"{every}/2", cost)
+    assert words.endswith("bill):  6/2 56★   1/2 ✗   2/2 70   3/2 69   4/2 68   5/2 67")
+    assert evenings.tries(1, "6/2", 56).endswith("5/2 67   6/2 56★"), "a plan that is tried again stands there once"
+    assert evenings.tries(1, "6/2", None).endswith("6/2 56★"), "with other images it is no worse a plan"
+    assert evenings.tries(2, "6/0", None).endswith("bill):  6/0 ✗")
+
+
+def test_the_controls_play_what_is_chosen(monkeypatch):
+    offered = {}
+    monkeypatch.setattr(evenings, "move", lambda tried, at, press, **ranges: offered.update(ranges, tried=tried))
+    monkeypatch.setattr(evenings, "play", lambda share, *plan: ([list(share(3, 900, 1, 2)), plan], None))
+    monkeypatch.setattr(evenings, "told", lambda lines, weights, calm, *chosen: (lines, chosen))
+    evening(my_images)
+    tried = offered.pop("tried")
+    assert set(offered["evening"]) == set(COUNTED) and max(offered["restarts"]) == 4
+    for images, share in (("my_images", my_images), ("64 for each rank", of_its_own)):
+        (numbers, plan), chosen = tried(2, 5, 3, images, 7)
+        assert numbers == list(share(3, 900, 1, 2)) and plan == (drawn(2), 5, 3) and chosen == (2, 5, 3, 7)
+
+
 @pytest.mark.parametrize(
-    ("share", "plan", "words"),
+    ("share", "words"),
     [
-        (my_images, (0, 5, 1), "number is a whole number from 1"),
-        (my_images, (1, 0, 1), "save_every is a whole number from 1 to 40, not 0"),
-        (my_images, (1, 2.5, 1), "save_every is a whole number"),
-        (my_images, (1, 5, -1), "restarts is a whole number from 0 to 9"),
-        (my_images, (1, 5, 1, "many"), "again is a whole number, your bet"),
-        (lambda *_: None, (1, 5, 1), "my_images returned nothing"),
-        (lambda step, n, rank, size: range(64 * step, 64 * step + 64), (1, 5, 1), "in step 22 rank 0 of 2 asks"),
+        (lambda *_: None, "my_images returned nothing"),
+        (lambda step, n, rank, size: range(64 * step, 64 * step + 64), "in step 22 rank 0 of 2 asks"),
     ],
 )
-def test_what_is_no_plan_is_refused_before_anything_is_played(monkeypatch, share, plan, words):
+def test_images_that_there_are_not_are_refused_before_anything_is_played(monkeypatch, share, words):
     monkeypatch.setattr(evenings, "play", None)
     with pytest.raises(ValueError, match=words):
-        evening(share, *plan)
+        evening(share)
