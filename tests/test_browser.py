@@ -569,14 +569,15 @@ def test_four_switches_from_the_keyboard(notebook, lab, picture):
     train = panel.get_by_role("button", name="Train")
     tab_to(lab.page, train)
     lab.page.keyboard.press("Space")
-    until(lambda: status.inner_text() == "Trained.", 30)
+    until(lambda: status.inner_text().startswith("Trained: ") and "which of them matters" in status.inner_text(), 30)
     assert train.evaluate("it => it === document.activeElement")
     assert panel.get_by_role("img", name="batch 128, rate 1, 2 ranks: loss of seed 0").count() == 1
     picture(panel)
     assert panel.bounding_box()["height"] == height, "the page jumped"
     tab_to(lab.page, panel.get_by_role("button", name="Clear"))
     lab.page.keyboard.press("Space")
-    until(lambda: "Nothing trained yet" in status.inner_text(), 20)
+    until(lambda: status.inner_text() == "The charts are gone; what is ticked stays.", 20)
+    assert panel.bounding_box()["height"] == height, "the page jumped"
 
 
 def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, picture):
@@ -602,6 +603,7 @@ def test_the_cut_by_mouse_and_keyboard_calculates_as_python_does(notebook, lab, 
     lab.page.mouse.move(drawn["x"] + 220, drawn["y"] + drawn["height"] / 4, steps=4)
     lab.page.mouse.up()
     assert status.inner_text() == wanted[0]
+    assert lab.page.evaluate("String(getSelection())") == "", "a drag selects words"
     tab_to(lab.page, panel.get_by_role("combobox", name="show"))
     press("ArrowDown")
     assert status.inner_text() == wanted[1]
@@ -744,10 +746,12 @@ def test_a_film_from_the_keyboard(notebook, lab, picture):
     assert second > 2.5 * 34, "two ranks lie as far apart as there is room for four"
     tab_to(lab.page, panel.get_by_role("button", name="Step"))
     lab.page.keyboard.press("Space")
-    assert status.inner_text() == "Round 1 of 2: 0→1" and "sent 4 bytes" in panel.inner_text()
+    assert status.inner_text() == "Round 1 of 2: 0→1" and "sent 4 bytes" not in panel.inner_text()
+    until(lambda: "sent 4 bytes" in panel.inner_text(), 5)  # when the block has come
     picture(panel)
-    flies = "it => (it.click(), document.querySelector('svg[aria-label$=\"rank 1: 2\"]').firstChild.style.opacity)"
-    assert panel.get_by_role("button", name="Step").evaluate(flies) == "0.6", "a block flies over the numbers"
+    flies = "it => (it.click(), document.querySelector('svg[aria-label$=\"rank 1: 1\"]').lastChild.textContent)"
+    assert panel.get_by_role("button", name="Step").evaluate(flies) == "1", "a block flies with its number"
+    until(lambda: blocks.get_attribute("aria-label") == "rank 0: 1; rank 1: 2", 5)
     panel.get_by_role("button", name="Back").click()
     tab_to(lab.page, panel.get_by_role("slider", name="round"))
     lab.page.keyboard.press("ArrowLeft")

@@ -120,7 +120,7 @@ function render({ model, el }) {
 // A card with its number; one that somebody has already is hatched, its number on a patch. ✗: it is read wrong.
 function face(x, y, sample, again, wrong) {
   const card = shape("rect", { x, y, width: CARD - 3, height: LINE - 8, rx: 4 });
-  card.style.cssText = `fill: var(--jp-layout-color2); stroke: ${INK}; stroke-width: ${again ? 2 : 1}`;
+  card.style.cssText = `fill: var(--jp-layout-color2); stroke: ${INK}`;
   const made = [card];
   for (let line = 6; again && line < CARD + LINE - 16; line += 7) {
     const [a, b] = [Math.min(line, LINE - 9), Math.max(0, line - LINE + 9)];

@@ -44,7 +44,7 @@ function render({ model, el }) {
   // The darts that have fallen are kept in a picture; those that fall are drawn larger, and faint, above it.
   function mark(it, rank, from, to) {
     const pen = pencil(it.kept);
-    for (let n = from; n < Math.min(to, hits[rank].length); n++) dart(pen, rank, n, 1, hits[rank][n] ? 0.9 : 0.35);
+    for (let n = from; n < Math.min(to, hits[rank].length); n++) dart(pen, rank, n, 1, hits[rank][n] ? 0.9 : 0.55);
     it.fallen = to;
   }
 

@@ -1,5 +1,5 @@
 // Films of blocks: what every rank holds, round after round; a block flies from whoever sends to whoever receives.
-const ROW = 34, NAME = 76, FLIGHT = 600; // pixels, and milliseconds
+const ROW = 34, NAME = 112, FLIGHT = 600; // pixels, and milliseconds
 
 function render({ model, el }) {
   const films = model.get("films"); // name → frames, each { held: [[number, …], …], sent: [[from, to, bytes], …] }
@@ -14,24 +14,33 @@ function render({ model, el }) {
   const apart = () => (tallest * ROW) / frames()[0].held.length; // fewer ranks lie further apart: no part stays empty
   const top = (rank) => rank * apart() + (apart() - ROW) / 2 + 4;
   which.addEventListener("change", () => (player.stop(), player.go(0)));
+  let landing = 0;
 
+  // While the blocks of a round fly, the ranks hold what they held before it.
   function draw(moment, before) {
-    const { held, sent } = frames()[moment];
+    clearTimeout(landing);
+    const flies = moment === before + 1 && !STILL && frames()[moment].sent.length > 0;
+    paint(moment, flies ? before : moment);
+    if (flies) landing = setTimeout(paint, FLIGHT, moment, moment);
+  }
+
+  function paint(moment, seen) {
+    const { held } = frames()[seen], { sent } = frames()[moment];
     const arrows = sent.map(([from, to]) => `${from}→${to}`).join(", ");
     status.textContent = moment ? `Round ${moment} of ${frames().length - 1}: ${arrows || "together"}` : "The start";
     const block = wide();
-    const width = NAME + block * Math.max(...held.map((row) => row.length)) + 110;
+    const width = NAME + block * Math.max(...held.map((row) => row.length));
     const svg = shape("svg", { width, height: tallest * ROW + 4, role: "img" });
     svg.setAttribute("aria-label", held.map((row, rank) => `rank ${rank}: ${row.join(" ")}`).join("; "));
     held.forEach((row, rank) => {
       const y = top(rank);
       const [sign, colour] = looks[rank % looks.length];
-      svg.append(text(4, y + 19, sign, { fill: colour }), text(22, y + 19, `rank ${rank}`));
-      row.forEach((number, place) => svg.append(...box(NAME + place * block, y, block, number, changed(moment, rank, place))));
-      svg.append(text(NAME + block * row.length + 12, y + 19, `sent ${sentBy(moment, rank)} bytes`));
+      svg.append(text(4, y + 13, sign, { fill: colour }), text(22, y + 13, `rank ${rank}`));
+      svg.append(text(22, y + 27, `sent ${sentBy(seen, rank)} bytes`, { "font-size": "11px" }));
+      row.forEach((number, place) => svg.append(...box(NAME + place * block, y, block, number, changed(seen, rank, place))));
     });
     stage.replaceChildren(svg);
-    if (moment === before + 1 && !STILL) fly(svg, moment, block);
+    if (seen < moment) fly(svg, moment, block);
   }
 
   function wide() {
@@ -51,17 +60,25 @@ function render({ model, el }) {
     for (const [from, to] of frames()[moment].sent) {
       frames()[moment].held[to].forEach((_, place) => {
         if (!changed(moment, to, place)) return;
-        const ghost = shape("rect", { x: NAME + place * block, y: top(from), width: block - 4, height: ROW - 6, rx: 4 });
-        ghost.style.cssText = `fill: ${looks[from % looks.length][1]}; opacity: 0.6`;
-        svg.prepend(ghost); // beneath the numbers, which stay legible
+        const [frame, number] = box(NAME + place * block, top(from), block, carried(moment, from, to, place), true);
+        frame.style.cssText = `stroke: ${looks[from % looks.length][1]}; stroke-width: 4; fill: var(--jp-layout-color1)`;
+        const ghost = shape("g", { "aria-hidden": "true" }, frame, number);
+        svg.append(ghost);
         const way = [{ transform: "none" }, { transform: `translateY(${(to - from) * apart()}px)` }];
-        ghost.animate(way, { duration: FLIGHT, easing: "ease-in-out" }).finished.finally(() => ghost.remove());
+        ghost.animate(way, { duration: FLIGHT, easing: "ease-in-out", fill: "forwards" });
       });
     }
   }
 
+  // The number in a block: the sender's, where the receiver then has it, or has added it; else none.
+  function carried(moment, from, to, place) {
+    const [earlier, now] = [frames()[moment - 1].held, frames()[moment].held];
+    const number = earlier[from][place];
+    return [now[to][place], now[to][place] - earlier[to][place]].includes(number) ? number : "";
+  }
+
   player.go(0);
-  return player.stop; // when the cell's output goes
+  return () => (player.stop(), clearTimeout(landing)); // when the cell's output goes
 }
 
 function box(x, y, wide, number, isNew) {

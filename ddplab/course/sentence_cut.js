@@ -1,5 +1,6 @@
 // A padded batch of sentences and where it is cut between GPUs. All the arithmetic is here; sentence_cut.py has the same.
-const ROW = 28, LEFT = 74, BOX = 66, LETTERS = 12; // pixels: a sentence's height, where the words begin, a word's width and size
+const ROW = 28, LEFT = 66, LETTERS = 12; // pixels: a sentence's height, where the words begin, their size
+const BOX = 66, LEAST = 33, SIDE = 184; // a word's width, its least in a narrow page, and the room behind the words
 const ORDERS = {
   "longest first": (all) => all,
   mixed: (all) => all.map((_, n) => all[n % 2 ? all.length - 1 - (n >> 1) : n >> 1]), // the longest, the shortest, …
@@ -60,14 +61,22 @@ function render({ model, el }) {
   for (const list of [look, order]) list.addEventListener("change", draw);
   gpus.addEventListener("change", reset);
 
+  // As wide as there is room for: in a narrow page the words are pressed together, and what is said behind them is shorter.
+  function room() {
+    const all = stage.clientWidth || Infinity;
+    if (all >= LEFT + BOX * width + SIDE) return [BOX, SIDE];
+    return [Math.max(LEAST, Math.min(BOX, Math.floor((all - LEFT - SIDE + 50) / width))), SIDE - 50];
+  }
+
   function draw() {
+    const [wide, side] = room();
     const places = ORDERS[order.value](given.map((_, n) => n)), sentences = places.map((n) => given[n]);
     const gram = model.get("gram") && places.map((n) => places.map((m) => model.get("gram")[n][m]));
     const ends = [0, ...used().map((cut) => Number(cut.value)), sentences.length];
     const parts = ends.slice(1).map((end, gpu) => ({ gpu, from: ends[gpu], end })).filter(({ from, end }) => end > from);
     const found = outcome(sentences, parts, width, gram);
     status.textContent = told(found, parts, look.value);
-    const svg = shape("svg", { width: LEFT + BOX * width + 190, height: ROW * sentences.length + 4, role: "img" });
+    const svg = shape("svg", { width: LEFT + wide * width + side, height: ROW * sentences.length + 4, role: "img", style: "user-select: none; -webkit-user-select: none" }); // a drag selects no words
     svg.setAttribute("aria-label", parts.map((p) => `GPU ${p.gpu}: ${sentences.slice(p.from, p.end).map((s) => s.join(" ")).join(". ")}`).join("; "));
     svg.append(hatching(hatch));
     parts.forEach((part, n) => {
@@ -76,32 +85,32 @@ function render({ model, el }) {
       svg.append(text(2, middle, sign, { fill: colour }), text(18, middle, `GPU ${part.gpu}`));
       const shown = look.value === "unpacked" ? found.widths[n] : width;
       const say = look.value === "loss" ? found.says[n] : 1;
-      for (let row = part.from; row < part.end; row++) for (let place = 0; place < shown; place++) svg.append(...box(row, place, sentences[row][place], hatch, say));
+      for (let row = part.from; row < part.end; row++) for (let place = 0; place < shown; place++) svg.append(...box(row, place, wide, sentences[row][place], hatch, say));
       if (look.value !== "unpacked") return;
-      const side = shape("path", { d: `M${LEFT + BOX * shown} ${part.from * ROW + 4}V${part.end * ROW - 4}`, "stroke-dasharray": "8 4", "stroke-width": 4 });
-      side.style.stroke = "var(--jp-warn-color1)";
-      svg.append(side, text(LEFT + BOX * shown + 10, middle, `${shown} wide`));
+      const end = shape("path", { d: `M${LEFT + wide * shown} ${part.from * ROW + 4}V${part.end * ROW - 4}`, "stroke-dasharray": "8 4", "stroke-width": 4 });
+      end.style.stroke = "var(--jp-warn-color1)";
+      svg.append(end, text(LEFT + wide * shown + 10, middle, `${shown} wide`));
     });
-    if (look.value === "loss") sentences.forEach((_, row) => svg.append(text(LEFT + BOX * width + 10, row * ROW + 19, `counts ${percent(found.shares[row])}, fair ${percent(found.fair[row])}`)));
+    if (look.value === "loss") sentences.forEach((_, row) => svg.append(text(LEFT + wide * width + 10, row * ROW + 19, `${side === SIDE ? "counts " : ""}${percent(found.shares[row])}, fair ${percent(found.fair[row])}`)));
     for (const end of ends.slice(1, -1).filter((end) => end < sentences.length)) {
-      const d = `M${LEFT - 8} ${end * ROW}H${LEFT + BOX * width + 8}`;
+      const d = `M${LEFT - 8} ${end * ROW}H${LEFT + wide * width + 8}`;
       svg.append(shape("path", { d, "stroke-width": 5, style: `stroke: ${INK}` }));
       svg.append(shape("path", { d, "stroke-width": ROW / 2, style: "stroke: transparent; cursor: row-resize; touch-action: none" })); // to take hold of
     }
     stage.replaceChildren(svg, node("div", { style: still }, NOTES[look.value]));
-    squeeze();
+    squeeze(wide);
   }
 
-  function squeeze() { // what is too wide is pressed into its box
+  function squeeze(wide) { // what is too wide is pressed into its box
     for (const word of stage.querySelectorAll(".word")) {
-      if (word.getComputedTextLength() <= BOX - 4) continue;
-      word.setAttribute("textLength", BOX - 4);
+      if (word.getComputedTextLength() <= wide - 4) continue;
+      word.setAttribute("textLength", wide - 4);
       word.setAttribute("lengthAdjust", "spacingAndGlyphs");
     }
   }
 
   reset();
-  const seen = new ResizeObserver(squeeze); // a word has no width until it is in the page
+  const seen = new ResizeObserver(draw); // the page has no width, and a word none, until it is in the page
   seen.observe(stage);
   return () => seen.disconnect();
 }
@@ -141,12 +150,12 @@ function percent(share) {
 }
 
 // say: what the word counts; so many times its usual size, as long as that fits into the row.
-function box(row, place, word, hatch, say) {
-  const frame = shape("rect", { x: LEFT + place * BOX, y: row * ROW, width: BOX, height: ROW, fill: word === undefined ? `url(#${hatch})` : "none" });
+function box(row, place, wide, word, hatch, say) {
+  const frame = shape("rect", { x: LEFT + place * wide, y: row * ROW, width: wide, height: ROW, fill: word === undefined ? `url(#${hatch})` : "none" });
   frame.style.stroke = "var(--jp-border-color1)";
   if (word === undefined) return [frame];
   const size = Math.min(say, 2.5) * LETTERS, middle = row * ROW + ROW / 2 + size * 0.35;
-  return [frame, text(LEFT + place * BOX + BOX / 2, middle, word, { class: "word", "text-anchor": "middle", "font-size": `${size}px` })];
+  return [frame, text(LEFT + (place + 0.5) * wide, middle, word, { class: "word", "text-anchor": "middle", "font-size": `${size}px` })];
 }
 
 function hatching(id) {

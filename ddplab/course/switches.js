@@ -3,6 +3,7 @@ const WIDE = 230, HIGH = 150, LEFT = 26; // a chart in its own units: its width,
 
 function render({ model, el }) {
   const { bar, status, stage } = page(el);
+  status.style.minHeight = "2.8em"; // two lines: the page stays, whatever is said
   const lists = Object.entries(model.get("options")).map(([name, options], n) => {
     const list = control(bar, name, "select");
     for (const option of options) list.add(new Option(option, JSON.stringify(option)));
@@ -14,13 +15,13 @@ function render({ model, el }) {
     model.save_changes();
   };
   button(bar, "Train", () => ask("train")).title = "Train with these, beside what is there";
-  button(bar, "Clear", () => ask("clear")).title = "Take every chart away";
+  button(bar, "Clear", () => ask("clear")).title = "Take every chart away; what is ticked stays";
 
   function draw() {
     const { status: words, trials, found } = model.get("drawn");
     if (status.textContent !== words) status.textContent = words; // said once to who cannot see it
     const places = Array.from({ length: model.get("compared") }, (_, n) => trials[n]); // a place for each, from the start
-    const charts = node("div", { style: `display: grid; grid-template-columns: repeat(${places.length}, minmax(150px, 250px))` });
+    const charts = node("div", { style: "display: grid; max-width: 1000px; grid-template-columns: repeat(auto-fill, minmax(max(190px, 22%), 1fr))" });
     charts.append(...places.map((trial) => chart(trial, model.get("axes"), model.get("looks"))));
     stage.replaceChildren(quest(found), charts, legend(model), table(model.get("heads"), places));
   }

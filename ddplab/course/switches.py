@@ -25,6 +25,8 @@ SEEDS = {"0": (0,), "1": (1,), "2": (2,), "0 and 1": (0, 1), "all three": (0, 1,
 SWITCHES = {"batch on each rank": BATCHES, "rate": RATES, "ranks": RANKS, "seed": tuple(SEEDS)}
 COMPARED = 4  # settings that are shown; the oldest makes room
 WATCH = 0.1  # seconds between redraws
+START = (8, 1.0, 1)  # batch, rate and ranks of the quest: what is to fail
+NOTHING = "Nothing trained yet: press Train."
 LEARNED, FAILED = 0.8, 0.5  # test accuracy above which a run has learned, and below which it has failed
 
 
@@ -64,8 +66,28 @@ class SideBySide:
         }
         names = [name for name, is_found in cures.items() if is_found]
         rest = [(False, "a cure: turn one switch")] * (len(cures) - len(names))
-        fails = ((8, 1.0, 1) in broken, "make it fail: batch 8, rate 1, 1 rank")
+        fails = (START in broken, "make it fail: batch 8, rate 1, 1 rank")
         return [fails, *((True, f"a cure: {name}") for name in names), *rest]
+
+    def said(self) -> str:
+        """What the newest trial tells: whether all seeds are there, which switches are turned, and what came of it."""
+        if not self.trials:
+            return "The charts are gone; what is ticked stays." if self.accuracies else NOTHING
+        it = self.trials[-1]
+        seeds = self.accuracies.get((it.batch, it.rate, it.ranks), {})
+        if len(seeds) < 3:
+            return f"Trained, {len(seeds)} of 3 seeds: a tick needs all three."
+        well = sum(accuracy > LEARNED for accuracy in seeds.values())
+        learn = f"Trained: {well} of 3 seeds learn (test accuracy above {LEARNED:g})."
+        turned = [f"the {name}" for name, now, first in zip(("batch", "rate", "ranks"), (it.batch, it.rate, it.ranks),
+                                                            START, strict=True) if now != first]  # fmt: skip
+        if len(turned) > 1:
+            both = f"{', '.join(turned[:-1])} and {turned[-1]}"
+            return f"{learn} You have turned {both}: which of them matters? Turn one alone."
+        if not turned:
+            failed = all(accuracy < FAILED for accuracy in seeds.values())
+            return f"{learn} {'It fails: now turn one switch.' if failed else ''}".strip()
+        return f"{learn} You have turned {turned[0]}: {'a cure' if well == 3 else 'not yet a cure'}."
 
     def _on_all_seeds(self, holds: Callable[[float], bool]) -> set[tuple]:
         return {it for it, seeds in self.accuracies.items() if {0, 1, 2} <= {s for s, a in seeds.items() if holds(a)}}
@@ -127,7 +149,7 @@ class SideBySide:
         at_work = threading.Lock()
 
         def redraw(busy: bool, error: str = "") -> None:
-            status = "Training …" if busy else "Trained." if self.trials else "Nothing trained yet: press Train."
+            status = "Training …" if busy else self.said()
             shown = [{"name": it.name, "curves": list(it.curves().items()), "facts": it.facts()} for it in self.trials]
             page.drawn = {"status": error or status, "trials": shown, "found": self.found()}
 

@@ -89,10 +89,11 @@ class Trial:
         """What `HEADS` says; of loss and test accuracy the seeds' lowest and highest after the latest epoch."""
         newest = {row["rank"]: row for row in self.run.metrics}.values()
         epoch = min((row["step"] for row in newest), default=0)
-        together = self.batch * self.ranks
+        all_, together = len(digits()), self.batch * self.ranks
         spans = [_span([row[name] for row in newest]) for name in ("loss", "accuracy")]
-        numbers = (self.batch, self.ranks, together, self.rate, epoch, epoch * ceil(len(digits()) / together))
-        return [*(f"{number:g}" for number in numbers), *spans]
+        numbers = [f"{it:g}" for it in (self.rate, epoch, epoch * ceil(all_ / together))]
+        images = f"{together}" if together <= all_ else f"all {all_}"
+        return [f"{self.batch}", f"{self.ranks}", images, *numbers, *spans]
 
 
 def _span(values: list[float]) -> str:

@@ -8,7 +8,7 @@ from leftovers import until as soon
 
 from ddplab.course import switches
 from ddplab.course.switches import COMPARED, four_switches
-from ddplab.course.trials import TOP
+from ddplab.course.trials import TOP, Trial
 
 
 @pytest.fixture
@@ -52,6 +52,7 @@ def test_ranks_that_share_a_batch_train_as_one_that_has_it():
     for seed in (0, 1):
         assert [loss for _, loss in shared[seed]] == pytest.approx([loss for _, loss in alone[seed]], abs=1e-5)
     assert runs.trials[1].facts()[:4] == ["32", "2", "64", "0.1"]
+    assert Trial(1024, 1.0, 2, (0,), runs.trials[0].run).facts()[2] == "all 1437"
 
 
 def test_a_cure_is_one_switch_and_three_seeds():
@@ -70,6 +71,23 @@ def test_a_cure_is_one_switch_and_three_seeds():
         quest.accuracies[setting] = dict.fromkeys(range(3), 0.95)
         assert f"a cure: {cure}" in done()
     assert len(done()) == len(quest.found()) == 4
+
+
+@pytest.mark.parametrize(
+    ("setting", "accuracies", "told"),
+    [
+        ((8, 1.0, 1), [0.2], "Trained, 1 of 3 seeds: a tick needs all three."),
+        ((8, 1.0, 1), [0.2] * 3, "0 of 3 seeds learn (test accuracy above 0.8). It fails: now turn one switch."),
+        ((8, 0.1, 1), [0.9] * 3, "You have turned the rate: a cure."),
+        ((4, 1.0, 1), [0.9, 0.2, 0.2], "You have turned the batch: not yet a cure."),
+        ((16, 0.1, 1), [0.9] * 3, "You have turned the batch and the rate: which of them matters? Turn one alone."),
+    ],
+)
+def test_what_a_trial_tells(setting, accuracies, told):
+    quest = four_switches()
+    quest.trials = [Trial(*setting, (0,), None)]
+    quest.accuracies[setting] = dict(enumerate(accuracies))
+    assert quest.said().endswith(told)
 
 
 def test_a_picture_and_a_table_where_nobody_can_press(displayed):
@@ -97,11 +115,11 @@ def test_switches_and_buttons(live, displayed):
     assert page.chosen == [64, 0.1, 1, "all three"] and names() == ["batch 64, rate 0.1"]
     page.asked = [1, "train", 1024, 3.0, 2, "all three"]
     page.asked = [2, "train", 8, 3.0, 1, "0"]  # while it trains this does nothing
-    assert soon(lambda: page.drawn["status"] == "Trained." and len(names()) == 2, 60)
+    assert soon(lambda: page.drawn["status"].startswith("Trained: ") and len(names()) == 2, 60)
     assert names()[1] == "batch 1024, rate 3, 2 ranks" and len(page.drawn["trials"][1]["curves"]) == 3
     json.dumps(page.drawn)
     page.asked = [3, "clear", 8, 3.0, 1, "0"]
-    assert not runs.trials and "Nothing trained yet" in page.drawn["status"]
+    assert not runs.trials and page.drawn["status"] == "The charts are gone; what is ticked stays."
 
 
 def test_a_quest_leaves_the_first_run_to_who_looks_at_it(live, displayed):
