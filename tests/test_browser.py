@@ -855,6 +855,10 @@ def test_an_incident_from_the_keyboard(notebook, lab, picture):
     tab_to(lab.page, panel.get_by_role("button", name="accuse"))
     press("Enter")
     until(lambda: "Right, the rank and the line." in log.inner_text(), 10)
+    press("Enter")
+    until(lambda: log.inner_text().count("Right, the rank and the line.") == 2, 10), "what changes nothing is answered"
+    near = panel.get_by_text("page.accuse(0, 67): Right, the rank and the line. (116 of 120 GPU-minutes left)")
+    assert 0 < near.bounding_box()["y"] - panel.get_by_role("button", name="accuse").bounding_box()["y"] < 100
     picture(panel)
     tab_to(lab.page, text)
     press("Home"), press("Delete"), press("Delete"), press("Delete"), press("Delete")

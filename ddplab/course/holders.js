@@ -13,13 +13,12 @@ function render({ model, el }) {
   stage.after(accidents, verdict);
   if (model.get("going") || model.get("verdict")) verdict.style.minHeight = "7em"; // the page keeps its height when the morning comes
   status.style.minHeight = "2.8em"; // room for two lines: the page does not jump
-  let pressed = 0;
   const buttons = model.get("buttons").map((name) => button(accidents, name, () => ask(name)));
   let shown = 0;
 
   function ask(name) {
-    pressed += 1;
-    model.set("ask", `${name}#${pressed}`);
+    const pressed = Number(model.get("ask").split("#")[1] ?? 0); // by whoever looks at it
+    model.set("ask", `${name}#${pressed + 1}`);
     model.save_changes();
   }
 

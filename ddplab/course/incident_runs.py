@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from math import isclose
 from pathlib import Path
 from types import MappingProxyType
@@ -174,18 +174,19 @@ def _read(folder: str, name: str) -> str:
         return ""
 
 
-def differences(outcome: Outcome, another_order: bool = False) -> list[str]:
+def differences(outcome: Outcome, another_order: bool = False, more: bool = False) -> list[str]:
     """Say what keeps a run from being as good as the sound script's; nothing where it is.
 
     another_order: the fault was in the order of the rows. Any that shuffles anew each epoch and deals out all rows is
-    as good, and whatever it leads to, if it is the same on all ranks.
+    as good, and whatever it leads to, if it is the same on all ranks. more: the fault was a layer that no loss reaches.
+    It may stay where it is never moved, as torch's own advice has it; what is trained has to end as last night's.
     """
     sound = last_night()
     other = another_order and outcome.state == "ended" and _well_dealt(outcome, sound)
     if outcome.state != "ended":
         return [f"it {ends(outcome)}"]
-    found = []
-    for name, same in (("trained on other rows", _same_rows), ("ended with other weights", _same_weights)):
+    found, same_weights = [], partial(_same_weights, more=more)
+    for name, same in (("trained on other rows", _same_rows), ("ended with other weights", same_weights)):
         if other:
             break
         ranks = [n for n, boxes in enumerate(zip(outcome.boxes, sound.boxes, strict=True)) if not same(*boxes)]
@@ -235,9 +236,10 @@ def _same_rows(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return by_epoch(a) == by_epoch(b)
 
 
-def _same_weights(a: dict[str, Any], b: dict[str, Any]) -> bool:
+def _same_weights(a: dict[str, Any], b: dict[str, Any], more: bool = False) -> bool:
     # a moment's third number is the rank's own gradient: who averages weights in place of gradients has other ones
-    mine, theirs = ([it for moment in box["weights"] for it in moment[:2]] for box in (a, b))
+    # more: there may be weights besides, which have a norm and never move
+    mine, theirs = ([it for moment in box["weights"] for it in moment[int(more) : 2]] for box in (a, b))
     return len(mine) == len(theirs) and all(
         isclose(x, y, rel_tol=1e-3, abs_tol=1e-4) for x, y in zip(mine, theirs, strict=True)
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,7 +70,8 @@ class Incident:
         self._built = build(seed)
         self._lines = dict(enumerate(self._built.text.splitlines(), 1))
         self._patches: dict[int, str] = {}
-        self._begun, self._took, self._wrong = time.monotonic(), 0.0, 0
+        self._begun, self._took = time.monotonic(), 0.0
+        self._asked: Counter[str] = Counter()  # what each kind was asked for, once for the same question
         self.outcome = play(self._built.text, env=self._built.env)
         share_incident(seed, self.left, 0.0, False, opened=True)
 
@@ -110,9 +112,9 @@ class Incident:
     def share(self) -> Said:
         """A text to share: which incident, what it took, and nothing that spoils it."""
         took = round(self._took or time.monotonic() - self._begun)
-        asked = [call.partition("(")[0] for call, _ in self.log]
-        kinds = ", ".join(f"{name} {asked.count(name)}" for name in PRICES if name in asked)
-        wrong = f", {self._wrong} wrong accusation{'s' * (self._wrong > 1)}" if self._wrong else ""
+        kinds = ", ".join(f"{name} {self._asked[name]}" for name in PRICES if name in self._asked and name != "wrong")
+        many = self._asked["wrong"]
+        wrong = f", {many} wrong accusation{'s' * (many > 1)}" if many else ""
         end = f"closed with {self.left} of {BUDGET} GPU-minutes left" if self.closed else "still open"
         return Said(
             f"ddplab pager, incident {self.seed}: {end}, {took // 60} min {took % 60} s\n{kinds or 'no probes'}{wrong}"
@@ -151,12 +153,16 @@ class Incident:
 
     # ---------------------------------------------------------- naming and mending
 
+    @pointing
     def accuse(self, rank: int | None, line: int) -> Said:
-        """Name the culprit: the rank, or None where all go one way, and the line, by its number in `script()`."""
+        """Name the culprit: the rank, or None where all go one way, and the line, by its number in `script()`.
+
+        Raises ValueError, at no price, for a rank or a line that is not there.
+        """
+        self._known(rank, [line], none=True)
         is_rank, is_line = self._built.is_culprit(rank), line in self._built.lines
         self.named = self.named or (is_rank and is_line)
         wrong = not (is_rank and is_line)
-        self._wrong += wrong
         verdict = {
             (True, True): "Right, the rank and the line."
             + "\nNow mend it: patch(line, text), then run()." * (not self.mended),
@@ -174,8 +180,7 @@ class Incident:
         numbers. Raises ValueError for a line that is not there.
         """
         patches = dict(line) if isinstance(line, Mapping) else {line: text}
-        if unknown := [n for n in patches if n not in self._lines]:
-            raise ValueError(f"train.py has the lines 1 to {len(self._lines)}, and no line {unknown[0]}")
+        self._known(None, [*patches], none=True)
         for n, new in patches.items():
             self._patches[n] = new.rstrip("\n")
             if self._patches[n] == self._lines[n]:
@@ -191,11 +196,12 @@ class Incident:
         if why := self._broken():
             return self._say("run()", "", [*why, "So it was not run."])
         over, outcome = self.closed, play(patched(self._built.text, self._patches), env=self._built.env)
-        off = differences(outcome, self._built.fault.probe == "rows")
+        probe = self._built.fault.probe
+        off = differences(outcome, another_order=probe == "rows", more=probe == "detail")
         self.mended = not off
-        said = (
-            [f"the job {ends(outcome)}:", screen(outcome)] if off else ["the job ends as last night:", *outcome.printed]
-        )
+        as_then = "" if outcome.printed == last_night().printed else "it should, its rows in another order than "
+        well = [f"the job ends as {as_then}last night:", *outcome.printed]
+        said = [f"the job {ends(outcome)}:", screen(outcome)] if off else well
         return self._say("run()", "run", [*said, *(f"not mended: {it}" for it in off), *self._end()], over)
 
     # ---------------------------------------------------------- what they share
@@ -210,9 +216,14 @@ class Incident:
 
     @pointing
     def _probe(self, ask: Callable[..., list[str]], rank: int) -> Said:
-        if rank not in range(RANKS):
-            raise ValueError(f"there are the ranks 0 to {RANKS - 1}, and no rank {rank!r}")
+        self._known(rank)
         return self._say(f"{ask.__name__}({rank})", ask.__name__, ask(rank, self.outcome, self._lines))
+
+    def _known(self, rank: int | None, lines: list[int] = (), none: bool = False) -> None:
+        if rank not in range(RANKS) and not (none and rank is None):
+            raise ValueError(f"there are the ranks 0 to {RANKS - 1}, and no rank {rank!r}")
+        if unknown := [n for n in lines if n not in [*self._lines]]:
+            raise ValueError(f"train.py has the lines 1 to {len(self._lines)}, and no line {unknown[0]!r}")
 
     def _end(self) -> list[str]:
         if self.closed:
@@ -221,8 +232,11 @@ class Incident:
         return ["Mended. Who was it? accuse(rank, line) closes the incident."] if self.mended else []
 
     def _say(self, call: str, kind: str, lines: list[str], over: bool | None = None) -> Said:
-        """Note what a call has said, and take its price, unless the incident was over before."""
-        paid = kind and not (self.closed if over is None else over)
+        """Note what a call has said, and take its price, unless it was paid already or the incident over before."""
+        again = kind != "run" and any(call == before for before, _ in self.log)
+        if kind and not again:
+            self._asked[kind] += 1
+        paid = kind and not again and not (self.closed if over is None else over)
         if paid:
             self.left = max(0, self.left - PRICES[kind])
         if self.closed:
@@ -260,7 +274,7 @@ class Board:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        look = "border:1px solid #8a8a8a;padding:2px 6px;width:6em;white-space:nowrap"
+        look = "padding:2px 6px;width:6em;white-space:nowrap"
         boxes = "".join(f'<div style="{look}">{sign} {seed} {left}</div>' for seed, sign, left in self._boxes())
         return (
             f'<div style="display:flex;flex-wrap:wrap;gap:4px;max-width:55em">{boxes}</div><div>{self._count()}</div>'

@@ -38,7 +38,7 @@ function render({ model, el }) {
     button(bar, model.get("press"), ask);
     bar.append(runs);
   }
-  let count = model.get("asked")[0], waiting = false, moved = false;
+  let waiting = false, moved = false;
   function ask() { // one question at a time: while a slider is drawn along, what lies between is left out
     moved = waiting && !model.get("press");
     if (waiting) return;
@@ -46,7 +46,7 @@ function render({ model, el }) {
     const begun = Date.now();
     clock = setInterval(() => (runs.textContent = `runs, ${Math.floor((Date.now() - begun) / 1000)} s`), 500);
     Object.assign(status.style, { transition: "opacity 0s 0.3s", opacity: 0.5 }); // the words are still of another place
-    model.set("asked", [++count, ...controls.map((made) => Number(made.value))]);
+    model.set("asked", [model.get("asked")[0] + 1, ...controls.map((made) => Number(made.value))]);
     model.save_changes();
   }
 

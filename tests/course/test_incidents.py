@@ -108,6 +108,8 @@ def test_an_incident_from_the_page_to_its_close():
     assert "barrier" in page.script() and page.lines()[32][2] == build(16).text.splitlines()[32]
     assert page.accuse(0, 33).startswith("The line is right, the rank is not.")
     assert page.accuse(2, 37).startswith("The rank is right, the line is not.")
+    assert page.left == 56 and page.accuse(2, 37).endswith("[56 of 120 GPU-minutes left]")
+    assert page.rows(0).endswith("[56 of 120 GPU-minutes left]"), "the same question was paid already"
     assert page.accuse(None, 37).startswith("Neither") and not page.named
     assert "It does not compile: SyntaxError, line 38 of train.py: '('" in page.patch(38, "print(")
     assert "So it was not run." in page.run(), "a typo costs nothing"
@@ -125,9 +127,12 @@ def test_an_incident_from_the_page_to_its_close():
     assert "Closed. It was a skipped collective" in page.run() and page.closed
     assert page.left == BUDGET - PRICES["hint"] - PRICES["rows"] - 3 * PRICES["wrong"] - 2 * PRICES["run"]
     assert re.match(r"ddplab pager, incident 16: closed with 12 of 120 GPU-minutes left, 0 min \d+ s\n", page.share())
-    assert "3 wrong accusations" in page.share() and "skipped" not in page.share()
-    with pytest.raises(ValueError, match="no rank 4"):
-        page.stack(4)
+    assert "rows 1, run 2, hint 1, 3 wrong accusations" in page.share() and "skipped" not in page.share()
+    for rank, line, why in ((4, 33, "no rank 4"), ("2", 33, "no rank '2'"), (2, 400, "no line 400")):
+        with pytest.raises(ValueError, match=why):
+            page.accuse(rank, line)
+    with pytest.raises(ValueError, match="no rank None"):
+        page.stack(None)
     with pytest.raises(ValueError, match="no line 99"):
         page.patch(99)
 
@@ -157,6 +162,33 @@ def test_any_order_that_is_new_each_epoch_mends_a_frozen_shuffle(call, mended):
     page.patch(56, f"    sampler.set_epoch({call})")
     said = page.run()
     assert page.mended == mended, said
+    assert said.startswith("the job ends as it should, its rows in another order than last night:") == mended
+
+
+@pytest.mark.parametrize("seed", [10, 23])
+@pytest.mark.parametrize(
+    ("sound", "patch", "mended"),
+    [
+        ("model = DDP(net)", "model = DDP(net, find_unused_parameters=True)", True),
+        ("model = DDP(net)", "net.spare.requires_grad_(False)\nmodel = DDP(net)", True),
+        (
+            "        return self.head(self.body(x))",
+            "        seen = self.body(x)\n        return self.head(seen) + 0 * self.spare(seen).sum()",
+            True,
+        ),
+        (
+            "        return self.head(self.body(x))",
+            "        seen = self.body(x)\n        return self.head(seen) * self.spare(seen).sum(1, True)",
+            False,
+        ),
+    ],
+)
+def test_an_unused_head_may_stay_where_it_is_never_moved(seed, sound, patch, mended):
+    page = incident(seed)
+    page.patch(build(seed).text.splitlines().index(sound) + 1, patch)
+    said = page.run()
+    assert page.mended == mended, said
+    assert said.startswith("the job ends as last night:") == mended
 
 
 def test_another_order_excuses_nothing_else():
