@@ -721,7 +721,7 @@ def test_lists_with_a_button_ask_when_it_is_pressed_and_not_before(notebook, lab
     it = notebook(MOVING.replace("move(doubled, ", "move(doubled, press='ask', "), "print(lines)")
     it.run(0)
     panel = it.output(0)
-    status, line = panel.get_by_role("status"), panel.get_by_role("combobox", name="line")
+    status, line = panel.get_by_role("status").last, panel.get_by_role("combobox", name="line")
     tab_to(lab.page, line)
     lab.page.keyboard.press("ArrowDown")
     tab_to(lab.page, panel.get_by_role("slider", name="rows"))
