@@ -648,6 +648,7 @@ def test_sliders_over_a_function_from_the_keyboard_and_drawn_along(notebook, lab
     panel = it.output(0)
     status, rows = panel.get_by_role("status"), panel.get_by_role("slider", name="rows")
     assert status.inner_text() == "one: 2" and panel.get_by_role("img", name="one: 2").count() == 1
+    assert status.evaluate("it => getComputedStyle(it).whiteSpace") == "pre-wrap", "a long line is not cut off"
     tab_to(lab.page, rows)
     lab.page.keyboard.press("ArrowRight")
     until(lambda: status.inner_text() == "one: 4", 20)

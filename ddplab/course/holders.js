@@ -3,6 +3,8 @@
 const BOX = 330, TALL = 128; // pixels, of a server
 const RANK = { runs: "runs", died: "✕ died", stopped: "✗ was stopped", returned: "○ has returned" };
 
+let held = ""; // the button that had the focus when the night ended: then the output is made anew
+
 function render({ model, el }) {
   const { bar, status, stage } = page(el);
   const frames = () => model.get("frames");
@@ -17,6 +19,7 @@ function render({ model, el }) {
   let shown = 0;
 
   function ask(name) {
+    if (!model.get("going")) return;
     const pressed = Number(model.get("ask").split("#")[1] ?? 0); // by whoever looks at it
     model.set("ask", `${name}#${pressed + 1}`);
     model.save_changes();
@@ -61,19 +64,34 @@ function render({ model, el }) {
   }
 
   function over() {
-    const going = model.get("going");
-    for (const it of buttons) [it.disabled, it.style.opacity] = [!going, going ? 1 : 0.5];
+    if (el.contains(document.activeElement)) held = document.activeElement.textContent;
+    dim();
     accidents.style.display = buttons.length ? "flex" : "none";
     verdict.textContent = model.get("verdict");
   }
 
+  function dim() { // not `disabled`: that would take the focus from who has just pressed it
+    for (const it of buttons) {
+      const can = model.get("going") && !model.get("cannot").includes(it.textContent);
+      it.setAttribute("aria-disabled", !can);
+      it.style.opacity = can ? 1 : 0.5;
+    }
+  }
+
   model.on("change:frames", news);
+  model.on("change:cannot", dim);
   model.on("change:going", over);
   over();
   player.go(model.get("going") || model.get("verdict") ? last() : 0);
+  const mine = buttons.find((it) => it.textContent === held);
+  if (mine && !model.get("going")) {
+    held = "";
+    setTimeout(() => document.activeElement === document.body && mine.focus({ preventScroll: true }), 200);
+  }
   return () => {
     player.stop();
     model.off("change:frames", news);
+    model.off("change:cannot", dim);
     model.off("change:going", over);
   };
 }

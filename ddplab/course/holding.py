@@ -38,7 +38,7 @@ def moments(servers: Sequence[Server], more: Sequence[dict[str, Any]] = ()) -> l
         elif "night" in line:
             said = f"Accident: {line['night']}"
         elif "saved" in line:
-            disk = "a broken file" if line["saved"] is None else f"step {line['saved']}"
+            disk = {None: "a broken file", -1: "no checkpoint"}.get(line["saved"], f"step {line['saved']}")
             whether = "has saved" if line["saved"] == trained else "could not save"
             said = f"Rank {line['rank']} {whether}; the disk holds {disk}"
         elif "trained" in line and line["rank"] == 0:
@@ -104,6 +104,7 @@ class Board:
         self.servers, self.more, self.morning = servers, more, None
         self.frames: list[Frame] = []
         self.asked: list[str] = []
+        self.cannot: list[str] = []
         self.widget = None
         self.buttons = list(buttons)
         self.update()
@@ -122,6 +123,7 @@ class Board:
             "going": True,
             "verdict": "",
             "ask": "",
+            "cannot": [],
         }
         self.widget = widget("holders", **names)
         self.widget.observe(lambda change: change["new"] and self.asked.append(change["new"].split("#")[0]), "ask")
@@ -138,6 +140,13 @@ class Board:
             self.frames = frames
             if self.widget:
                 self.widget.frames = frames
+
+    def dim(self, cannot: list[str]) -> None:
+        """Show which of the accidents cannot come now; a press on one is asked all the same."""
+        if cannot != self.cannot:
+            self.cannot = cannot
+            if self.widget:
+                self.widget.cannot = cannot
 
     def pressed(self) -> bool:
         return bool(self.asked)

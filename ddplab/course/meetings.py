@@ -71,7 +71,9 @@ def play_meeting(lines: Mapping[Server, str], first: Server, store: Server) -> t
         failed = next((server for server in terminals if server.says("Error: ")), None)
         if failed is None:
             raise
-        return f"no meeting: {failed.name}'s agent says {failed.says('Error: ')[-1].strip()}", None
+        said = failed.says("Error: ")[-1].strip()
+        taken = "\nBoth agents were to hold the store, and these two servers share one machine's ports."
+        return f"no meeting: {failed.name}'s agent says {said}{taken * ('already in use' in said)}", None
     met = []
     for server in lines:
         [said] = server.says("node rank ")

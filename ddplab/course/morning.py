@@ -58,14 +58,14 @@ def compare(
         ended = torch.load(left)
         different = sum(int((ended[name] != part).sum()) for name, part in weights.items())
         if saves and saves[-1] != STEPS - 1:
-            held = "half a checkpoint" if saves[-1] is None else f"step {saves[-1]}"
+            held = {None: "half a checkpoint", -1: "no checkpoint"}.get(saves[-1], f"step {saves[-1]}")
             words += ["They were those of the calm night, bit for bit."] * (not different)
     else:
         last = max((line["trained"] for line in mine if "trained" in line), default=-1)
         words.append(f"After step {last} nothing was trained any more.")
         if lost:
             words.append(f"Why: {lost}.")
-        elif (saves and saves[-1] is None) or _broken(shared / "last.pt"):
+        elif (saves and saves[-1] is None) or broken(shared / "last.pt"):
             broke = last_error(screens, "save")
             words.append("Why: the checkpoint is broken, half of it was written; no attempt could begin with it.")
             words += [f"Rank 0 had died of {broke}"] * bool(broke)
@@ -95,29 +95,31 @@ def last_error(screens: str, function: str = "") -> str:
     return errors[-1] if errors else ""
 
 
-def _broken(path: Path) -> bool:
+def broken(path: Path) -> bool:
+    """Whether a file lies at this path that is no whole checkpoint."""
     try:
         torch.load(path)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, EOFError):
         return path.exists()
     return False
 
 
 def _begun_again(mine: list[Line]) -> list[str]:
     """Tell where rank 0 began anew, and which steps were trained a second time."""
-    words, done, pid = [], -1, None
+    words, done, pid, lost = [], -1, None, []
     for line in mine:
         if "step" in line and line["pid"] != pid:
             if pid is not None and line["step"] <= done:
                 start = line["step"]
                 again = f"step {start} was" if start == done else f"steps {start} to {done} were"
                 words.append(f"{again[0].upper()}{again[1:]} trained again: that work was lost.")
+                lost.append(done - start + 1)
             elif pid is not None and line["step"] > done + 1:
                 words.append(f"Steps {done + 1} to {line['step'] - 1} were never trained.")
             pid = line["pid"]
         if "trained" in line:
             done = line["trained"]
-    return words
+    return [*words, f"Steps lost in all: {sum(lost)}."] if len(lost) > 1 else words
 
 
 def _where(mine: list[Line], quiet: list[Line]) -> list[str]:

@@ -2,7 +2,7 @@
 // where a button is wanted, when it is pressed.
 function render({ model, el }) {
   const { bar, status, stage } = page(el);
-  status.style.cssText += "; white-space: pre; overflow-x: auto; font-family: var(--jp-code-font-family, monospace)";
+  status.style.cssText += "; white-space: pre-wrap; overflow-wrap: anywhere; font-family: var(--jp-code-font-family, monospace)";
   const [, ...places] = model.get("asked");
   const controls = model.get("offered").map(([name, words, options], n) => {
     const kind = words ? "select" : "input";

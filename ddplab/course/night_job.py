@@ -49,10 +49,10 @@ def trained(step: int, images: Iterable[int], net: nn.Module) -> None:
 
 
 def saved(path: str) -> None:
-    """On rank 0, after a save: tell the diary which step the file holds now."""
+    """On rank 0, after a save: tell the diary which step the file holds now; -1 where there is none, None if broken."""
     try:
-        note(saved=torch.load(path)["done"])
-    except (OSError, RuntimeError):
+        note(saved=torch.load(path)["done"] if os.path.exists(path) else -1)
+    except (OSError, RuntimeError, EOFError):
         note(saved=None)
 
 

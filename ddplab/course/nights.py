@@ -33,7 +33,7 @@ import psutil
 import torch
 
 from ddplab.course.holding import Board
-from ddplab.course.morning import compare
+from ddplab.course.morning import broken, compare
 from ddplab.course.played_servers import Server, environment, free_port, servers
 from ddplab.launcher import launch
 from ddplab.pointer import pointing
@@ -123,6 +123,7 @@ class Night:
     def __init__(self, text: str, accidents: Sequence[str] | None, press: bool = False):
         self.live, names = accidents is None, list(accidents or [])
         self.buttons = list(ACCIDENTS) if self.live else list(dict.fromkeys(names)) if press else []
+        self.under_way = False
         self.hurry = threading.Event()  # nobody waits for a button any more
         self.cable = [name for name in names if name in (CUT, ADD)]
         if any(name not in ACCIDENTS for name in names) or len(names) > len(WHEN):
@@ -142,6 +143,14 @@ class Night:
     def diary(self) -> list[dict[str, Any]]:
         """What all ranks have noted, and what this night has done to them, in the order of time."""
         return sorted([*self.told, *diary_in(self.notes)], key=lambda line: line["time"])
+
+    def look_at_the_disk(self, settled: float = 1.0) -> None:
+        """Note a checkpoint that a rank broke off and did not live to tell of: untouched for `settled` seconds."""
+        path = self.shared / "last.pt"
+        if not path.exists() or time.time() - (touched := path.stat().st_mtime) < settled:
+            return
+        if touched > max((line["time"] for line in self.diary() if "saved" in line), default=0) and broken(path):
+            self.told.append({"time": touched, "rank": 0, "saved": None})
 
     def tell(self, said: str) -> None:
         self.told.append({"time": time.time(), "night": said})
@@ -169,6 +178,7 @@ class Night:
         finally:
             for server in (self.server1, self.server2):
                 server.switch_off()
+            self.look_at_the_disk(0)
             screens = [it.screen for it in (self.server1, self.server2) if it.diary]
             self.board.end(compare(self.diary(), *calm(self.text), self.lost, self.shared, "".join(screens)))
             self.folder.cleanup()
@@ -195,7 +205,10 @@ class Night:
         while not true():
             if not self.here or time.monotonic() > deadline:
                 return False
+            self.look_at_the_disk()
             self.board.update()
+            if self.live:
+                self.board.dim([name for name in ACCIDENTS if self.cannot(name)])
             time.sleep(0.1)
         return True
 
@@ -215,13 +228,24 @@ class Night:
             self.until(lambda: self.board.pressed() or self.hurry.is_set(), PRESSED)
             self.board.take()
 
+    def cannot(self, name: str) -> str:
+        """Why an accident from a button cannot come now; "" where it can."""
+        if self.under_way:
+            return "another accident is under way"
+        if name == CUT and len(self.here) < 2:
+            return "only one server is there"
+        if name == ADD and len(self.here) == 2:
+            return "both servers are there"
+        return "" if self.ranks() else "the ranks are still starting"
+
     def pressed(self) -> None:
         if (name := self.board.take()) is not None and self.live:
-            possible = {CUT: len(self.here) == 2, ADD: len(self.here) == 1}
-            if possible.get(name, True) and self.ranks():
-                self.come(name, None, None)
+            if why := self.cannot(name):
+                self.tell(f"{name}, which cannot come now: {why}")
             else:
-                self.tell(f"{name}, which cannot come now")
+                self.under_way = True  # whoever presses now is answered afterwards
+                self.come(name, None, None)
+                self.under_way = False
 
     def come(self, name: str, number: int | None, step: int | None) -> None:
         """Let an accident happen; those who wait for it go on."""

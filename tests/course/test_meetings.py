@@ -41,6 +41,7 @@ def test_a_static_meeting_in_which_nobody_is_told_a_number_fails_and_ends_both()
     line = f"torchrun --nnodes 2 --master-addr {both[1]} --master-port {port} job.py"
     words, figure = play_meeting(dict.fromkeys(both, line), both[1], both[1])
     assert words.startswith("no meeting: server1's agent says") and "EADDRINUSE" in words and figure is None
+    assert words.endswith("these two servers share one machine's ports.")
 
 
 def test_who_knocks_where_nobody_is_awake_is_told_so_and_then_they_meet(capsys):

@@ -12,6 +12,7 @@ import pytest
 import torch
 import warm_kernels
 
+from ddplab.course import night_job
 from ddplab.course.holding import Board, holders, moments
 from ddplab.course.morning import compare, last_error
 from ddplab.course.nights import ACCIDENTS, ADD, CUT, FILL, KILL, PREEMPT, Night, keep, night, patched, unwritten
@@ -57,6 +58,7 @@ def test_a_mended_script_survives_all_five_bit_for_bit(mornings):
         for name, step in zip(NIGHTS["all five"][0], (9, 15, 21, 27, 33), strict=True)
     ]
     assert "Rank 0 could not save; the disk holds step 11" in said and morning.frames[-1]["disk"] == "step 35"
+    assert "Steps lost in all: 18." in morning.words
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,39 @@ def test_the_board_shows_who_holds_what(mornings):
     assert (alone[0]["agent"], alone[1]["agent"], alone[1]["ranks"]) == ("", "node 0 of 1", [[0, "runs"]])
     newcomer = [frame["servers"][1] for frame in frames if "hears of a newcomer" in frame["said"]][-1]
     assert newcomer["ranks"] == [[0, "stopped"]]
+
+
+def test_the_board_shows_a_checkpoint_that_its_rank_did_not_live_to_tell_of(mornings):
+    frames = mornings["preempted, full"].frames
+    assert frames[-1]["disk"] == "a broken file"
+    said = [frame["said"] for frame in frames]
+    assert said.count(broke := "Rank 0 could not save; the disk holds a broken file") == 1
+    assert said[said.index(broke) - 1].startswith("Accident: fill the disk")
+
+
+def test_a_save_that_leaves_nothing_at_the_path_leaves_no_checkpoint(tmp_path, monkeypatch):
+    told, path = [], tmp_path / "last.pt"
+    monkeypatch.setattr(night_job, "note", lambda **line: told.append(line))
+    night_job.saved(str(path))
+    torch.save({"done": 5}, path)
+    whole = path.read_bytes()
+    for held in (b"", whole[: len(whole) // 2], whole):
+        path.write_bytes(held)
+        night_job.saved(str(path))
+    assert [line["saved"] for line in told] == [-1, None, None, 5]
+    frames = moments([], [{"time": n, "rank": 0, **line} for n, line in enumerate(told)])
+    assert [frame["disk"] for frame in frames] == ["no checkpoint", "a broken file", "a broken file", "step 5"]
+
+
+def test_an_accident_that_cannot_come_from_a_button_says_why():
+    tonight = Night(Path(SCRIPT).read_text(), None)
+    assert tonight.cannot(CUT) == "only one server is there" and tonight.cannot(KILL) == "the ranks are still starting"
+    tonight.board.asked.append(CUT)
+    tonight.pressed()
+    assert tonight.told[-1]["night"] == "cut the cable, which cannot come now: only one server is there"
+    tonight.folder.cleanup()
+    for here in (tonight.server1, tonight.server2):
+        shutil.rmtree(here.disk)
 
 
 def test_functions_take_the_place_of_those_with_their_names():
