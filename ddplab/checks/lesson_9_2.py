@@ -110,7 +110,10 @@ def _deals(my_loader: Callable[..., Any], gpus: int) -> list[int]:
     with gpus_for(gpus, virtual=True) as those:
         model = DataParallel(_Sees().to(those[0]))
         idle = []
-        for samples in my_loader(range(32), gpus):
+        loader = my_loader(range(32), gpus)
+        if not isinstance(loader, DataLoader):
+            raise TypeError(f"no DataLoader: {type(loader).__name__}")
+        for samples in loader:
             model.module.busy.clear()
             model(samples)
             idle.append(gpus - len(model.module.busy))
@@ -149,10 +152,9 @@ turn(
         (lambda dataset, gpus: DataLoader([*dataset] * gpus, 16), "each sample comes once for each GPU",
          "`DataParallel` cuts the batch up. The data need no copies."),
     ],
-    hints={"not iterable": "Return a `DataLoader`.",
+    hints={"no DataLoader": "Return a `DataLoader`, which cuts the samples into batches.",
            "process group": "There is one process, and no group: an ordinary loader.",
-           "mutually exclusive": "`shuffle=True` is a sampler already: take one of the two.",
-           "has no attribute": "Return a `DataLoader`: it gives batches, as tensors."},
+           "mutually exclusive": "`shuffle=True` is a sampler already: take one of the two."},
     otherwise="An ordinary `DataLoader`. Each batch, the last one too, is cut into equal parts, rounded up: "
     "is there one for each GPU?",
 )  # fmt: skip
@@ -176,6 +178,10 @@ turn(
         (wrong, what, "`cuda:` and a number." if "torch.device" in hint else hint)
         for wrong, what, hint in ASKED.mistakes
         if "a node without" not in what
+    ]
+    + [
+        (lambda env, gpus: f"cuda:{min(int(env['RANK']), gpus - 1)}", "RANK runs on, and later nodes share one GPU",
+         "Held below `gpus`, the number is the same for both. Which number begins at 0 on each node?"),
     ]
     + [
         (leaving("Invalid device string: 'cuda:-", lambda env, gpus, by=by: f"cuda:{int(env[by]) - 1}"),

@@ -97,8 +97,8 @@ class Played:
             "" if self.moved else "they are as they were at first",
             "" if self.apart < 1e-5 else f"they differ by up to {self.apart:.2f}",
             f"{len(self.times)} of {DIGITS} in {EPOCHS} epochs"
-            + (f", {twice} twice in each" if twice else "")
-            + (", all in one order" if frozen else ""),
+            + (f"; in each, {twice} served twice" if twice else "")
+            + ("; the order never changes" if frozen else ""),
             f"of {DIGITS} digits, each rank computes {each} an epoch",
         )
 

@@ -66,11 +66,14 @@ def test_each_line_that_is_missing_puts_a_light_out_or_costs_nothing():
         "set_epoch": 3,
     }
     assert "environment variable RANK expected" in missing["numbers"].error
-    assert missing["set_epoch"].facts()[3] == "32 of 33 in 6 epochs, all in one order"
+    assert missing["set_epoch"].facts()[3] == "32 of 33 in 6 epochs; the order never changes"
     assert missing["drop_last"].facts()[3:] == (
-        "33 of 33 in 6 epochs, 1 twice in each",
+        "33 of 33 in 6 epochs; in each, 1 served twice",
         "of 33 digits, each rank computes 17 an epoch",
     )
+    alone = third_program(*set(NAMES) - {"seed"})
+    assert alone.facts()[3] == "33 of 33 in 6 epochs; in each, 33 served twice; the order never changes"
+    assert _lit(alone, 4)[3].endswith(alone.facts()[3]), "it is read on one line"
 
 
 def test_an_optimiser_of_a_copy_moves_nothing():

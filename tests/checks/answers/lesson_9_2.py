@@ -137,7 +137,9 @@ ANSWERS = {
             (lambda dataset, gpus: DataLoader(dataset, batch_size=12), ["parts are rounded up"]),
             (lambda dataset, gpus: DataLoader(dataset, batch_size=31), ["a batch has one row"]),
             (lambda dataset, gpus: DataLoader(dataset, 24, drop_last=True), ["samples seen"]),
-            (lambda dataset, gpus: dataset, ["returned a range"]),
+            (lambda dataset, gpus: dataset, ["no DataLoader: range"]),
+            (lambda dataset, gpus: [torch.tensor([*dataset])], ["no DataLoader: list"]),
+            (lambda dataset, gpus: None, ["no DataLoader: NoneType"]),
             (without_a_number_of_ranks, ["process group"]),
             (both_samplers, ["mutually exclusive"]),
         ],
@@ -152,6 +154,7 @@ ANSWERS = {
             (lambda env, gpus: f"cuda:{int(env['RANK']) - 1}", ["below 0"]),
             (lambda env, gpus: f"cuda:{int(env['LOCAL_RANK']) - 1}", ["below 0"]),
             (lambda env, gpus: "cuda", ["without a number"]),
+            (lambda env, gpus: f"cuda:{min(int(env['RANK']), gpus - 1)}", ["later nodes share one GPU"]),
         ],
     },
 }
