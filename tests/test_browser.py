@@ -468,12 +468,13 @@ def test_a_bet_from_the_keyboard_is_settled_by_its_run_and_the_focus_stays(noteb
     high = panel.bounding_box()["height"]
     tab_to(lab.page, button)
     press("Enter")
-    until(lambda: "Your score: 4. 1 of 2 settled." in it.text(1) and "measured 2" in it.text(1), 20)
+    told = "Your score: 4. 1 of 2 settled.", "You staked 2 on: b. The run shows: b."
+    until(lambda: all(words in it.text(1) for words in told), 20)
     picture(panel)
     assert panel.bounding_box()["height"] == high and end.nth(1).is_disabled()
     press("Enter")  # on the same button, which leads to the next
     until(lambda: sentence.first.is_checked() and end.first.is_enabled(), 20)
-    assert button.evaluate("it => it === document.activeElement") and "2 (2 left)" in it.text(1)
+    assert end.first.evaluate("it => it === document.activeElement") and "2 (2 left)" in it.text(1)
 
 
 def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab, picture):

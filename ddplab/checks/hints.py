@@ -53,6 +53,7 @@ COMMON = {
     "and 'function'": "One of the two is a function: with parentheses behind its name it is called.",
     "can only concatenate list": "`+` joins two lists. `[…]` makes a list of one thing.",
     "operand type(s) for ^": "`^` is no power in Python: that is `**`.",
+    "No such file or directory": "No file has that name, or none has it any more: has another rank renamed it?",
     "result type Float can't be cast": "A tensor of whole numbers cannot hold a fraction: make it of floats.",
 }
 

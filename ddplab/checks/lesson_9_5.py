@@ -29,9 +29,13 @@ MISSING = {  # where one of these is found, and not what the hint above is about
     "0": "No rank trains. Does the script call `train`, and with its rank?",
     "none through DDP": "The ranks train, but not through DDP. Who is called with `x`?",
     "no file": "At `path` lies nothing. Who gives the file that name?",
-    "nothing to read": "For a moment no file has that name. A rename can take the old one's place by itself.",
+    "nothing to read": "For a moment no file has the name `path`, where the light looks, and a file with that name may "
+    "be half written later. A rename can take the old one's place by itself.",
+    "rank 0 saves none": "The light kills rank 0 as it writes. Who writes in your script?",
     "none": "A restart fails. Does the file hold all that the script looks for, and do all ranks go the same way?",
 }
+LATE = "It comes down, but too late. How many updates does this run make? The last is a step before the schedule's end."
+ASLEEP = "An update at a rate of 0 changes nothing. Let the rate come down step by step, until the last update."
 
 
 @functools.cache
@@ -65,5 +69,8 @@ def reviewed(guide: Callable[..., Any]) -> Board:
     if red := board.red:
         first = board[red[0]]
         hint = MISSING.get(first.found.partition(":")[0], HINTS[red[0]])
-        raise NotYet(f"{len(red)} of {len(board.lights)} are red; {first.name}: {first}", hint, board)
+        if red[0] == "rate" and "again" not in first.found and "100%" not in first.found:
+            hint = ASLEEP if "of 0" in first.found else LATE
+        lights = f"{len(red)} of {len(board.lights)} lights {'is' if len(red) == 1 else 'are'} red"
+        raise NotYet(f"{lights}; {first.name}: {first}", hint, board)
     return board

@@ -39,6 +39,7 @@ function render({ model, el }) {
     here = others.find((place) => !settled(place)) ?? others[0];
     strip.querySelectorAll("input")[here].checked = true;
     draw();
+    (card.querySelector("input:checked:enabled") ?? card.querySelector("input:enabled") ?? press).focus();
   }
 
   function draw() {
@@ -50,7 +51,7 @@ function render({ model, el }) {
       html(`“${sentence}”`, "font-size: 15px; min-height: 3em"),
       html(asks, "min-height: 4.5em"),
       group("what the run will show", ends.map((words, place) => [place, words, !done]), end, "block", (it) => (draft.end = it)),
-      group("stake", stakes.map(([it, left]) => [it, `${it} (${left} left)`, left && !done]), stake, "inline-block", (it) => (draft.stake = it)),
+      group("stake", stakes.map(([it, left]) => [it, `${it} (${left || "none"} left)`, left && !done]), stake, "inline-block", (it) => (draft.stake = it)),
     );
     tell();
   }
@@ -64,7 +65,8 @@ function render({ model, el }) {
       radio.checked = value === chosen;
       radio.disabled = !free;
       radio.addEventListener("change", () => (choose(value), (hint.textContent = "")));
-      const label = node("label", { style: `display: ${display}; margin-right: 16px` }, radio, html(` ${words}`, "display: inline"));
+      const looks = free ? "" : radio.checked ? "; font-weight: bold" : "; opacity: 0.6";
+      const label = node("label", { style: `display: ${display}; margin-right: 16px${looks}` }, radio, html(` ${words}`, "display: inline"));
       all.append(label);
     }
     return all;
@@ -74,9 +76,9 @@ function render({ model, el }) {
     const { told, score, most, failed } = model.get("shown"), done = settled(), many = Object.keys(told).length;
     cards.forEach(([number], place) => (strip.children[place].lastChild.textContent = ` ${number} ${mark(settled(place))}`));
     status.textContent = `Your score: ${score < 0 ? `−${-score}` : score}. ${many} of ${cards.length} settled.${many === cards.length ? ` All right would have been ${most}; chance comes to about 0.` : ""}`;
-    press.textContent = running ? "Real ranks run …" : done ? "Next sentence" : "Bet, and run it";
+    press.textContent = running ? "Real ranks run …" : done ? (many < cards.length ? "Next sentence" : "See another again") : "Bet, and run it";
     hint.textContent = "";
-    found.replaceChildren(...(done ? [html(`${mark(done)}. The run shows: ${done[3]}.`), html(done[4], "margin: 4px 0"), html(done[5], "font-weight: bold")] : running ? [] : [failed]));
+    found.replaceChildren(...(done ? [html(`${mark(done)}. You staked ${done[1]} on: ${cards[here][3][done[0]]}. The run shows: ${done[3]}.`), html(done[4], "margin: 4px 0"), html(done[5], "font-weight: bold")] : running ? [] : [failed]));
     for (const part of [card, found]) part.style.minHeight = `${Math.max(parseFloat(part.style.minHeight), part.offsetHeight)}px`; // the page does not jump
   }
 

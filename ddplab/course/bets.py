@@ -133,7 +133,8 @@ class Bets:
         told = {}
         for row, (end, stake, gain) in self.laid.items():
             card, (found, words) = self.cards[row], self._end(row)
-            verdict = f"{VERDICTS[card.verdict][0]} {card.verdict}: {card.because}" if found in card.ends else ""
+            verdict = f"So the sentence is {VERDICTS[card.verdict][0]} {card.verdict}: {card.because}"
+            verdict *= found in card.ends  # else nothing
             told[str(row)] = [card.ends.index(end), stake, gain, *map(marked, (found, words, verdict))]
         stakes = [[stake, self.left[stake]] for stake in sorted(STAKES)]
         most = sum(GAIN * stake * times for stake, times in STAKES.items())

@@ -192,11 +192,12 @@ def reviewed(script: Script, before: Board) -> Board:
     """
     try:
         board = review(script)
-        why = "; ".join(board[name].name for name in board.red)
+        why = [board[name].name for name in board.red]
     except RankError as error:
-        board, why = before, f"your guide does not run, {ended_by(error)}"
+        board, why = before, [f"your guide does not run, {ended_by(error)}"]
     if why:
-        print(f"Red still: {why}. You may patch on, or run the folded cell below your turn, and then this one again.")
+        print("Red still:", *why, sep="\n- ")
+        print("You may patch on, or run the folded cell below your turn; then run this one again.")
     return board
 
 
@@ -368,7 +369,7 @@ class _End:
 
 def _processes(calm: list[dict[str, Any]]) -> Light:
     there = sum(did["processes"] for did in calm)
-    return Light("processes that train", f"{there}", f"{RANKS}", there == RANKS, "62")
+    return Light("processes asked for", f"{there}", f"{RANKS}", there == RANKS, "62")
 
 
 def _samples(calm: list[dict[str, Any]]) -> tuple[Light, Light]:
@@ -407,12 +408,14 @@ def _rate(*runs: list[dict[str, Any]]) -> Light:
     updates, rates = [len(run[0]["rates"]) for run in runs], [run[0]["rates"] or [0.0] for run in runs]
     last = [of[-1] / max(max(of), 1e-12) for of in rates]
     turns = [sum((b > a) != (c > b) for (a, b), (_, c) in pairwise(pairwise(of)) if a != b != c) for of in rates]
-    good = min(updates) > 0 and max(last) <= LOW and max(turns) <= 1
+    idle = [sum(rate <= 1e-9 * max(of) for rate in of) for of in rates]  # one may begin at 0, and one end there
+    good = min(updates) > 0 and max(last) <= LOW and max(turns) <= 1 and max(idle) <= 2
     found = ", ".join(f"{part:.0%}" for part in last)
     if max(turns) > 1 and max(last) <= LOW:
         found += ", up and down again"
-    name = f"last rate / peak, in {updates[0]} and {updates[1]} updates"
-    return Light(name, found, f"{LOW:.0%} at most", good, "72")
+    elif max(idle) > 2 and min(updates) > 0:
+        found += f", {max(idle)} updates at a rate of 0"
+    return Light("last rate / highest, 6 and 3 epochs", found, f"{LOW:.0%} at most", good, "72")
 
 
 def _plain(calm: list[dict[str, Any]], path: Path) -> Light:
@@ -455,8 +458,8 @@ def _restart(
     elif resumed is not None:
         found = f"{len(resumed['rates'])}"
         a, b = calm["weights"], resumed["weights"]
-        end = "as in peace" if a.shape == b.shape and len(a) and torch.allclose(a, b, atol=1e-6) else "others"
+        end = "as if not killed" if a.shape == b.shape and len(a) and torch.allclose(a, b, atol=1e-6) else "other ones"
     return (
         Light("updates after a restart", found, f"{wanted}", found == f"{wanted}", "68"),
-        Light("weights after the restarted run", end, "as in peace", end == "as in peace", "68"),
+        Light("weights after the restarted run", end, "as if not killed", end == "as if not killed", "68"),
     )

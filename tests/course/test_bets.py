@@ -68,7 +68,8 @@ def test_the_page_knows_no_end_before_its_run_and_a_run_that_fails_can_be_made_a
     page.asked = [1, 1, 1, 2]
     assert page.shown["failed"] == "RuntimeError: no rank. The bet is open still." and page.shown["told"] == {}
     page.asked = [2, 1, 1, 2]
-    assert page.shown["told"]["1"] == [1, 2, 4, "b", "<code>1</code> measured", "✗ false: it <code>is</code> not"]
+    verdict = "So the sentence is ✗ false: it <code>is</code> not"
+    assert page.shown["told"]["1"] == [1, 2, 4, "b", "<code>1</code> measured", verdict]
     assert page.shown["score"] == 4 and page.shown["failed"] == "" and page.shown["count"] == 2
     assert page.shown["stakes"] == [[1, 4], [2, 2], [3, 3]] and page.shown["most"] == 38
     page.asked = [3, 10, 0, 3]

@@ -40,7 +40,7 @@ def test_the_lesson_has_this_script_and_its_own_way_is_as_long_as_it_says(tmp_pa
     assert patched(given) == 0 and patched(ours) == OURS
     assert _lines(ours) == _lines(cases.ours())
     text = LESSON.read_text()
-    assert f"Ours changes {OURS} lines. Eight are enough." in text
+    assert f"Ours changes {OURS} lines." in text
 
 
 def _written(text, path):
@@ -95,11 +95,25 @@ def test_a_try_that_does_not_run_leaves_the_lights_in_sight_and_a_hint():
     assert "those from before" in str(verdict.picture) and len(verdict.picture.lights) == len(review(the_guide).lights)
 
 
+@pytest.mark.parametrize(
+    ("script", "hint"),
+    [
+        (cases.asleep_at_the_end, "changes nothing"),
+        (cases.a_line_that_ends_at_a_tenth, "too late"),
+        (cases.the_old_one_as_a_spare, "half written"),
+        (cases.rank_1_saves, "Who writes"),
+        (cases.a_file_that_is_not_there, "renamed it"),
+    ],
+)
+def test_a_hint_is_about_what_is_red(script, hint):
+    assert hint in judge("9.5.a", script()).hint
+
+
 def test_a_page_goes_on_with_a_guide_that_is_red_or_does_not_run_and_says_so(at_first, capsys):
     assert not reviewed(cases.in_eight_lines(), at_first).red and capsys.readouterr().out == ""
     assert reviewed(cases.patched_by(cases.SEED), at_first)["samples"].found == "400"
     told = capsys.readouterr().out
-    assert told.startswith("Red still: processes that train; ") and "different samples" not in told
+    assert told.startswith("Red still:\n- processes asked for\n- ") and "different samples" not in told
     assert reviewed(cases.a_slip(), at_first) is at_first and "does not run, NameError" in capsys.readouterr().out
     assert at_first["samples"].found == "792, none shared"
 

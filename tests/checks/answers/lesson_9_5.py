@@ -136,6 +136,18 @@ def never_steps():
     return patched_by(*without(STEP))
 
 
+def asleep_at_the_end():
+    """Nobody steps the scheduler, and by hand the last epoch's rate is 0."""
+    loop = "for epoch in range(first, epochs):\n"
+    rate = "            optimizer.param_groups[0]['lr'] = 0.02 if epoch < epochs - 1 else 0.0\n"
+    return patched_by(*without(NUMBERS, STEP, LOAD, KEEP), (loop, loop + rate))
+
+
+def a_line_that_ends_at_a_tenth():
+    line = "LinearLR(optimizer, start_factor=1.0, end_factor=0.1, total_iters=epochs * len(loader) - up)"
+    return patched_by(*without(NUMBERS), (NUMBERS[0], "up = 4"), ("CosineAnnealingLR(optimizer, T_max=down)", line))
+
+
 def a_cosine_alone():
     cosine = ("SequentialLR(optimizer, [rise, fall], milestones=[up])",
               "CosineAnnealingLR(optimizer, T_max=epochs * len(loader))")  # fmt: skip
@@ -193,6 +205,24 @@ def copies_it_over():
 def bytes_over_it():
     return _saves("import io", "torch.save(file, memory := io.BytesIO())", "with open(path, 'wb') as handle:",
                   "    handle.write(memory.getvalue())")  # fmt: skip
+
+
+def the_old_one_as_a_spare():
+    return patched_by(*without(BESIDE), (BESIDE[0], "os.path.exists(path) and os.replace(path, path + '.old')\n"
+                      "                torch.save(file, path)"),
+                      ("if os.path.exists(path):\n            file = torch.load(path)",
+                       "if os.path.exists(path) or os.path.exists(path + '.old'):\n"
+                       "            file = torch.load(path if os.path.exists(path) else path + '.old')"))  # fmt: skip
+
+
+def rank_1_saves():
+    ours = MEAN[1].replace("mean.item())", "mean.item())\n            if rank == 1:")
+    return patched_by(*without(MEAN), (MEAN[0], ours))
+
+
+def a_file_that_is_not_there():
+    """What a second rank meets that renames what the first has renamed."""
+    return _saves("os.replace(path + '.new', path)")
 
 
 def through_a_handle():
@@ -258,7 +288,7 @@ ANSWERS = {
             a_copy_of_the_old_first(),
         ],
         "wrong": [
-            (a_seed_each(), ["1 of 9", "different samples"]),
+            (a_seed_each(), ["1 of 9 lights is red", "different samples"]),
             (only_the_images(), ["1 of 9", "different samples"]),
             (spawns_one_each(), ["rank"]),
             (a_sum(), ["1 of 9", "the sum of both"]),
@@ -268,6 +298,11 @@ ANSWERS = {
             (numbers_for_one_length(), ["1 of 9", "last rate"]),
             (never_steps(), ["1 of 9", "last rate", "100%, 100%"]),
             (steps_once_an_epoch(), ["1 of 9", "last rate"]),
+            (asleep_at_the_end(), ["1 of 9", "4 updates at a rate of 0"]),
+            (a_line_that_ends_at_a_tenth(), ["1 of 9", "21%"]),
+            (the_old_one_as_a_spare(), ["1 of 9", "it is gone"]),
+            (a_file_that_is_not_there(), ["FileNotFoundError"]),
+            (rank_1_saves(), ["3 of 9", "rank 0 saves none"]),
             (removes_it_first(), ["1 of 9", "it is gone"]),
             (removes_it_then_renames(), ["1 of 9", "it is gone"]),
             (moves_the_old_away(), ["1 of 9", "it is gone"]),
