@@ -50,6 +50,8 @@ def _asked(command: Callable[[int], str], restarts: int) -> list[str]:
     refusal, others, told = io.StringIO(), dict(os.environ), logging.root.manager.disable
     logging.disable()
     try:
+        for name, _, value in (word.partition("=") for word in [*exported, *words[:at]] if word.startswith("PET_")):
+            os.environ[name] = value  # an option, as torchrun reads it from the environment
         # torchrun itself, up to the point where it would start something
         run.elastic_launch = lambda config, entrypoint: lambda *_: seen.append(config)
         with contextlib.redirect_stderr(refusal):

@@ -143,7 +143,7 @@ def evening(my_images: Share) -> None:
         return told(lines, weights, calm, evening, save_every, restarts, bet)
 
     ranges = {"evening": COUNTED, "save_every": range(1, STEPS + 1), "restarts": range(5)}
-    with screen.counting("evening 1:"):
+    with screen.counting("evening 1, played for you:"):
         move(tried, FIRST, "play the evening", **ranges, images=list(ways), bet=range(STEPS + 1))
 
 
@@ -336,20 +336,23 @@ def told(
     again, best = len(steps) - len(set(steps)), par(events)
     used = {name: max((it["used"] for it in lines if it["server"] == name), default=0) for name in SERVERS}
     words = [
+        f"EVENING {number}, a save every {save_every}, restarts allowed {restarts}, used "
+        + ", ".join(f"{count} by {name}'s agent" for name, count in used.items()),
         "before step " + ", ".join(f"{events[n].step} {line['came']}" for n, line in enumerate(came)),
-        "restarts used: " + ", ".join(f"{count} by {name}'s agent" for name, count in used.items()),
     ]
-    same = False
+    same, plan = False, f"{save_every}/{restarts}"
+    counts = f"; at sight that counts as {LOST}" if number in COUNTED[1:] and number not in SIGHT else ""
     if weights is None:
         saved = max((line["saved"] for line in lines if "saved" in line), default=0)
         loser = SERVERS[came[-1]["came"] == KILLED[1]]
-        words += [f"✗ LOST: {loser}'s agent had no restart left; {saved} of {STEPS} steps are saved", "", ""]
+        words += [f"✗ LOST: {loser}'s agent had no restart left; {saved} of {STEPS} steps are saved{counts}"]
+        words += [f"no bill; par is {best}", "your bet is lost too"]
     else:
         off = float((weights - calm).norm() / calm.norm())
         same = off < 1e-4
         words += [
             "✓ the weights are the calm job's, but for rounding" if same
-            else f"✗ the weights are not the calm job's: {off:.0%} of their length off",
+            else f"✗ the weights are not the calm job's: {off:.0%} of their length off{counts}",
             f"{STEPS} steps + {again} taken again + {bill.saves} saves + {PREMIUM * restarts} for restarts"
             f" = {bill.steps}; par is {best}",
             f"you bet {bet} taken again: {'♦ won' if bet == again else f'it is {again}'}",
@@ -357,15 +360,16 @@ def told(
     _mark(number, bill.steps - best if same else None, weights is not None and bet == again)
     if number in COUNTED[1:]:
         SIGHT.setdefault(number, bill.steps if same else LOST)
-    words += [tries(number, f"{save_every}/{restarts}", bill.steps if same else None), board(), at_sight()]
-    return "\n".join(words), strip(lines, events, restarts, best)
+    plan += " weights" * (weights is not None and not same)
+    words += [tries(number, plan, bill.steps if same else None), board(), at_sight()]
+    return "\n".join(words), strip(lines, events, restarts, best, f"the bill of evening {number}")
 
 
 def tries(number: int, plan: str, cost: int | None) -> str:
     """Note what a plan came to; return the newest five of this evening, the best one marked and always among them."""
     those = TRIED.setdefault(number, {})
-    before = those.pop(plan, None)
-    those[plan] = before if cost is None else cost  # with other images: what it came to stays
+    those.pop(plan, None)
+    those[plan] = cost
     best = min((it for it in those.values() if it is not None), default=None)
     all_ = [f"{it} {'✗' if bill is None else bill}{'★' * (bill == best is not None)}" for it, bill in those.items()]
     shown = [it for it in all_[:-5] if "★" in it][-1:] + all_[-5:]
@@ -397,7 +401,7 @@ def at_sight() -> str:
     return f"at sight, {which}: {sum(SIGHT.values())}; our one plan for all evenings: {ours}"
 
 
-def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int) -> Figure:
+def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int, title: str) -> Figure:
     """Draw the bill: a box for each restart that is allowed, each step of a rank, hatched if again, and each save."""
     from matplotlib.patches import Rectangle
 
@@ -437,10 +441,10 @@ def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int) 
                 short = {JOINS: "joins", LEAVES: "leaves"}.get(what, "killed")
                 axis.text(at, over, f"{short}, {step}", ha="center", fontsize=9)
                 came += 1
-        axis.axvline(best, ymin=0.15, color=INK, linewidth=2, linestyle="--")
+        axis.vlines(best, -0.55, 1.65, color=INK, linewidth=2, linestyle="--")  # below the words of what comes
         axis.text(best, 1.85, f"par {best}", ha="center", va="center", fontsize=9)
         names = [f"{name} {SHAPES[place]}" for place, name in enumerate(SERVERS)]
-        axis.set(xlim=(-0.5, max(at, best) + 1.5), ylim=(2.1, -1.15), xlabel="the bill")
+        axis.set(xlim=(-0.5, max(at, best) + 1.5), ylim=(2.1, -1.15), xlabel=title)
         axis.set_yticks([0, 1.1], names)
         axis.spines[["top", "right", "left"]].set_visible(False)
     return figure

@@ -110,5 +110,6 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
         axis.locator_params(integer=True)
         axis.legend(loc="upper left", fontsize=8)
     end = "failed" if attempts[-1].stop < whole else "finished"
-    again = f"{len(attempts) - 1} restart{'s' * (len(attempts) != 2)}, in the time of {now:g} steps"
-    return f"{end} after {again}: {sum(map(len, attempts))} trained, {saved[1]} of {whole} saved", figure
+    restarts, trained = f"{len(attempts) - 1} restart{'s' * (len(attempts) != 2)}", sum(map(len, attempts))
+    again = f"{trained - furthest} of them again"
+    return f"{end} after {restarts}: trained {trained} steps, {again}; saved {saved[1]} of {whole}", figure

@@ -111,7 +111,11 @@ def test_real_agents_and_ranks_do_what_is_on_paper(share, restarts, used, same):
     assert f"40 steps + 6 taken again + 5 saves + {2 * restarts} for restarts = {51 + 2 * restarts}; par is 55" in words
     assert "you bet 6 taken again: ♦ won" in words
     assert ("✓ the weights are the calm job's" in words) is same and ("6 +0♦" in words or "6 ✗♦" in words) is not same
+    assert ("off; at sight that counts as 100" in words) is ("7/3 weights ✗" in words) is not same
     assert len(words.splitlines()) == 8, "the page stays still"
+    par_line = next(it for it in figure.axes[0].collections if it.get_linestyle()[0][1] and it.get_linewidth()[0] == 2)
+    ends = par_line.get_segments()[0][:, 1]
+    assert min(ends) > -0.6, "it strikes out no word of what comes"
     boxes = [patch for patch in figure.axes[0].patches if patch.get_hatch()]
     assert len(boxes) == 6 + 4, "rank 1 takes all again but the two after it has left"
     assert not any(psutil.pid_exists(pid) for pid in {line["pid"] for line in lines})
@@ -130,7 +134,12 @@ def test_with_too_few_restarts_it_is_lost(monkeypatch, events, restarts, loser, 
     assert weights is None and [line["came"] for line in lines if "came" in line] == [event.what for event in events]
     words, figure = told(lines, weights, torch.ones(1), 3, 4, restarts, 0)
     assert f"✗ LOST: {loser}'s agent had no restart left; {saved} of 40 steps are saved" in words
-    assert "3 ✗   4 ☐" in words and "you bet" not in words and len(words.splitlines()) == 8 and figure.axes[0].patches
+    assert f"bill):  4/{restarts} ✗\n" in words and "3 ✗   4 ☐" in words and "your bet is lost" in words
+    assert f"no bill; par is {par(events)}\n" in words
+    assert words.startswith(f"EVENING 3, a save every 4, restarts allowed {restarts}, used ")
+    assert "are saved; at sight that counts as 100\n" in words and figure.axes[0].get_xlabel().endswith("evening 3")
+    assert "counts as" not in told(lines, weights, torch.ones(1), 3, 4, restarts, 0)[0], "no longer at sight"
+    assert len(words.splitlines()) == 8 and figure.axes[0].patches
 
 
 def test_the_board_keeps_the_best_try_and_a_bet_once_won():
@@ -163,7 +172,8 @@ def test_the_best_try_is_marked_and_stays_among_the_newest():
         words = evenings.tries(1, f"{every}/2", cost)
     assert words.endswith("bill):  6/2 56★   1/2 ✗   2/2 70   3/2 69   4/2 68   5/2 67")
     assert evenings.tries(1, "6/2", 56).endswith("5/2 67   6/2 56★"), "a plan that is tried again stands there once"
-    assert evenings.tries(1, "6/2", None).endswith("6/2 56★"), "with other images it is no worse a plan"
+    said = evenings.tries(1, "6/2 weights", None)
+    assert said.endswith("6/2 56★   6/2 weights ✗"), "with other images it is no worse a plan"
     assert evenings.tries(2, "6/0", None).endswith("bill):  6/0 ✗")
 
 

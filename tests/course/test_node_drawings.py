@@ -60,11 +60,11 @@ def test_a_job_falls_back_to_its_last_checkpoint_and_time_goes_on():
     assert again == [30, 31, 32] and list(lines["killed"].get_ydata()) == [32]
     assert list(lines["killed"].get_xdata()) == [32 + 5 * 2] and max(lines["saved"].get_xdata()) == 50 + 8 * 2
     assert list(lines["falls back"].get_ydata())[:2] == [32, 30]
-    assert words == "finished after 1 restart, in the time of 66 steps: 50 trained, 48 of 48 saved"
+    assert words == "finished after 1 restart: trained 50 steps, 2 of them again; saved 48 of 48"
 
 
 def test_a_job_that_never_lives_to_a_checkpoint_has_saved_nothing():
     words, figure = fall_back([range(8)] * 3, 48, save_every=12)
-    assert words == "failed after 2 restarts, in the time of 24 steps: 24 trained, 0 of 48 saved"
+    assert words == "failed after 2 restarts: trained 24 steps, 16 of them again; saved 0 of 48"
     [deaths] = [line for line in figure.axes[0].lines if line.get_label() == "killed"]
     assert list(deaths.get_ydata()) == [8, 8, 8] and list(deaths.get_xdata()) == [8, 16, 24]

@@ -113,6 +113,7 @@ ANSWERS = {
             lambda n: f"{ALONE}; export {ALONE[:-2]}; torchrun --nproc-per-node 2 --max-restarts {n} train.py",
             lambda n: f"{ALONE} torchrun --nproc-per-node 2 --max-restarts {n} ./train.py",
             lambda n: f"{ALONE} torchrun -r 3 --nproc-per-node 2 --max-restarts {n} -m train",
+            lambda n: f"{ALONE} PET_MAX_RESTARTS={n} PET_NPROC_PER_NODE=2 torchrun --standalone train.py",
         ],
         "wrong": [
             (
