@@ -68,11 +68,14 @@ def _gradients(net: nn.Module) -> list[float | None]:
     return [None if p.grad is None else float(p.grad.sum()) for p in net.parameters()]
 
 
+A_DICT = "a dictionary"
+
+
 def _counted(both: Any, net: nn.Module) -> Any:
     """The two numbers; and that it is more than counting, where the gradients are not what they were."""
     if both is None:
         return []
-    both = str(both) if isinstance(both, dict) else both
+    both = [A_DICT] if isinstance(both, dict) else both
     return both if _gradients(net) == net.before else [both, "its gradients have changed"]
 
 
@@ -119,6 +122,7 @@ turn(
          "They take memory as well. Only a gradient they have not."),
         (lambda net: (_bytes_held(net)[0],) * 2, "a frozen parameter has no gradient", "Look at each `p.grad`."),
         (partial(_bytes_held, size=lambda tensor: 1), "those are tensors, and not bytes", "Add up their `.nbytes`."),
+        (lambda net: {}, "a dictionary comes back", "Two numbers are asked for: `return first, second`."),
         (lambda net: sum(_bytes_held(net)), "there is one number, and two are asked for", "`return first, second`"),
         (lambda net: _bytes_held(net)[0], "the gradients are missing", "They are in `p.grad`, for each `p`."),
         (lambda net: _bytes_held(net[0]), "that is the first layer alone", "`model.parameters()` goes through all."),

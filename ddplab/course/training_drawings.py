@@ -101,16 +101,17 @@ def memory_bars(held: Mapping[str, Mapping[str, float]], room: float | None = No
     return figure
 
 
-def how_full(billions: float, known: Any = ()) -> tuple[str, Figure]:
+def how_full(billions: float, known: Any = (), kept: Mapping[str, float] = NUMBERS_KEPT) -> tuple[str, Figure]:
     """Draw what fills a device of 80 GB in training so many billion float32 parameters: a bar for each optimiser.
 
     The batch's activations are made up: 60 GB for 7 billion. known: the parts that are shown; the others are one, "?",
-    and without any all are. Returns the GB in words, and the figure.
+    and without any all are. kept: optimiser → numbers that it keeps for each parameter. Returns the GB in words, and
+    the figure.
     """
     gb = 4e9 * billions
     held = {
         name: {"parameters": gb, "gradients": gb, "state": numbers * gb, "activations": 60e9 / 7 * billions}
-        for name, numbers in NUMBERS_KEPT.items()
+        for name, numbers in kept.items()
     }
     told = ", ".join(f"{name} {sum(parts.values()) / 1e9:.1f}" for name, parts in held.items())
     for parts in held.values() if known else ():

@@ -76,8 +76,10 @@ def ask_or_name(jobs: Sequence[Job], seed: Any) -> Callable[..., tuple[str, Figu
     said: list[str] = ["" for _ in jobs]
     lanes = [lanes_of([[] for _ in RANKS], "name a job: here you will see what its ranks did")]  # or of the last named
     lanes[0].axes[0].set(xticks=[])
+    pressed = [-1]  # how often the button was
 
     def play(**chosen: str) -> tuple[str, Figure]:
+        before = sum(map(len, asked)), [*said]
         for n, (job, (place, does)) in enumerate(zip(jobs, chosen.items(), strict=True)):
             if does not in ("…", last[place]) and not said[n]:
                 if does in ASKS:
@@ -85,10 +87,12 @@ def ask_or_name(jobs: Sequence[Job], seed: Any) -> Callable[..., tuple[str, Figu
                 else:
                     said[n], lanes[0] = does, lanes_of(job.ranks, f"job {n + 1}: {job.name}")
         last.update(chosen)
+        pressed[0] += 1
+        idle = pressed[0] > 0 and before == (sum(map(len, asked)), said)
         lines = [f"{'ms a step':17}" + "".join(f"{it:>10}" for it in (*PHASES, "exposed"))]
         for n, job in enumerate(jobs):
             lines += _card(n + 1, job, asked[n], said[n])
-        return "\n".join([*lines, *_score(jobs, asked, said, seed)]), lanes[0]
+        return "\n".join([*lines, *_score(jobs, asked, said, seed, idle)]), lanes[0]
 
     return play
 
@@ -100,13 +104,15 @@ def _card(number: int, job: Job, asked: set[int], said: str) -> list[str]:
     lines = []
     for rank, verdict in zip(RANKS, told, strict=True):
         took = parts([*chain(*job.ranks[rank])])
-        numbers = [f"{took[it] / len(STEPS):.0f}" if rank in asked else "?" for it in (*PHASES, "exposed")]
+        numbers = [f"{took[it] / len(STEPS):.0f}" if rank in asked or said else "?" for it in (*PHASES, "exposed")]
         row = f"{f'job {number}' if rank == 0 else '':8} {f'rank {rank}':8}" + "".join(f"{it:>10}" for it in numbers)
         lines.append(f"{row}   {verdict}".rstrip())
     return lines
 
 
-def _score(jobs: Sequence[Job], asked: Sequence[set[int]], said: Sequence[str], seed: Any) -> tuple[str, str]:
+def _score(
+    jobs: Sequence[Job], asked: Sequence[set[int]], said: Sequence[str], seed: Any, idle: bool
+) -> tuple[str, str]:
     questions = sum(map(len, asked)) - len(jobs)
     right = sum(job.name == it for job, it in zip(jobs, said, strict=True))
     wrong = sum(map(bool, said)) - right
@@ -115,6 +121,8 @@ def _score(jobs: Sequence[Job], asked: Sequence[set[int]], said: Sequence[str], 
     if all(said):
         _first.setdefault(str(seed), points)
         told += f"; who asks until sure makes {careful([job.name for job in jobs])} here"
+    elif idle:
+        told += "; nothing new: choose in the list of a job with a ?"
     rooms = ", ".join(f"{room}: {it}" for room, it in _first.items())
     return told, f"your rooms, by seed, the first time: {rooms or 'none yet'}"
 

@@ -22,13 +22,13 @@ def test_a_try_is_told_beside_the_best_of_all():
     words, figure = play.draw(what="large", devices=4)
     assert words.splitlines() == [
         "price 3, 40.0 GB on each GPU",
-        "60 GB  ✓ 20.0 to spare    your best: 3, and it goes for less",
+        "60 GB  ✓ 20.0 to spare    you have fitted it for 3; there is a cheaper way",
         "30 GB  ✗ 10.0 too much    your nearest: 10.0 too much",
         "9 GB   ✗ 31.0 too much    your nearest: 31.0 too much",
     ]
     words, figure = play.draw(what="small", devices=1)
-    assert "60 GB  ✓ 10.0 to spare    your best: 1, the least there is; you have found 1 of its 2 ways" in words
-    assert play.draw(what="large", devices=2)[0].splitlines()[1].endswith("you have found 2 of its 2 ways")
+    assert "60 GB  ✓ 10.0 to spare    you have fitted it for 1, the least there is; 1 of its 2 ways found" in words
+    assert play.draw(what="large", devices=2)[0].splitlines()[1].endswith("2 of its 2 ways found")
     bar, dots = figure.axes
     assert [(part.get_y(), part.get_height()) for part in bar.patches] == [(0, 10), (10, 40)]
     assert [[*map(tuple, line.get_xydata())] for line in dots.get_lines()[:2]] == [[(3, 40)], [(1, 50)]]
@@ -42,7 +42,7 @@ def test_a_try_made_again_is_one_dot_and_a_dear_one_stays_in_the_picture():
     assert [it["devices"] for it in play.tried] == [
         1,
         100,
-    ] and "30 GB  ✓ 19.6 to spare    your best: 100, and it" in words
+    ] and "30 GB  ✓ 19.6 to spare    you have fitted it for 100;" in words
     assert figure.axes[1].get_lines()[1].get_xdata() == [DEAR]
 
 
@@ -50,8 +50,8 @@ def test_where_nothing_fits_whoever_has_tried_the_least_there_is_is_told_that_it
     play = game()
     last = [play.draw(what="small", devices=devices)[0].splitlines()[3] for devices in (4, 100, 1)]
     assert last[0] == "9 GB   ✗ 11.0 too much    your nearest: 11.0 too much"
-    assert last[1] == "9 GB   ✗ 1.4 too much     it goes onto none: 10.4 GB stay, whatever you pull. Of what?"
-    assert last[2].endswith("it goes onto none: 10.4 GB stay, whatever you pull. Of what?")
+    assert last[1] == "9 GB   ✗ 1.4 too much     it goes onto none: no setting needs less than 10.4 GB. Why?"
+    assert last[2].endswith("it goes onto none: no setting needs less than 10.4 GB. Why?")
 
 
 def test_tries_stay_where_a_game_with_another_price_is_given_them():
@@ -98,10 +98,14 @@ def test_what_can_be_had_in_lesson_1_3_and_for_how_much():
     assert play.gb(**plain) == 172 and play.gb(**plain | {"devices": 1000}) > 112
     assert not any(play.gb(**it) <= 80 for it in play.settings if play.price(**it) == 1)
     assert play.held(**plain)["batch"] == 60
+    assert play.dear() == DEAR
     play._asked = cheap_devices  # as the text has it for another go
     ways = {room: play.ways(room) for room in (80, 40)}
     assert {room: {play.price(**it) for it in them} for room, them in ways.items()} == {80: {6}, 40: {17}}
     assert all(way["devices"] > 1 for them in ways.values() for way in them)
+    assert play.dear() == 30, "the winners are apart in the picture"
+    ticks = play.draw(**ways[40][0])[1].axes[1].get_xticklabels()
+    assert [it.get_text() for it in ticks] == ["0", "5", "10", "15", "20", "25", "30, or more"]
 
 
 def cheap_devices(optimiser, numbers, checkpointing, parts, devices):

@@ -201,9 +201,9 @@ def test_what_carries_it_and_what_breaks_it(times):
 
 def test_the_forums_eight_gpus_are_over_many_connections_and_each_with_its_batch_two_to_three_times_as_fast():
     space = functions("../7_scale/7.3_measuring_scaling.ipynb")
-    there, space["found"] = "✓ half as fast as one!", {}
+    there, space["found"], space["promised"] = "✓ half as fast as one!", {}, []
     connections = ("10 Gb Ethernet", "25 Gb Ethernet", "100 Gb Ethernet", "host memory", "PCIe 4")
-    assert space["a_step"](100, 10, "PCIe 4", "shared").endswith("as one, over  ☐  ☐  ☐")
+    assert space["a_step"](100, 10, "PCIe 4", "shared").endswith("as one, over  ☐  ☐  ☐    over 6 times: ☐")
     for ms, connection in zip((50, 20, 5, 10, 2), connections, strict=True):
         for not_divided in (0, 5, 10, 20):
             shared, kept = (space["a_step"](ms, not_divided, connection, it) for it in ("shared", "kept by each rank"))
@@ -211,3 +211,6 @@ def test_the_forums_eight_gpus_are_over_many_connections_and_each_with_its_batch
             assert 2 < float(re.search(r"^ +8 +[\d.]+ +([\d.]+)", kept, re.MULTILINE)[1]) < 3
             assert shared.count("\n") == kept.count("\n"), "the page stays as high as it is"
     assert there not in space["a_step"](2, 0, "NVLink 3", "shared") and tuple(space["found"]) == connections
+    assert not space["promised"] and "over 6 times: ☐" in space["a_step"](200, 5, "NVLink 3", "shared")
+    assert "over 6 times: ☐" in space["a_step"](200, 0, "100 Gb Ethernet", "shared")
+    assert space["a_step"](200, 0, "PCIe 4", "shared").endswith("over 6 times: ✓")

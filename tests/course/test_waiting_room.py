@@ -100,7 +100,8 @@ def test_a_named_job_cannot_be_asked_any_more_and_shows_its_lanes(played):
         it.get_paths() for it in empty.axes[0].collections
     )
     assert [*empty.get_size_inches()] == [*lanes.get_size_inches()], "the page stays as high as it is"
-    assert told == then and "✓ all, data" in told and "points: 3" in told
+    assert "✓ all, data" in told and "points: 3" in told and told.count("?") == 4 * 2 * 4, "all its ranks have spoken"
+    assert then == told.replace("0 asked)", "0 asked); nothing new: choose in the list of a job with a ?")
     assert lanes is still and lanes.axes[0].get_title() == "job 2: all, data"
 
 
