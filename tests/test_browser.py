@@ -765,6 +765,9 @@ def test_a_film_from_the_keyboard(notebook, lab, picture):
     lab.page.keyboard.press("ArrowDown")
     until(lambda: status.inner_text() == "The start", 20)
     assert panel.bounding_box()["height"] == height, "the page jumped"
+    panel.get_by_role("combobox", name="film").select_option("of four")
+    assert "rank 3" in panel.inner_text() and "bytes" not in panel.inner_text(), "of a collective nobody counts them"
+    panel.get_by_role("combobox", name="film").select_option("one")
     lab.page.emulate_media(forced_colors="active", color_scheme="dark")
     try:
         ink = blocks.locator("text").last.evaluate("it => getComputedStyle(it).fill")

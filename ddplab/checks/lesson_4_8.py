@@ -287,12 +287,13 @@ def _two_children(x: Any) -> None:
 
 
 def _busiest_and_depth(_: Any, x: Any) -> list[Any]:
-    """The most that any rank sent, in how many rounds, and what is held."""
+    """How often a rank sent, where that is more often than it may, in how many rounds, and what is held."""
     told: list[Any] = [None] * dist.get_world_size()
     calls = _calls(x)
     dist.all_gather_object(told, list(x.messages))
     most = max(sum(it.name == "send" for it in messages) for messages in told)
-    return [calls, most, len(frames(told, told)) - 1, x]
+    may = len(told).bit_length() - 1  # as often as there are rounds
+    return [calls, f"at most {may}" if most <= may else most, len(frames(told, told)) - 1, x]
 
 
 turn(
@@ -302,7 +303,7 @@ turn(
     lambda rank, size: (_x(1),),
     ranks=(4, 8),
     look=_busiest_and_depth,
-    heads=("other calls", "most sends", "rounds", "x"),
+    heads=("other calls", "sends of a rank", "rounds", "x"),
     hints={**HINTS, "there is no rank": f"{IN_RANGE}. Let 1 rank have it, then 2, 4, …, and stop when `size` have it."},
     otherwise="In each round every rank that has it (1, 2, 4, …) tells one that has not; no other rank does anything.",
     mistakes=[
@@ -312,11 +313,12 @@ turn(
          "Rank 0 need not rest when it has sent once."),
         (_tree_once, "only one round was made", "Go on until all have it."),
         *((waiting(it), "rank 0 sends to rank 2, and that waits for rank 1: too early, or for the wrong one",
-           "In a round only ranks `have` to `2 * have - 1` receive, each from `rank - have`.")
+           "When n ranks have it, only ranks n to 2n - 1 receive, each from `rank - n`.")
           for it in (_tree_too_early,
                      partial(_tree_otherwise, to=lambda rank, have: rank + have, sender=lambda rank, have: rank // 2))),
         (waiting(partial(_tree_otherwise, to=lambda rank, have: rank + 1, sender=lambda rank, have: rank - 1)),
-         "rank 0 sends to rank 1, which receives nothing more", "In each round to another one: `rank + have`."),
+         "rank 0 sends to rank 1, which receives nothing more",
+         "In each round to another one: to `rank + n`, when n ranks have it."),
         (partial(_tree, part=2), "the last round is missing: half of the ranks have it", "Go on until `size` have it."),
         (_two_children, "each tells two at most, and then rests", "Every rank that has it tells one in every round."),
         (_last_to_all, "all have the last rank's number", "Rank 0 is the one that knows it."),

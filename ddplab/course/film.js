@@ -36,7 +36,7 @@ function render({ model, el }) {
       const y = top(rank);
       const [sign, colour] = looks[rank % looks.length];
       svg.append(text(4, y + 13, sign, { fill: colour }), text(22, y + 13, `rank ${rank}`));
-      svg.append(text(22, y + 27, `sent ${sentBy(seen, rank)} bytes`, { "font-size": "11px" }));
+      if (counted()) svg.append(text(22, y + 27, `sent ${sentBy(seen, rank)} bytes`, { "font-size": "11px" }));
       row.forEach((number, place) => svg.append(...box(NAME + place * block, y, block, number, changed(seen, rank, place))));
     });
     stage.replaceChildren(svg);
@@ -49,6 +49,10 @@ function render({ model, el }) {
 
   function changed(moment, rank, place) {
     return moment > 0 && frames()[moment - 1].held[rank][place] !== frames()[moment].held[rank][place];
+  }
+
+  function counted() { // a collective does not tell what it sends
+    return frames().some(({ sent }) => sent.length);
   }
 
   function sentBy(moment, rank) {

@@ -8,7 +8,7 @@ import importlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ NAMES = {  # the operations of torch.ops.c10d, and what torch.distributed calls 
     "alltoall_base_": "all_to_all_single",
     "send": "send",
     "recv_": "recv",
+    "recv_any_source_": "recv",
 }  # a barrier carries nothing, and is not noted
 
 
@@ -41,7 +42,7 @@ class Message:
     """A send, a receive or a collective of this rank."""
 
     name: str  # as in torch.distributed
-    other: int | None = None  # the other rank, of a send or recv
+    other: int | None = None  # the other rank, of a send or recv; None while one from anybody still waits
     first: float | None = None  # of a send, the first number in the tensor
     size: int = 0  # bytes that it carries
     before: tuple[float, ...] = ()  # what the watched tensor held when it was called
@@ -95,7 +96,7 @@ class _Noting(TorchDispatchMode):
         super().__init__()
         self.noted, self.watched = noted, watched
         self.going: list[Any] = []  # what `isend` returns, of the watched tensor
-        send = dist.ProcessGroup.send
+        send, receive = dist.ProcessGroup.send, dist.ProcessGroup.recv_anysource
 
         def sending(group: Any, tensors: Any, *args: Any, **named: Any) -> Any:
             work = send(group, tensors, *args, **named)
@@ -103,15 +104,19 @@ class _Noting(TorchDispatchMode):
                 self.going.append(work)
             return work
 
-        dist.ProcessGroup.send = sending
+        def receiving(group: Any, *args: Any, **named: Any) -> Any:
+            work = receive(group, *args, **named)
+            return _FromAnybody(work, self.noted, len(self.noted) - 1)
+
+        dist.ProcessGroup.send, dist.ProcessGroup.recv_anysource = sending, receiving
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = NAMES.get(func.__name__.split(".")[0]) if func.namespace == "c10d" else None
         if name:
             other = first = None
             if name in ("send", "recv"):
-                tensors, _, other = args[:3]
-                if not 0 <= other < dist.get_world_size():
+                tensors, other = args[0], args[2] if "any" not in func.__name__ else None
+                if other is not None and not 0 <= other < dist.get_world_size():
                     raise ValueError(f"there is no rank {other}")
                 if other == dist.get_rank() and dist.get_backend() == "gloo":
                     raise ValueError(f"rank {other} {'sends to' if name == 'send' else 'receives from'} itself")
@@ -124,6 +129,21 @@ class _Noting(TorchDispatchMode):
             early = same and name == "recv" and not all(work.is_completed() for work in self.going)
             self.noted.append(Message(name, other, first, size, before, same, early))
         return func(*args, **(kwargs or {}))
+
+
+class _FromAnybody:
+    """What torch returns of a receive from anybody: once it has come, who sent it is noted."""
+
+    def __init__(self, work: Any, noted: list[Message], place: int):
+        self.work, self.noted, self.place = work, noted, place
+
+    def wait(self, *args: Any) -> Any:
+        came = self.work.wait(*args)
+        self.noted[self.place] = replace(self.noted[self.place], other=self.work._source_rank())
+        return came
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.work, name)
 
 
 def watched(collective: Callable[..., Any], *arguments: Any, ranks: int = 3, **options: Any) -> list[Any]:

@@ -17,6 +17,14 @@ def chain(x):
         dist.send(x, rank + 1)
 
 
+def chain_from_anybody(x):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank > 0:
+        dist.recv(x)
+    if rank < size - 1:
+        dist.send(x, rank + 1)
+
+
 def swap(x):
     place, other = torch.empty_like(x), 1 - dist.get_rank()
     both = [dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, place, other)]
@@ -30,8 +38,9 @@ def film_of(way, ranks):
     return shoot(way, ranks, numbers=2)
 
 
-def test_a_chain_takes_a_round_for_each_rank():
-    film = film_of(chain, 3)
+@pytest.mark.parametrize("way", [chain, chain_from_anybody])
+def test_a_chain_takes_a_round_for_each_rank(way):
+    film = film_of(way, 3)
     assert [frame.sent for frame in film] == [[], [(0, 1, 16)], [(1, 2, 16)]]
     assert [frame.held for frame in film] == [
         [(1, 2), (10, 20), (100, 200)],

@@ -142,6 +142,13 @@ def in_the_background(x):
         x.copy_(place)
 
 
+def from_anybody(x):
+    if dist.get_rank():
+        recv(x)
+    else:
+        [send(x, other) for other in range(1, dist.get_world_size())]
+
+
 def in_a_chain(x):
     rank, size = dist.get_rank(), dist.get_world_size()
     if rank:
@@ -276,6 +283,16 @@ def for_four_ranks(x):
         dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
     if rank < 4:
         dist.send(x, rank + 2) if rank < 2 else dist.recv(x, rank - 2)
+
+
+def by_halves_from_anybody(x):
+    rank, step = dist.get_rank(), dist.get_world_size() // 2
+    while step:
+        if rank % (2 * step) == 0:
+            dist.send(x, rank + step)
+        elif rank % (2 * step) == step:
+            dist.irecv(x).wait()
+        step //= 2
 
 
 # d: reduce-scatter
@@ -508,7 +525,7 @@ ANSWERS = {
         ],
     },
     "4.8.b": {
-        "accepted": [in_the_background, in_a_chain],
+        "accepted": [in_the_background, in_a_chain, from_anybody],
         "wrong": [
             (to_itself_too, ["should not be the same as the rank"]),
             (into_a_name, ["`x` is on every rank what it was"]),
@@ -522,7 +539,7 @@ ANSWERS = {
         ],
     },
     "4.8.c": {
-        "accepted": [by_halves, by_bits],
+        "accepted": [by_halves, by_bits, by_halves_from_anybody],
         "wrong": [
             (one_more_at_a_time, ["there is no rank"]),
             (all_others_receive_in_each_round, ["rank 0 sends to rank 2, and that waits for rank 1: too early, or"]),
