@@ -26,6 +26,9 @@ class _Pages(list):
     def __getitem__(self, place: Any) -> Any:
         return _after_all(super().__getitem__(place), self.meeting)
 
+    def __len__(self) -> int:
+        return _after_all(super().__len__(), self.meeting)
+
     def __add__(self, more: Any) -> Any:
         return _after_all(super().__add__(more), self.meeting)
 
@@ -34,6 +37,9 @@ class _Seen(dict):
     """A dictionary that is read as those pages are."""
 
     meeting: threading.Barrier
+
+    def __len__(self) -> int:
+        return _after_all(super().__len__(), self.meeting)
 
     def get(self, *key: Any) -> Any:
         return _after_all(super().get(*key), self.meeting)

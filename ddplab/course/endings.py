@@ -244,11 +244,14 @@ def album() -> Callable[..., str]:
             found.setdefault(came.ending, _recipe(chosen))
         changed = [name for name in chosen if last and chosen[name] != last["chosen"][name]]
         if len(changed) == 1 and last["ending"] in LOUD and came.ending in WRONG:
-            was, now = (str(it[changed[0]]) for it in (last["chosen"], chosen))
+            was, now = (str(it[changed[0]]) for it in (last["since"], chosen))
             change = f"{changed[0].replace('_', ' ')}: {was} → {now}"
             silenced.setdefault(last["ending"], f"{change}; then: {ENDINGS[came.ending].told}")
         counted["changes"] += bool(changed) and changed != last["passing"]
         passing = [] if len(found) + len(silenced) > had else changed or last.get("passing", [])
+        by = {*last.get("by", ()), *changed}  # what was changed while the ending was this one
+        stays = came.ending == last.get("ending") and len(by) < 2
+        last.update(since=last["since"] if stays else chosen, by=by if stays else set())
         last.update(chosen=chosen, ending=came.ending, passing=passing)
         lines = [*_told(came, chosen["GPUs"]), ""]
         if len(found) == len(ENDINGS) and len(silenced) == len(LOUD):

@@ -105,6 +105,17 @@ def test_values_that_a_slider_passes_are_one_change_unless_they_bring_something_
     assert "changes: 5\n" in draw(**chosen | {"rows": 7, "GPUs": 4})
 
 
+def test_what_silenced_an_error_is_told_from_where_the_slider_was_first():
+    draw, chosen = album(), USUAL | {"sentences": LIST}
+    for rows in (8, 7, 5, 3):
+        draw(**chosen | {"rows": rows})
+    assert "rows: 8 → 2; then" in draw(**chosen | {"rows": 2})
+    draw = album()
+    for rows, gpus in ((8, 2), (7, 2), (7, 3)):  # another thing was changed in between
+        draw(**chosen | {"rows": rows, "GPUs": gpus})
+    assert "rows: 7 → 3; then" in draw(**chosen | {"rows": 3, "GPUs": 3})
+
+
 @pytest.mark.parametrize(
     ("chosen", "own"),
     [

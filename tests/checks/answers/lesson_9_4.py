@@ -65,6 +65,10 @@ def a_name_of_its_own(self, rows):
     self.rows = len(rows)
 
 
+def under_the_next_number(self, rows):
+    self.seen[len(self.seen)] = len(rows)
+
+
 ANSWERS = {
     "9.4.a": {
         "accepted": [by_gpu, one_page_a_row, by_the_rows_place, extended, read_of_its_own, under_a_lock],
@@ -73,6 +77,7 @@ ANSWERS = {
             (a_new_buffer, ["each replica notes it for itself"]),
             (under_one_key, ["the rows of one replica are kept"]),
             (read_then_written, ["the rows of one replica are kept"]),
+            (under_the_next_number, ["the rows of one replica are kept"]),
             (looked_up_then_written, ["the rows of one replica are kept"]),
             (all_pages_anew, ["the rows of one replica are kept"]),
             (the_rows_themselves, ["only one element"]),
