@@ -258,7 +258,8 @@ turn(
     ],
     hints={"must be str, not list": "`write` takes one text, `writelines` a list of lines.",
            "values to unpack": "The last line may be half a line, of a rank that died when it wrote.",
-           "invalid literal": "The step is the first word of its line: `line.split()[0]`."},
+           "invalid literal": "The step is the first word of its line: `line.split()[0]`.",
+           "No such file": "Before the first attempt there is no file yet: `os.path.exists(path)`."},
     otherwise="The first `start` lines stay. What comes behind them goes, be it a whole line or half of one.",
 )  # fmt: skip
 
