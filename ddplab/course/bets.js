@@ -76,7 +76,7 @@ function render({ model, el }) {
     const { told, score, most, failed } = model.get("shown"), done = settled(), many = Object.keys(told).length;
     cards.forEach(([number], place) => (strip.children[place].lastChild.textContent = ` ${number} ${mark(settled(place))}`));
     status.textContent = `Your score: ${score < 0 ? `−${-score}` : score}. ${many} of ${cards.length} settled.${many === cards.length ? ` All right would have been ${most}; chance comes to about 0.` : ""}`;
-    press.textContent = running ? "Real ranks run …" : done ? (many < cards.length ? "Next sentence" : "See another again") : "Bet, and run it";
+    press.textContent = running ? "It runs …" : done ? (many < cards.length ? "Next sentence" : "See another again") : "Bet, and run it";
     hint.textContent = "";
     found.replaceChildren(...(done ? [html(`${mark(done)}. You staked ${done[1]} on: ${cards[here][3][done[0]]}. The run shows: ${done[3]}.`), html(done[4], "margin: 4px 0"), html(done[5], "font-weight: bold")] : running ? [] : [failed]));
     for (const part of [card, found]) part.style.minHeight = `${Math.max(parseFloat(part.style.minHeight), part.offsetHeight)}px`; // the page does not jump

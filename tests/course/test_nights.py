@@ -119,12 +119,16 @@ def test_a_save_that_leaves_nothing_at_the_path_leaves_no_checkpoint(tmp_path, m
     assert [frame["disk"] for frame in frames] == ["no checkpoint", "a broken file", "a broken file", "step 5"]
 
 
-def test_an_accident_that_cannot_come_from_a_button_says_why():
+def test_an_accident_that_cannot_come_from_a_button_says_why(monkeypatch):
     tonight = Night(Path(SCRIPT).read_text(), None)
     assert tonight.cannot(CUT) == "only one server is there" and tonight.cannot(KILL) == "the ranks are still starting"
     tonight.board.asked.append(CUT)
     tonight.pressed()
     assert tonight.told[-1]["night"] == "cut the cable, which cannot come now: only one server is there"
+    monkeypatch.setattr(Night, "here", [tonight.server1, tonight.server2])
+    assert tonight.cannot(ADD) == "both servers are there"
+    tonight.under_way = True
+    assert tonight.cannot(ADD) == tonight.cannot(KILL) == "another accident is under way"
     tonight.folder.cleanup()
     for here in (tonight.server1, tonight.server2):
         shutil.rmtree(here.disk)
