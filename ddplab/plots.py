@@ -63,7 +63,7 @@ def curves(metrics: Metrics, *names: str, width: float = 6.0, level: float | Non
                 axis.axhline(level, color=INK, linestyle="--", linewidth=1)
             axis.set_xlabel("step")
             axis.set_title(f"{name} at each step, one line per rank", fontsize=10)
-            axis.legend(fontsize=8)
+            axis.legend(fontsize=9)
     return axes[0].figure
 
 

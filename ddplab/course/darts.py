@@ -104,6 +104,6 @@ def draw(darts: Darts) -> Figure:
                     points = [dart for dart in thrown if within(*dart) is inside]
                     look = {"marker": f"${SHAPES[rank % 8]}$", "color": COLOURS[rank % 8], "alpha": alpha}
                     axis.scatter(*zip(*points, strict=True), s=5, linewidths=0, **look) if points else None
-            axes[rank].set_title(f"rank {rank}\n{_count(thrown)}", fontsize=8)
-        axes[-1].set_title(f"together\n{_count(_all(darts))}", fontsize=8)
+            axes[rank].set_title(f"rank {rank}\n{_count(thrown)}", fontsize=9)
+        axes[-1].set_title(f"together\n{_count(_all(darts))}", fontsize=9)
     return figure

@@ -38,7 +38,7 @@ def beside(
         axis.set_title(what)
         for it in (axis, *below):
             it.margins(y=0.2)
-            it.legend(loc="upper right", ncols=2, fontsize=8)
+            it.legend(loc="upper right", ncols=2, fontsize=9)
         it.set(xlabel="step")
         it.xaxis.get_major_locator().set_params(integer=True)
     return figure
@@ -99,7 +99,7 @@ def _draw_lane(axis: Axes, rank: int, at: Mapping[tuple[str, int], float], left:
             axis.barh(low, left[number] - ms, 0.14, ms, facecolor="none", edgecolor=INK, hatch="////")
             look = {"color": COLOURS[rank % 8], "edgecolor": ON_COLOUR}
             bar = axis.barh(low, at["back", number] - left[number], 0.14, left[number], **look)
-            axis.bar_label(bar, [f" bucket {number}"], fontsize=7)
+            axis.bar_label(bar, [f" bucket {number}"], fontsize=8)
 
 
 def masks(panels: Mapping[str, Sequence[Any]], what: str = "entry") -> Figure:

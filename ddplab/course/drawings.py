@@ -268,5 +268,5 @@ def bytes_held(
             axis.axvline(limit, linestyle="--", label=limit_name, **rimmed(1.5))
         longest = max(up_to, *left, limit if limit < 2 * max(left) else 0)  # a line far away would leave no bar to see
         axis.set(xlabel="bytes a parameter", xlim=(0, 1.05 * longest), ylim=(len(table) - 0.4, -0.6))
-        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)  # beside it: nothing lies under
+        axis.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)  # beside it: nothing lies under
     return figure

@@ -36,7 +36,7 @@ def gpus_asked_for(
         axis.set_xticks(ranks, [f"RANK {rank}\nnode {node[rank]}" for rank in ranks])
         axis.set_yticks(ranks, [f"cuda:{rank}" for rank in ranks])
         axis.set_ylim(-0.7, len(ranks) - 0.3)
-        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize=8)
+        axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize=9)
     return figure
 
 
@@ -108,7 +108,7 @@ def fall_back(attempts: Sequence[range], whole: int, save_every: int, save_takes
         axis.plot(*zip(*deaths or [BREAK], strict=True), "X", color=INK, markersize=9, label="killed")
         axis.set(xlabel="time, in steps", ylabel="how far the job is", ylim=(-2, whole + 2))
         axis.locator_params(integer=True)
-        axis.legend(loc="upper left", fontsize=8)
+        axis.legend(loc="upper left", fontsize=9)
     end = "failed" if attempts[-1].stop < whole else "finished"
     restarts, trained = f"{len(attempts) - 1} restart{'s' * (len(attempts) != 2)}", sum(map(len, attempts))
     again = f"{trained - furthest} of them again"

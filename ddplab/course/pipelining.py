@@ -55,7 +55,7 @@ def lanes(runs: Mapping[str, Sequence[Sequence[Row]]]) -> Figure:
             legend = draw_on(axis, [[*rows, *more] for rows, more in zip(ranks, busy, strict=True)], share)
         for patch in legend:  # a stage waits in a message mostly for another stage
             patch.set_label(LABELS.get(patch.get_label(), patch.get_label()))
-        axes[0].legend(handles=legend, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        axes[0].legend(handles=legend, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
         axes[-1].set_xlabel("ms")
     return figure
 

@@ -59,7 +59,7 @@ def valleys(
                     at = [float(rates[kind][place])], [min(float(loss[place]), 3)]
                     axis.plot(*at, mark, color=line.get_color(), markeredgecolor=INK, markersize=11, clip_on=False)
             axis.set(title=kind, xlabel="learning rate", ylabel="test loss", ylim=(0.06, 3))
-        panels[-1].legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, not over them
+        panels[-1].legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))  # beside the curves, not over them
     return figure
 
 
@@ -89,5 +89,5 @@ def marks(
         if "xticks" in axes:
             axis.set_xticks(axes["xticks"], axes["xticks"], minor=False)
             axis.minorticks_off()
-        axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        axis.legend(fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

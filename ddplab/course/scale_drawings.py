@@ -46,7 +46,7 @@ def strong_and_weak(
             axis.set(title=title, xlabel="ranks", xticks=ranks, ylim=(0, None))
             axis.set_ylim(0, min(axis.get_ylim()[1], 1.5 * max(*ideal, *measured)))
         lines = max((axis.lines for axis in axes), key=len)  # a guess may be of one alone
-        axes[0].legend(handles=[*lines], fontsize=8, loc="upper left")
+        axes[0].legend(handles=[*lines], fontsize=9, loc="upper left")
     return figure
 
 

@@ -223,7 +223,7 @@ def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "") -> Figure:
     """
     with drawing(9, 1.3 + 0.8 * len(rows_per_rank), layout="constrained") as figure:
         axis = figure.subplots()
-        axis.legend(handles=draw_on(axis, rows_per_rank, title), fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+        axis.legend(handles=draw_on(axis, rows_per_rank, title), fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
         axis.set_xlabel("ms")
     return figure
 

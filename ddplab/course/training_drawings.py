@@ -137,7 +137,7 @@ def beside(runs: Mapping[str, Metrics], column: str, top: float, what: str = "se
             axis.set(xlabel=across, title=title, ylim=(0, top))
             axis.locator_params(axis="x", integer=True)
         axes[0].set_ylabel(column)
-        axes[-1].legend(fontsize=8)
+        axes[-1].legend(fontsize=9)
     return figure
 
 
@@ -151,7 +151,7 @@ def distances(far: Mapping[str, Mapping[str, float]], rounding: float) -> Figure
         axis.axvline(rounding, color=INK, linestyle="--")
         axis.set(xlim=(1e-18, 1), ylim=(len(far) - 0.3, -0.4), xlabel="apart, as a share of the weights' length")
         axis.set_yticks([row + 0.2 for row in range(len(far))], list(far))
-        axis.legend(list(next(iter(far.values()))), loc="lower left", bbox_to_anchor=(0, 1), fontsize=8, ncols=3)
+        axis.legend(list(next(iter(far.values()))), loc="lower left", bbox_to_anchor=(0, 1), fontsize=9, ncols=3)
     return figure
 
 
@@ -195,7 +195,7 @@ def epochs_and_updates(metrics: Metrics, names: Sequence[Any]) -> Figure:
                 axis.loglog(metrics.column(across, rank), metrics.column("loss", rank), **look, label=str(name))
             axis.set(xlabel=across)
         axes[0].set(ylabel="loss, all training images")
-        axes[0].legend(fontsize=8)
+        axes[0].legend(fontsize=9)
     return figure
 
 
@@ -212,7 +212,7 @@ def layer_bars(held: Mapping[str, Mapping[str, float]]) -> Figure:
             axis.barh(list(held), widths, left=left, hatch=hatch, edgecolor=ON_COLOUR, linewidth=0.6, label=part)
             left = [start + width for start, width in zip(left, widths, strict=True)]
         axis.set(xlabel="kilobytes", ylim=(len(held) - 0.4, -0.6))
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=9)
     return figure
 
 
