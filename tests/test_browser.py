@@ -719,6 +719,23 @@ def test_the_lines_of_a_program_are_switches_from_the_keyboard_and_by_click(note
     picture(panel)
 
 
+def test_a_program_without_a_list_has_the_same_switches(notebook, lab):
+    it = notebook("from ddplab.course.shortest import FIRST_TWO, hunt\nhunt(script=FIRST_TWO)")
+    it.run(0)
+    panel = it.output(0)
+    status, height = panel.get_by_role("status"), panel.bounding_box()["height"]
+    for name, words in (
+        ("labels.to", "2  ✗???  4 of 5 lines: without labels.to   now"),  # its error takes two lines
+        ("labels.to", "1  ✓✓✗✗  5 of 5 lines: all   now"),
+        ("sampler", "3  ✓✓✓✓  4 of 5 lines: without sampler   now"),
+        ("images.to", "4  ✓✓✓✓  3 of 5 lines: without sampler, images.to   now"),
+    ):
+        tab_to(lab.page, panel.get_by_role("checkbox", name=re.compile(rf"^ *{name} ")))
+        lab.page.keyboard.press("Space")
+        until(lambda words=words: status.inner_text().rstrip().endswith(words), 20)
+    assert "none is shorter" in status.inner_text() and panel.bounding_box()["height"] == height
+
+
 def test_lists_with_a_button_ask_when_it_is_pressed_and_not_before(notebook, lab):
     it = notebook(MOVING.replace("move(doubled, ", "move(doubled, press='ask', "), "print(lines)")
     it.run(0)

@@ -14,6 +14,45 @@ from ddplab.checks.common import gpus_for, lies_on
 from ddplab.checks.lesson_5_1 import taken
 from ddplab.checks.turns import TURNS, leaving, turn
 
+# The third program
+
+ASKED = TURNS["5.1.c"]
+NODES = {  # each process of a node, as torchrun tells it: RANK, LOCAL_RANK, GROUP_RANK; and the node's GPUs
+    "node 0 of 3": lambda: ([(0, 0, 0), (1, 1, 0)], 2),
+    "node 1 of 3": lambda: ([(2, 0, 1), (3, 1, 1)], 2),
+    "node 2 of 3": lambda: ([(4, 0, 2), (5, 1, 2)], 2),
+}
+
+turn(
+    "9.2.a",
+    "A GPU of its own, on every node",
+    ASKED.right,
+    NODES,
+    [
+        (wrong, what, "`cuda:` and a number." if "torch.device" in hint else hint)
+        for wrong, what, hint in ASKED.mistakes
+        if "a node without" not in what
+    ]
+    + [
+        (lambda env, gpus: f"cuda:{min(int(env['RANK']), gpus - 1)}", "RANK runs on, and later nodes share one GPU",
+         "Held below `gpus`, the number is the same for both. Which number begins at 0 on each node?"),
+    ]
+    + [
+        (leaving("Invalid device string: 'cuda:-", lambda env, gpus, by=by: f"cuda:{int(env[by]) - 1}"),
+         "a GPU below 0 is asked for", "The GPUs are counted from 0, and so is `LOCAL_RANK`.")
+        for by in ("RANK", "LOCAL_RANK")
+    ],
+    call=taken,
+    heads=("one process", "the other"),
+    hints={"'LOCAL_RANK'": "The variables of the process are in `env`.",
+           "must be int, not str": "Variables of the environment are texts: `int(…)`.",
+           "not all arguments converted": "Variables of the environment are texts: `int(…)`.",
+           "'cuda:-": "Its number is below 0, where the GPUs begin.",
+           "Invalid device string": "`cuda:1`, with a colon."},
+    otherwise="`cuda:` and a number. Which number begins at 0 on each node?",
+)  # fmt: skip
+
+
 # The first program
 
 
@@ -60,7 +99,7 @@ def _without_gradients(model: Any, images: Any, labels: Any, gpu: Any) -> Any:
 
 EVERYTHING = ("model", "images", "labels")
 turn(
-    "9.2.a",
+    "9.2.b",
     "Every GPU computes",
     _my_first,
     {"2 GPUs": lambda: (2,), "4 GPUs": lambda: (4,)},
@@ -127,7 +166,7 @@ def _my_loader(dataset: Any, gpus: int, **how: Any) -> Any:
 
 
 turn(
-    "9.2.b",
+    "9.2.c",
     "Every sample, and every GPU",
     _my_loader,
     {"2 GPUs": lambda: (2,), "4 GPUs": lambda: (4,), "8 GPUs": lambda: (8,)},
@@ -157,43 +196,4 @@ turn(
            "mutually exclusive": "`shuffle=True` is a sampler already: take one of the two."},
     otherwise="An ordinary `DataLoader`. Each batch, the last one too, is cut into equal parts, rounded up: "
     "is there one for each GPU?",
-)  # fmt: skip
-
-
-# The third program
-
-ASKED = TURNS["5.1.c"]
-NODES = {  # each process of a node, as torchrun tells it: RANK, LOCAL_RANK, GROUP_RANK; and the node's GPUs
-    "node 0 of 3": lambda: ([(0, 0, 0), (1, 1, 0)], 2),
-    "node 1 of 3": lambda: ([(2, 0, 1), (3, 1, 1)], 2),
-    "node 2 of 3": lambda: ([(4, 0, 2), (5, 1, 2)], 2),
-}
-
-turn(
-    "9.2.c",
-    "A GPU of its own, on every node",
-    ASKED.right,
-    NODES,
-    [
-        (wrong, what, "`cuda:` and a number." if "torch.device" in hint else hint)
-        for wrong, what, hint in ASKED.mistakes
-        if "a node without" not in what
-    ]
-    + [
-        (lambda env, gpus: f"cuda:{min(int(env['RANK']), gpus - 1)}", "RANK runs on, and later nodes share one GPU",
-         "Held below `gpus`, the number is the same for both. Which number begins at 0 on each node?"),
-    ]
-    + [
-        (leaving("Invalid device string: 'cuda:-", lambda env, gpus, by=by: f"cuda:{int(env[by]) - 1}"),
-         "a GPU below 0 is asked for", "The GPUs are counted from 0, and so is `LOCAL_RANK`.")
-        for by in ("RANK", "LOCAL_RANK")
-    ],
-    call=taken,
-    heads=("one process", "the other"),
-    hints={"'LOCAL_RANK'": "The variables of the process are in `env`.",
-           "must be int, not str": "Variables of the environment are texts: `int(…)`.",
-           "not all arguments converted": "Variables of the environment are texts: `int(…)`.",
-           "'cuda:-": "Its number is below 0, where the GPUs begin.",
-           "Invalid device string": "`cuda:1`, with a colon."},
-    otherwise="`cuda:` and a number. Which number begins at 0 on each node?",
 )  # fmt: skip

@@ -40,7 +40,7 @@ function render({ model, el }) {
     if (waiting) return;
     waiting = true;
     Object.assign(status.style, { transition: "opacity 0s 0.3s", opacity: 0.5 }); // the words are still of another program
-    model.set("asked", [model.get("asked")[0] + 1, switches.filter((it) => !it.checked).map((it) => it.name), Number(list.value)]);
+    model.set("asked", [model.get("asked")[0] + 1, switches.filter((it) => !it.checked).map((it) => it.name), list ? Number(list.value) : 0]);
     model.save_changes();
   }
 

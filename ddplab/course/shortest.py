@@ -1,6 +1,7 @@
-"""The shortest program: a script for two ranks, whose lines a learner strikes out. Lights tell what each has been for.
+"""The shortest program: scripts whose lines a learner strikes out. Lights tell what each has been for.
 
-A line with a name is a switch. What stays is run by two real processes, which torch knows as launched by torchrun.
+A line with a name is a switch. What stays of the third program is run by two real processes, which torch knows as
+launched by torchrun; what stays of the first two, by torch's own DataParallel on virtual GPUs.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import copy
 import os
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from ddplab import screen
@@ -27,6 +28,7 @@ from ddplab.course.models import MLP
 from ddplab.launcher import launch
 from ddplab.pointer import pointing
 from ddplab.run import RankError
+from ddplab.vgpu import virtual_gpus
 
 DIGITS, EPOCHS = 33, 6
 NUMBERS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -48,6 +50,22 @@ PROGRAM = (  # the name of a line's switch, and the line
     ("", "        optimizer.step()"),
     ("destroy", "dist.destroy_process_group()"),
 )
+PASTED = (  # the text's first two programs, the second after the first
+    ("", "model = MLP()"),
+    ("model.to", "model = model.to(gpu)"),
+    ("wrap", "model = DataParallel(model)"),
+    ("", "sampler = None"),
+    ("sampler", "sampler = DistributedSampler(data, num_replicas=gpus, rank=0)"),
+    ("", "optimizer = SGD(model.parameters(), lr=0.5)"),
+    ("", f"for epoch in range({EPOCHS}):"),
+    ("", "    for images, labels in DataLoader(data, 32, sampler=sampler):"),
+    ("images.to", "        images = images.to(gpu)"),
+    ("labels.to", "        labels = labels.to(gpu)"),
+    ("", "        optimizer.zero_grad()"),
+    ("", "        loss = cross_entropy(model(images), labels)"),
+    ("", "        loss.backward()"),
+    ("", "        optimizer.step()"),
+)
 NAMES = tuple(name for name, _ in PROGRAM if name)
 SOURCES = {"model": "model", "net": "net", "a copy of net": "deepcopy(net)"}
 LIGHTS = (
@@ -57,7 +75,7 @@ LIGHTS = (
     "every digit was served",
     "they share the work",
 )
-PAR = {4: 1, 5: 4}  # lights → how many of the lines the shortest program has that keeps them on; a test tries all
+DEALT = ("it ends without an error", "its loss falls", "every digit was served", "every GPU computes")
 SHOWN = 6  # tries, of the newest
 
 
@@ -70,6 +88,7 @@ class Played:
     apart: float = 0.0  # the largest difference between the two ranks' weights
     served: list[list[int]] = field(default_factory=list)  # of each rank: the digits that it computed, in turn
     shared: int = 0  # how many of the parameters of `model` are, as objects, those of `net`
+    held: tuple[int, ...] = ()  # of each rank: the bytes of its weights
 
     @property
     def times(self) -> Counter[int]:
@@ -95,7 +114,7 @@ class Played:
         return (
             "",
             "" if self.moved else "they are as they were at first",
-            "" if self.apart < 1e-5 else f"they differ by up to {self.apart:.2f}",
+            f"{max(self.held):,} bytes on each rank" if self.apart < 1e-5 else f"they differ by up to {self.apart:.2f}",
             f"{len(self.times)} of {DIGITS} in {EPOCHS} epochs"
             + (f"; in each, {twice} served twice" if twice else "")
             + ("; the order never changes" if frozen else ""),
@@ -103,51 +122,132 @@ class Played:
         )
 
 
+@dataclass
+class Dealt:
+    """What became of a program in one process: `error`, or else what it found."""
+
+    error: str = ""
+    losses: list[float] = field(default_factory=list)  # of each step
+    served: list[int] = field(default_factory=list)  # the digits that were computed, in turn
+    rows: list[int] = field(default_factory=list)  # in the last step, on the CPU and on each GPU
+
+    @property
+    def lights(self) -> tuple[bool, ...]:
+        """On or off, in the order of `DEALT`; after an error all are off."""
+        if self.error:
+            return (False,) * len(DEALT)
+        return True, self.losses[-1] < self.losses[0], len({*self.served}) == 32, all(self.rows[1:])
+
+    def facts(self) -> tuple[str, ...]:
+        """A few words for each light."""
+        if self.error:
+            return self.error, *[""] * (len(DEALT) - 1)
+        on_cpu, *on_gpus = self.rows
+        rows = f"rows of each in a step: {' '.join(map(str, on_gpus))}" + (f"; of the CPU: {on_cpu}" if on_cpu else "")
+        losses = f"from {self.losses[0]:.2f} to {self.losses[-1]:.2f}"
+        return "", losses, f"{len({*self.served})} of 32 in {EPOCHS} epochs", rows
+
+
 @pointing
 def third_program(*out: str, parameters_of: str = "model") -> Played:
     """Run the program without the lines of these names, on two CPU ranks. Raises ValueError for a name of no line."""
-    if wrong := [name for name in out if name not in NAMES]:
-        raise ValueError(f"{wrong[0]!r} is no line's name; they are {', '.join(NAMES)}")
+    THIRD.without(out)
     try:
         ranks = launch(_rank, out, parameters_of, nproc_per_node=2, device="cpu", init=False, quiet=True).results
     except RankError as error:
         return Played(f"{error.type_name}: {error.reason}" if error.type_name else str(error).splitlines()[0])
     apart = max((mine - its).abs().max().item() for mine, its in zip(*(rank["weights"] for rank in ranks), strict=True))
     moved = all(rank["moved"] for rank in ranks)
-    return Played("", moved, apart, [rank["served"] for rank in ranks], ranks[0]["shared"])
+    held = tuple(sum(weight.nbytes for weight in rank["weights"]) for rank in ranks)
+    return Played("", moved, apart, [rank["served"] for rank in ranks], ranks[0]["shared"], held)
 
 
-def hunt(lights: int = 4, out: Sequence[str] = ()) -> None:
-    """Show the program, so many lights, and the tries until now; in a live notebook its lines are the switches.
+@pointing
+def first_two_programs(*out: str, gpus: int = 8) -> Dealt:
+    """Run them without the lines of these names, on virtual GPUs. Raises ValueError for a name of no line."""
+    code, data, losses, rows = FIRST_TWO.without(out), _Noting(32), [], Counter()
+
+    def count(module: Any, inputs: Any) -> None:
+        rows[str(inputs[0].device)] += len(inputs[0])
+
+    def net() -> MLP:
+        it = MLP()
+        it.register_forward_pre_hook(count)  # its replicas have it too
+        return it
+
+    def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+        loss = F.cross_entropy(scores, labels)
+        losses.append(loss.item())
+        return loss
+
+    with virtual_gpus(gpus) as machine, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            exec(code, _names(data) | {"MLP": net, "cross_entropy": cross_entropy, "gpu": machine[0], "gpus": gpus})
+        except Exception as error:
+            return Dealt(f"{type(error).__name__}: {error}".split(" (when checking")[0])
+        each = [rows[name] // len(losses) for name in ("cpu", *map(str, machine))]
+    return Dealt("", losses, data.served, each)
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program whose lines are switches, and its lights. `play`: runs what is left of it."""
+
+    lines: tuple[tuple[str, str], ...]
+    lights: tuple[str, ...]
+    par: dict[int, int]  # lights → how many lines the shortest program has that keeps them on; a test tries all
+    play: Callable[..., Played | Dealt]
+    sources: dict[str, str] = field(default_factory=lambda: {"model": "model"})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the switches."""
+        return tuple(name for name, _ in self.lines if name)
+
+    def without(self, out: Collection[str]) -> str:
+        """What is left. Raises ValueError for a name of no line."""
+        if wrong := [name for name in out if name not in self.names]:
+            raise ValueError(f"{wrong[0]!r} is no line's name; they are {', '.join(self.names)}")
+        return "\n".join(line for name, line in self.lines if name not in out)
+
+
+THIRD = Script(PROGRAM, LIGHTS, {4: 1, 5: 4}, third_program, SOURCES)
+FIRST_TWO = Script(PASTED, DEALT, {4: 3}, first_two_programs)
+
+
+def hunt(lights: int = 4, out: Sequence[str] = (), script: Script = THIRD) -> None:
+    """Show a program, so many lights, and the tries until now; in a live notebook its lines are the switches.
 
     out: the names of the lines that are struck out at first, in the order of the program.
     """
-    told = _memory(lights)
+    told = _memory(lights, script)
     words = told(out)
-    screen.show("\n".join([*_listing(out), "", words]), lambda: _board(told, out, words, lights))
+    screen.show("\n".join([*_listing(out, script), "", words]), lambda: _board(told, out, words, lights, script))
 
 
-def _memory(lights: int) -> Callable[..., str]:
+def _memory(lights: int, script: Script = THIRD) -> Callable[..., str]:
     """What tells of a program its lights, and the shortest and the newest of all that it was asked for."""
-    tried: dict[tuple[str, ...], tuple[int, Played]] = {}
+    tried: dict[tuple[str, ...], tuple[int, Played | Dealt]] = {}
 
     def told(out: Sequence[str], parameters_of: str = "model") -> str:
         key = (*out, parameters_of)
-        tried[key] = tried.pop(key, None) or (len(tried) + 1, third_program(*out, parameters_of=parameters_of))
-        return "\n".join([*_lit(tried[key][1], lights), "", *_tries(tried, lights)])
+        own = {} if parameters_of == "model" else {"parameters_of": parameters_of}
+        tried[key] = tried.pop(key, None) or (len(tried) + 1, script.play(*out, **own))
+        return "\n".join([*_lit(tried[key][1], lights, script), "", *_tries(tried, lights, script)])
 
     return told
 
 
-def _board(told: Callable[..., str], out: Sequence[str], words: str, lights: int) -> Any:
+def _board(told: Callable[..., str], out: Sequence[str], words: str, lights: int, script: Script = THIRD) -> Any:
     """The lines as switches, and below them what is told, in a place that is high enough for all of it: program.js."""
-    sources, rows = [*SOURCES.values()], lights + 4 + SHOWN
-    page = widget("program", lines=PROGRAM, sources=sources, asked=[0, [*out], 0], shown=[words, 0], rows=rows)
+    sources, rows = [*script.sources.values()], lights + 4 + SHOWN
+    page = widget("program", lines=script.lines, sources=sources, asked=[0, [*out], 0], shown=[words, 0], rows=rows)
 
     def answer(change: Any) -> None:
         asked, out, source = change["new"]
         try:
-            page.shown = [told(out, [*SOURCES][source]), asked]
+            page.shown = [told(out, [*script.sources][source]), asked]
         except (Exception, KeyboardInterrupt) as error:  # a message from the page has no cell to raise in
             page.shown = [f"{type(error).__name__}: {error}", asked]
 
@@ -155,40 +255,47 @@ def _board(told: Callable[..., str], out: Sequence[str], words: str, lights: int
     return page
 
 
-def _listing(out: Sequence[str]) -> list[str]:
+def _listing(out: Sequence[str], script: Script) -> list[str]:
     lines = []
-    for name, line in PROGRAM:
+    for name, line in script.lines:
         code = line.lstrip()
         struck = "# " if name in out else ""
         lines.append(f"{name:>9}  {line[: len(line) - len(code)]}{struck}{code.format(source='model')}")
     return lines
 
 
-def _signs(played: Played, lights: int) -> str:
+def _signs(played: Played | Dealt, lights: int) -> str:
     """A sign for each light. What has ended with an error has nothing more to tell."""
-    return ("✗" + "?" * len(LIGHTS) if played.error else "".join("✓" if on else "✗" for on in played.lights))[:lights]
+    return ("✗" + "?" * lights if played.error else "".join("✓" if on else "✗" for on in played.lights))[:lights]
 
 
-def _lit(played: Played, lights: int) -> list[str]:
-    wide, lines = max(map(len, LIGHTS)) + 4, []
-    for sign, light, fact in zip(_signs(played, lights), LIGHTS, played.facts(), strict=False):
+def _lit(played: Played | Dealt, lights: int, script: Script = THIRD) -> list[str]:
+    wide, lines = max(map(len, script.lights)) + 4, []
+    for sign, light, fact in zip(_signs(played, lights), script.lights, played.facts(), strict=False):
         lines += textwrap.wrap(f"{sign} {light:{wide - 2}}{fact}", 110, subsequent_indent=" " * wide)
     return lines + [""] * (lights + 1 - len(lines))  # an error may take two
 
 
-def _tries(tried: dict[tuple[str, ...], tuple[int, Played]], lights: int) -> list[str]:
+def _tries(tried: dict[tuple[str, ...], tuple[int, Played | Dealt]], lights: int, script: Script) -> list[str]:
     """The shortest yet, and the newest tries, a line for each with its number."""
-    rows, best = [], (len(NAMES) + 1, 0)
+    of = len(script.names)
+    rows, best = [], (of + 1, 0)
     for (*out, parameters_of), (number, played) in tried.items():
-        left = [name for name in NAMES if name not in out]
+        left = [name for name in script.names if name not in out]
         best = min(best, (len(left), number)) if all(played.lights[:lights]) else best
         what = f"without {', '.join(out)}" if len(out) <= len(left) else f"only {', '.join(left) or 'the loop'}"
         own = "" if parameters_of == "model" else f"; SGD has those of {parameters_of}"
-        rows.append(f"{number:3}  {_signs(played, lights)}  {len(left)} of 8 lines: {what if out else 'all'}{own}")
-    further = ", and none is shorter ✓" if best[0] == PAR[lights] else "; there is a shorter one"
-    shortest = f"The shortest with all {lights} lights on has {best[0]} of 8 lines (try {best[1]}){further}"
+        rows.append(f"{number:3}  {_signs(played, lights)}  {len(left)} of {of} lines: {what if out else 'all'}{own}")
+    further = ", and none is shorter ✓" if best[0] == script.par[lights] else "; there is a shorter one"
+    shortest = f"The shortest with all {lights} lights on has {best[0]} of {of} lines (try {best[1]}){further}"
     told = shortest if best[1] else f"None yet with all {lights} lights on"
     return [told, *rows[-SHOWN:-1], f"{rows[-1]}   now"]
+
+
+def _names(data: _Noting) -> dict[str, Any]:
+    return {"torch": torch, "dist": dist, "DDP": DistributedDataParallel, "DataParallel": DataParallel,
+            "SGD": torch.optim.SGD, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader,
+            "cross_entropy": F.cross_entropy, "deepcopy": copy.deepcopy, "data": data}  # fmt: skip
 
 
 # In a rank
@@ -197,12 +304,12 @@ def _tries(tried: dict[tuple[str, ...], tuple[int, Played]], lights: int) -> lis
 class _Noting(Dataset):
     """The first digits, as a data set that notes which were asked for."""
 
-    def __init__(self) -> None:
-        self.images, self.labels = (tensor[:DIGITS] for tensor in digits().tensors)
+    def __init__(self, count: int) -> None:
+        self.images, self.labels = (tensor[:count] for tensor in digits().tensors)
         self.served: list[int] = []
 
     def __len__(self) -> int:
-        return DIGITS
+        return len(self.labels)
 
     def __getitem__(self, n: int) -> tuple[Tensor, Tensor]:
         self.served.append(n)
@@ -225,12 +332,9 @@ def _rank(out: tuple[str, ...], parameters_of: str) -> dict[str, Any]:
     if "numbers" in out:
         for name in NUMBERS:
             os.environ.pop(name, None)
-    data = _Noting()
-    names: dict[str, Any] = {"torch": torch, "dist": dist, "MLP": _Remembering, "DDP": DistributedDataParallel,
-                             "SGD": torch.optim.SGD, "DistributedSampler": DistributedSampler, "DataLoader": DataLoader,
-                             "cross_entropy": F.cross_entropy, "deepcopy": copy.deepcopy, "data": data}  # fmt: skip
-    lines = [line for name, line in PROGRAM if name not in (*out, "numbers")]
-    exec("\n".join(lines).format(source=SOURCES[parameters_of]), names)
+    data = _Noting(DIGITS)
+    names = _names(data) | {"MLP": _Remembering}
+    exec(THIRD.without({"numbers", *out}).format(source=SOURCES[parameters_of]), names)
     net, model = names["net"], names["model"]
     weights = [weight.detach().clone() for weight in net.parameters()]
     moved = any(not torch.equal(now, then) for now, then in zip(weights, net.began, strict=True))

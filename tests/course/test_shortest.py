@@ -1,24 +1,28 @@
-"""The shortest program: what lesson 9.2 says of its ends, tried on real ranks, program by program."""
+"""The shortest program: what lesson 9.2 says of its ends, tried on real ranks and virtual GPUs, program by program."""
 
 import itertools
 import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
 
 from ddplab.course.shortest import (
+    FIRST_TWO,
     LIGHTS,
     NAMES,
-    PAR,
     PROGRAM,
     SHOWN,
     SOURCES,
+    THIRD,
     _board,
     _lit,
     _memory,
+    first_two_programs,
     hunt,
     third_program,
 )
+from ddplab.vgpu import active
 
 ALL = [frozenset(it) for count in range(len(NAMES) + 1) for it in itertools.combinations(NAMES, count)]
 ENDS = {4: [{"seed"}, {"numbers", "group", "DDP"}], 5: [{"numbers", "group", "DDP", "sampler"}]}
@@ -38,7 +42,7 @@ def test_by_the_rule_few_programs_keep_the_lights_on_and_the_shortest_is_what_th
     assert len(ALL) == 256
     for lights, count in ((4, 28), (5, 12)):
         green = [left for left in ALL if keeps_the_lights_on(left, lights)]
-        assert len(green) == count and min(map(len, green)) == PAR[lights]
+        assert len(green) == count and min(map(len, green)) == THIRD.par[lights]
         assert [left for left in green if not any(left - {name} in green for name in left)] == ENDS[lights]
 
 
@@ -80,6 +84,44 @@ def test_an_optimiser_of_a_copy_moves_nothing():
     of_net, of_a_copy = (third_program(parameters_of=it) for it in list(SOURCES)[1:])
     assert all(of_net.lights) and of_net.shared == 4
     assert [name for name, on in zip(LIGHTS, of_a_copy.lights, strict=True) if not on] == ["their weights have moved"]
+
+
+def test_of_the_first_two_programs_all_are_tried_and_none_is_shorter_than_what_the_hunt_takes_for_the_shortest():
+    """No sampler, and on the GPUs what has to be there: `DataParallel` takes the images along, and nobody else."""
+    names = FIRST_TWO.names
+    all_of_them = [{*it} for count in range(len(names) + 1) for it in itertools.combinations(names, count)]
+    played = [(left, first_two_programs(*{*names} - left)) for left in all_of_them]
+    moved, green = {"model.to", "images.to", "labels.to"}, []
+    for left, it in played:
+        runs = moved - {"images.to"} <= left if "wrap" in left else left & moved in (moved, set())
+        every = runs and "sampler" not in left
+        assert it.lights == (runs, runs, every, every and "wrap" in left)
+        assert len(_lit(it, 4, FIRST_TWO)) == 5, "what is below the lights would move"
+        green += [left] * all(it.lights)
+    assert len(played) == 32 and len(green) == 2 and min(map(len, green)) == FIRST_TWO.par[4]
+    on_the_cpu, (_, whole) = played[0][1], played[-1]
+    assert on_the_cpu.facts()[3] == "rows of each in a step: 0 0 0 0 0 0 0 0; of the CPU: 32"
+    assert whole.facts()[2:] == ("4 of 32 in 6 epochs", "rows of each in a step: 1 1 1 1 0 0 0 0")
+    assert whole.losses[-1] < first_two_programs("sampler").losses[-1], "the same four digits come again and again"
+
+
+def test_the_first_two_programs_leave_random_numbers_and_gpus_as_they_were():
+    before = torch.get_rng_state()
+    first_two_programs(gpus=2)
+    assert torch.equal(torch.get_rng_state(), before) and active() is None
+    with pytest.raises(ValueError, match="'seed' is no line's name; they are model"):
+        first_two_programs("seed")
+
+
+def test_the_hunt_of_the_first_two_programs(capsys):
+    hunt(script=FIRST_TWO)
+    assert capsys.readouterr().out.endswith("None yet with all 4 lights on\n  1  ✓✓✗✗  5 of 5 lines: all   now\n")
+    page = _board(_memory(4, FIRST_TWO), [], "at first", 4, FIRST_TWO)
+    page.asked = [1, ["sampler", "images.to"], 0]
+    words, _ = page.shown
+    assert "has 3 of 5 lines (try 1), and none is shorter ✓" in words
+    page.asked = [2, ["labels.to"], 0]
+    assert page.shown[0].startswith("✗ it ends without an error  RuntimeError: Expected all tensors")
 
 
 def without(*left):

@@ -114,6 +114,19 @@ def from_the_last(env, gpus):
 
 ANSWERS = {
     "9.2.a": {
+        "accepted": [by_local_rank, by_remainder, from_the_last],
+        "wrong": [
+            (lambda env, gpus: f"cuda:{env['RANK']}", ["RANK runs on"]),
+            (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number belongs"]),
+            (lambda env, gpus: env["local_rank"], ["KeyError"]),
+            (lambda env, gpus: f"cuda{env['LOCAL_RANK']}", ["Invalid device string"]),
+            (lambda env, gpus: f"cuda:{int(env['RANK']) - 1}", ["below 0"]),
+            (lambda env, gpus: f"cuda:{int(env['LOCAL_RANK']) - 1}", ["below 0"]),
+            (lambda env, gpus: "cuda", ["without a number"]),
+            (lambda env, gpus: f"cuda:{min(int(env['RANK']), gpus - 1)}", ["later nodes share one GPU"]),
+        ],
+    },
+    "9.2.b": {
         "accepted": [all_moved, moved_after_the_wrap, scores_come_to_the_labels],
         "wrong": [
             (for_one_gpu, ["GPU 0 does everything"]),
@@ -127,7 +140,7 @@ ANSWERS = {
             (returns_nothing, ["NoneType"]),
         ],
     },
-    "9.2.b": {
+    "9.2.c": {
         "accepted": [in_turn, two_rows_for_each, one_share_of_one, batches_of_a_sampler],
         "wrong": [
             (the_texts, ["one share is loaded"]),
@@ -142,19 +155,6 @@ ANSWERS = {
             (lambda dataset, gpus: None, ["no DataLoader: NoneType"]),
             (without_a_number_of_ranks, ["process group"]),
             (both_samplers, ["mutually exclusive"]),
-        ],
-    },
-    "9.2.c": {
-        "accepted": [by_local_rank, by_remainder, from_the_last],
-        "wrong": [
-            (lambda env, gpus: f"cuda:{env['RANK']}", ["RANK runs on"]),
-            (lambda env, gpus: f"cuda:{env['RANK'] % gpus}", ["a text stands where a number belongs"]),
-            (lambda env, gpus: env["local_rank"], ["KeyError"]),
-            (lambda env, gpus: f"cuda{env['LOCAL_RANK']}", ["Invalid device string"]),
-            (lambda env, gpus: f"cuda:{int(env['RANK']) - 1}", ["below 0"]),
-            (lambda env, gpus: f"cuda:{int(env['LOCAL_RANK']) - 1}", ["below 0"]),
-            (lambda env, gpus: "cuda", ["without a number"]),
-            (lambda env, gpus: f"cuda:{min(int(env['RANK']), gpus - 1)}", ["later nodes share one GPU"]),
         ],
     },
 }
