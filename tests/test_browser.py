@@ -81,6 +81,10 @@ def doubled(rows, line):
         raise ValueError("no four")
     return f"{line}: {2 * rows}", figure
 move(doubled, rows=range(1, 9), line=["one", "other"])"""
+WAITING_ROOM = """from ddplab.course.timeline import Row
+from ddplab.course.waiting_room import JOBS, WaitingRoom
+step = [Row("phase", name, n, n + 1, "") for n, name in enumerate(("data", "forward", "backward", "optimiser"))]
+WaitingRoom({name: 3 * [3 * [step]] for name in JOBS}, seed=12)"""
 HUNT = "from ddplab.course.shortest import hunt\nhunt(lights=4, out=['set_epoch'])"
 DEALER = "from ddplab.course.cards import dealer\ndealer()"
 DEAL = "dealer(shuffle=False, drop_last=False, epochs=1, wrong=[0, 1], offer=['samples', 'ranks'])"
@@ -736,22 +740,33 @@ def test_a_program_without_a_list_has_the_same_switches(notebook, lab):
     assert "none is shorter" in status.inner_text() and panel.bounding_box()["height"] == height
 
 
-def test_lists_with_a_button_ask_when_it_is_pressed_and_not_before(notebook, lab):
-    it = notebook(MOVING.replace("move(doubled, ", "move(doubled, press='ask', "), "print(lines)")
+def test_the_waiting_room_from_the_keyboard_stays_as_high_and_keeps_its_focus(notebook, lab, picture):
+    it = notebook(WAITING_ROOM)
     it.run(0)
-    panel = it.output(0)
-    status, line = panel.get_by_role("status").last, panel.get_by_role("combobox", name="line")
-    tab_to(lab.page, line)
-    lab.page.keyboard.press("ArrowDown")
-    tab_to(lab.page, panel.get_by_role("slider", name="rows"))
-    lab.page.keyboard.press("ArrowRight")
-    lab.page.wait_for_timeout(2000)
-    assert status.inner_text() == "one: 2"
-    tab_to(lab.page, panel.get_by_role("button", name="ask"))
-    lab.page.keyboard.press("Space")
-    until(lambda: status.inner_text() == "other: 4", 20)
-    it.run(1)
-    assert it.text(1).strip() == "['one', 'other']"
+    panel, press = it.output(0), lab.page.keyboard.press
+    status, high = panel.get_by_role("status"), panel.bounding_box()["height"]
+
+    def now(score):
+        until(lambda: score in status.inner_text(), 20)
+        assert panel.bounding_box()["height"] == high, "the page jumped"
+
+    tab_to(lab.page, panel.get_by_role("button", name="ask rank 1 of job 1"))
+    press("Space")
+    now("1 asked")
+    for n in range(1, 6):
+        told = panel.get_by_role("combobox", name=f"job {n} is")
+        assert told.evaluate("it => it === document.activeElement"), "the focus goes on"
+        press("ArrowDown")  # rank 0, data
+        lab.page.wait_for_timeout(200)
+        assert told.count() == 1, "it is named by its button, not on the way through the list"
+        press("Tab")
+        press("Enter")
+        until(lambda: told.count() == 0, 20)  # noqa: B023
+        assert panel.bounding_box()["height"] == high, "the page jumped"
+    now("room 1: you")
+    picture(panel)
+    press("Enter")  # the focus is on the way to the next room
+    now("room 2, points: 0")
 
 
 def test_a_film_from_the_keyboard(notebook, lab, picture):

@@ -7,7 +7,7 @@
             with phase("backward"):
                 loss.backward()
 
-`draw` shows the rows of all ranks, `parts` adds them up. A row is a phase, which you mark; or computation or
+`lane` draws the rows of a rank, `parts` adds them up. A row is a phase, which you mark; or computation or
 communication, which the profiler sees by itself. Communication during which the rank computes nothing is *exposed*: it
 makes the step longer. The rest is *hidden*.
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -27,11 +28,10 @@ import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ddplab.plots import COLOURS, INK, ON_COLOUR, drawing
+from ddplab.plots import COLOURS, INK, ON_COLOUR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
 MARK = "phase: "  # how a phase begins its name in the trace
@@ -157,11 +157,18 @@ def parts(rows: Sequence[Row]) -> dict[str, float]:
     phases = [row for row in rows if row.kind == "phase"]
     whole = [(min(row.start for row in phases), max(row.end for row in phases))]
     waiting = exposed(rows)
-    names = list(dict.fromkeys(row.name for row in phases))
-    spans = {name: _merged(row[2:4] for row in phases if row.name == name) for name in names}
-    sums = {name: length(_without(spans[name], waiting)) for name in names}
+    sums = {name: length(spans) for name, spans in _working(phases, waiting).items()}
     outside = _without(_without(whole, waiting), _merged(row[2:4] for row in phases))
     return {**sums, "exposed": length(waiting), "between": length(outside)}
+
+
+def _working(rows: Sequence[Row], waiting: list[Span]) -> dict[str, list[Span]]:
+    """When it was in each phase, and did not wait."""
+    phases = [row for row in rows if row.kind == "phase"]
+    spans = {
+        name: _merged(row[2:4] for row in phases if row.name == name) for name in dict.fromkeys(r.name for r in phases)
+    }
+    return {name: _without(its, waiting) for name, its in spans.items()}
 
 
 def exposed(rows: Sequence[Row]) -> list[Span]:
@@ -216,20 +223,35 @@ BARS = {  # colour and hatch of a bar; a phase with a name of its own gets the l
 }
 
 
-def draw(rows_per_rank: Sequence[Sequence[Row]], title: str = "") -> Figure:
-    """Draw what each rank did: its phases above, its communication below, empty where hidden, full where exposed.
+def lane(rows: Sequence[Row], begin: float, end: float) -> str:
+    """Return what a rank did between two moments, as an image in HTML: what `parts` adds up, in the order of time.
 
-    rows_per_rank: what `record` gave on each rank, the `results` of a launch. Returns the matplotlib figure.
+    Above, its phases, each without what it waited, and grey where it waits; below, thin, what of messages is hidden.
     """
-    with drawing(9, 1.3 + 0.8 * len(rows_per_rank), layout="constrained") as figure:
-        axis = figure.subplots()
-        axis.legend(handles=draw_on(axis, rows_per_rank, title), fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
-        axis.set_xlabel("ms")
-    return figure
+    waiting, drawn = exposed(rows), ""
+    looks = {name: (spans, BARS.get(name, BARS[""])[0]) for name, spans in _working(rows, waiting).items()}
+    for name, (spans, colour) in {**looks, "waits": (waiting, COLOURS[7])}.items():
+        for start, stop in spans:
+            left, wide = 100 * (start - begin) / (end - begin), 100 * (stop - start) / (end - begin)
+            drawn += f'<rect x="{left:.2f}%" width="{wide:.2f}%" height="15" fill="{colour}"/>'
+            if wide > 1.4 * len(name):  # there is room for it
+                drawn += (
+                    f'<text x="{left + wide / 2:.2f}%" y="11.5" text-anchor="middle" fill="{ON_COLOUR}">{name}</text>'
+                )
+    for start, stop in hidden(rows):
+        left, wide = 100 * (start - begin) / (end - begin), 100 * (stop - start) / (end - begin)
+        drawn += f'<rect x="{left:.2f}%" width="{wide:.2f}%" y="16.5" height="3" fill="none" stroke="{INK}"/>'
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" height="20" style="font:11px sans-serif">{drawn}</svg>'
+    took = ", ".join(f"{name} {ms:.0f} ms" for name, ms in parts(rows).items())
+    source = b64encode(svg.encode()).decode()
+    return f'<img alt="{took}" style="display:block;width:400px;height:20px" src="data:image/svg+xml;base64,{source}"/>'
 
 
 def draw_on(axis: Axes, rows_per_rank: Sequence[Sequence[Row]], title: str) -> list[Patch]:
-    """Draw the same on axes that are there, from their zero on. Returns what a legend has to show."""
+    """Draw what each rank did, from the axes' zero on: phases above, communication below, empty where hidden.
+
+    rows_per_rank: what `record` gave on each rank, the `results` of a launch. Returns what a legend has to show.
+    """
     from matplotlib.patches import Patch
 
     begin = min((row.start for rows in rows_per_rank for row in rows), default=0.0)

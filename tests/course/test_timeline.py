@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import re
+from base64 import b64decode
 
 import matplotlib
 import pytest
@@ -9,7 +11,8 @@ import pytest
 matplotlib.use("Agg")
 
 from ddplab import launch
-from ddplab.course.timeline import Row, draw, exposed, hidden, length, parts, phase, read, record
+from ddplab.course.timeline import BARS, Row, draw_on, exposed, hidden, lane, length, parts, phase, read, record
+from ddplab.plots import COLOURS, drawing
 
 
 def rows(*given):
@@ -149,10 +152,11 @@ def test_real_ranks(tmp_path, kind):
 
 
 def test_the_picture_has_every_bar_and_names_what_it_shows():
-    figure = draw([ONE_STEP, ONE_STEP], "two ranks")
-    axis = figure.axes[0]
+    with drawing(4, 2) as figure:
+        axis = figure.subplots()
+        legend = draw_on(axis, [ONE_STEP, ONE_STEP], "two ranks")
     assert [label.get_text() for label in axis.get_yticklabels()] == ["rank 0", "rank 1"]
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == [
+    assert [patch.get_label() for patch in legend] == [
         "data", "forward", "backward", "optimiser", "hidden communication", "exposed communication",
     ]  # fmt: skip
     bars = sum(len(collection.get_paths()) for collection in axis.collections)
@@ -164,3 +168,20 @@ def test_the_picture_has_every_bar_and_names_what_it_shows():
     middles = [collection.get_datalim(axis.transData).y0 for collection in axis.collections]
     assert max(middles[: len(middles) // 2]) < 0.5 < min(middles[len(middles) // 2 :])  # rank 0's bars above rank 1's
     assert axis.get_ylim() == (1.5, -0.5)
+
+
+def test_a_lane_shows_each_part_of_a_step_as_wide_as_it_is_long_and_waiting_in_no_phase():
+    image = lane(ONE_STEP, 0, 20)
+    svg = b64decode(re.search(r"base64,([^\"]+)", image)[1]).decode()
+    bars = re.findall(r'<rect x="([\d.]+)%" width="([\d.]+)%" (?:y="[\d.]+" )?height="(\d+)" fill="(.*?)"', svg)
+    above = {}
+    for x, wide, high, colour in bars:
+        above.setdefault(colour if high == "15" else "below", []).append((float(x) / 5, float(wide) / 5))
+    sums = {BARS[name][0]: ms for name, ms in parts(ONE_STEP).items() if name in BARS} | {COLOURS[7]: 4}
+    assert {colour: sum(wide for _, wide in its) for colour, its in above.items() if colour != "below"} == sums
+    assert above[COLOURS[7]] == [(8, 3), (12, 1)] and above["below"] == [(7, 1), (11, 1)]
+    assert above[BARS["backward"][0]] == [(5, 3), (11, 1), (13, 2)]
+    assert re.findall(r"<text.*?>(.*?)<", svg) == ["data", "forward", "backward", "waits"], "where there is room"
+    assert image.startswith(
+        '<img alt="data 2 ms, forward 3 ms, backward 6 ms, optimiser 1 ms, exposed 4 ms, between 1 ms"'
+    )
