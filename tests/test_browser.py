@@ -479,6 +479,16 @@ def test_a_bet_from_the_keyboard_is_settled_by_its_run_and_the_focus_stays(noteb
     press("Enter")  # on the same button, which leads to the next
     until(lambda: sentence.first.is_checked() and end.first.is_enabled(), 20)
     assert end.first.evaluate("it => it === document.activeElement") and "2 (2 left)" in it.text(1)
+    for radio in (end.first, stake.first):
+        tab_to(lab.page, radio)
+        press("Space")
+    tab_to(lab.page, button)
+    press("Enter")
+    until(lambda: "Your score: 3, with 1 of 2 right." in it.text(1), 20)
+    press("Enter")  # once more, from the beginning
+    until(lambda: "0 of 2 settled. Best so far: 3." in it.text(1) and end.first.is_enabled(), 20)
+    assert sentence.first.is_checked() and panel.bounding_box()["height"] == high
+    assert end.first.evaluate("it => it === document.activeElement")
 
 
 def test_a_quiz_of_five_from_the_keyboard_counts_mistakes_by_kind(notebook, lab, picture):

@@ -41,14 +41,14 @@ ASLEEP = "An update at a rate of 0 changes nothing. Let the rate come down step 
 @functools.cache
 def _as_given() -> Board:
     board = review(the_guide)
-    board.tries = [f"as the guide has it: {board.score}"]
+    board.tries = f"Green as the guide has it: {board.score}"
     return board
 
 
-def _tried(said: str) -> list[str]:
+def _tried(said: str) -> str:
     if not TRIES or TRIES[-1] != said:
         TRIES.append(said)
-    return [f"try {n}: {it}" for n, it in enumerate(TRIES, 1)][-SHOWN:]
+    return f"Green in your tries: {'… ' * (len(TRIES) > SHOWN)}{' · '.join(TRIES[-SHOWN:])}"
 
 
 @exercise("9.5.a", "The guide, reviewed", blank=lambda: _as_given())
@@ -60,9 +60,10 @@ def reviewed(guide: Callable[..., Any]) -> Board:
     try:
         board = review(guide)
     except RankError as error:
-        tries = _tried(f"{ended_by(error)}, with {lines_of(patched(guide))} patched")
-        tries = ["(the lights are those from before this try)", *tries]
-        error.picture = dataclasses.replace((NEWEST or [_as_given()])[-1], before=None, tries=tries)
+        tries = _tried(f"{ended_by(error)} ({lines_of(patched(guide))})")
+        of = "your last try that ran" if NEWEST else "the guide as it was"
+        stale = f"This try has not come to its end, so no light is its own. These are from {of}:"
+        error.picture = dataclasses.replace((NEWEST or [_as_given()])[-1], before=None, tries=tries, stale=stale)
         raise
     board.before, board.tries = (NEWEST or [_as_given()])[-1].red, _tried(board.score)
     NEWEST[:] = [board]

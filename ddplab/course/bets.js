@@ -2,24 +2,42 @@
 const MARKS = { open: "…", won: "✓", lost: "↻" }; // as LEGEND.md has them
 
 function render({ model, el }) {
-  const cards = model.get("cards"); // [number, sentence, what is asked of its run, its ends], texts as HTML
-  const drafts = cards.map(() => ({})); // what is chosen and not laid yet: the place of an end, a stake
+  let cards = model.get("cards"); // [number, sentence, what is asked of its run, its ends], texts as HTML
+  let orders = cards.map(([, , , ends]) => [...ends.keys()]); // in which a card's ends are seen
+  let drafts, strip, here; // of each card what is chosen and not laid yet: the place of an end, a stake; the card that is seen
   const { bar, status, stage } = page(el);
-  let here = 0; // the place of the card that is seen
-  const strip = group("sentence", cards.map(([number], place) => [place, number, true]), here, "inline-block", (place) => ((here = place), draw()));
-  bar.append(strip);
-  for (const label of strip.children) label.style.cssText += "; min-width: 6.2em; margin-right: 4px; white-space: nowrap";
-  status.style.cssText += "; font-weight: bold";
-  const card = node("div", { style: "max-width: 46em; min-height: 215px; line-height: 1.5" });
+  status.style.cssText += "; font-weight: bold; min-height: 2.9em; max-width: 60em";
+  const card = node("div", { style: "max-width: 46em; min-height: 236px; line-height: 1.5" });
   const pressing = node("div", { style: BAR });
-  const found = node("div", { role: "status", style: "max-width: 46em; min-height: 165px; margin-top: 8px; line-height: 1.5" });
+  const found = node("div", { role: "status", style: "max-width: 46em; min-height: 205px; margin-top: 8px; line-height: 1.5" });
   stage.append(card, pressing, found);
-  const press = button(pressing, "", () => (settled() ? next() : lay()));
+  const press = button(pressing, "", () => (over() ? again() : settled() ? next() : lay()));
   press.style.minWidth = "11em";
   const hint = node("span", { role: "status" });
   pressing.append(hint);
-  let count = model.get("asked")[0], running = false;
+  let count = model.get("asked")[0], running = false, fresh = false;
+  const over = () => cards.every((_, place) => settled(place));
   const settled = (place = here) => model.get("shown").told[cards[place][0]]; // [end, stake, gain, what came, words, verdict]
+
+  function deal() {
+    [drafts, here] = [cards.map(() => ({})), 0];
+    strip = group("sentence", cards.map(([number], place) => [place, number, true]), here, "inline-block", (place) => ((here = place), draw()));
+    for (const label of strip.children) label.style.cssText += "; min-width: 6.2em; margin-right: 4px; white-space: nowrap";
+    bar.replaceChildren(strip);
+  }
+
+  function again() { // in another order, of the sentences and of their ends
+    cards = mixed(cards);
+    orders = cards.map(([, , , ends]) => mixed([...ends.keys()]));
+    deal();
+    fresh = true;
+    ask(0, 0, 0);
+  }
+
+  function ask(...what) {
+    model.set("asked", [++count, ...what]);
+    model.save_changes();
+  }
 
   function lay() {
     const { end, stake } = drafts[here];
@@ -29,16 +47,18 @@ function render({ model, el }) {
       return;
     }
     running = true;
-    model.set("asked", [++count, cards[here][0], end, stake]);
-    model.save_changes();
+    ask(cards[here][0], end, stake);
     tell();
   }
 
-  function next() { // the next one that is open, from here on; if none is, the next one
-    const others = cards.map((_, n) => (here + n + 1) % cards.length);
-    here = others.find((place) => !settled(place)) ?? others[0];
+  function next() { // the next one that is open, from here on
+    here = cards.map((_, n) => (here + n + 1) % cards.length).find((place) => !settled(place));
     strip.querySelectorAll("input")[here].checked = true;
     draw();
+    begin();
+  }
+
+  function begin() {
     (card.querySelector("input:checked:enabled") ?? card.querySelector("input:enabled") ?? press).focus();
   }
 
@@ -49,8 +69,8 @@ function render({ model, el }) {
     const [end, stake] = done ?? [draft.end, draft.stake];
     card.replaceChildren(
       html(`“${sentence}”`, "font-size: 15px; min-height: 3em"),
-      html(asks, "min-height: 4.5em"),
-      group("what the run will show", ends.map((words, place) => [place, words, !done]), end, "block", (it) => (draft.end = it)),
+      html(asks, "min-height: 6em"),
+      group("what the run will show", orders[here].map((place) => [place, ends[place], !done]), end, "block", (it) => (draft.end = it)),
       group("stake", stakes.map(([it, left]) => [it, `${it} (${left || "none"} left)`, left && !done]), stake, "inline-block", (it) => (draft.stake = it)),
     );
     tell();
@@ -73,19 +93,22 @@ function render({ model, el }) {
   }
 
   function tell() {
-    const { told, score, most, failed } = model.get("shown"), done = settled(), many = Object.keys(told).length;
+    const { failed } = model.get("shown"), done = settled();
     cards.forEach(([number], place) => (strip.children[place].lastChild.textContent = ` ${number} ${mark(settled(place))}`));
-    status.textContent = `Your score: ${score < 0 ? `−${-score}` : score}. ${many} of ${cards.length} settled.${many === cards.length ? ` All right would have been ${most}; chance comes to about 0.` : ""}`;
-    press.textContent = running ? "It runs …" : done ? (many < cards.length ? "Next sentence" : "See another again") : "Bet, and run it";
+    status.textContent = model.get("shown").status;
+    press.textContent = running ? "It runs …" : over() ? "Play again, shuffled" : done ? "Next sentence" : "Bet, and run it";
     hint.textContent = "";
-    found.replaceChildren(...(done ? [html(`${mark(done)}. You staked ${done[1]} on: ${cards[here][3][done[0]]}. The run shows: ${done[3]}.`), html(done[4], "margin: 4px 0"), html(done[5], "font-weight: bold")] : running ? [] : [failed]));
+    found.replaceChildren(...(done ? [html(`${mark(done)}. You staked ${done[1]} on: ${cards[here][3][done[0]]}. The run shows: ${done[3]}.`), html(done[4], "margin: 4px 0"), html(done[5], "")] : running ? [] : [failed]));
     for (const part of [card, found]) part.style.minHeight = `${Math.max(parseFloat(part.style.minHeight), part.offsetHeight)}px`; // the page does not jump
   }
 
   model.on("change:shown", () => {
     running = false;
     draw();
+    if (fresh) begin();
+    fresh = false;
   });
+  deal();
   draw();
 }
 
@@ -93,6 +116,10 @@ function mark(told) {
   if (!told) return MARKS.open;
   const [, , gain] = told;
   return `${gain > 0 ? MARKS.won : gain < 0 ? MARKS.lost : MARKS.open} ${gain > 0 ? "+" : ""}${gain}`.replace("-", "−");
+}
+
+function mixed(things) {
+  return things.map((it) => [Math.random(), it]).sort(([a], [b]) => a - b).map(([, it]) => it);
 }
 
 function html(words, style) {

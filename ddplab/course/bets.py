@@ -48,11 +48,15 @@ class Laid(NamedTuple):
 
 
 class Bets:
-    """Sentences to bet on, by their numbers, and the bets that are settled. Each sentence's run happens once."""
+    """Sentences to bet on, by their numbers, and the bets that are settled. Each sentence's run happens once.
+
+    best: the best score of those who have settled all, None if nobody has.
+    """
 
     def __init__(self) -> None:
         self.cards: dict[int, Card] = {}
         self.laid: dict[int, Laid] = {}
+        self.best: int | None = None
         self._came: dict[int, tuple[str, str]] = {}
 
     def on(self, row: int, claim: str, asks: str, *ends: str, verdict: str, because: str) -> Callable[[Run], Run]:
@@ -80,6 +84,13 @@ class Bets:
         """What all settled bets have brought."""
         return sum(it.gain for it in self.laid.values())
 
+    @property
+    def at_best(self) -> int:
+        """What the same answers would have brought, had the highest stakes been laid on those that were right."""
+        stakes, right = sorted(STAKES.elements(), reverse=True), [it.gain > 0 for it in self.laid.values()]
+        wrong = sum(it.gain < 0 for it in self.laid.values())
+        return GAIN * sum(stakes[: sum(right)]) - sum(stakes[len(stakes) - wrong :])
+
     @pointing
     def lay(self, row: int, end: str, stake: int) -> Laid:
         """Bet on an end of a sentence's run, and run it. What is settled stays.
@@ -93,7 +104,14 @@ class Bets:
             found, _ = self._end(row)
             known = found in self.cards[row].ends
             self.laid[row] = Laid(end, stake, (GAIN * stake if found == end else -stake) if known else 0)
+            if len(self.laid) == len(self.cards):
+                self.best = max(self.score, self.score if self.best is None else self.best)
         return self.laid[row]
+
+    def again(self) -> None:
+        """Take all bets back, once all are settled. What the runs have shown is kept."""
+        if len(self.laid) == len(self.cards):
+            self.laid.clear()
 
     def play(self) -> None:
         """Show the sentences: in a live notebook a card for each, elsewhere a table of what one may bet on."""
@@ -119,7 +137,7 @@ class Bets:
         def settle(change: Any) -> None:
             count, row, place, stake = change["new"]
             try:
-                self.lay(row, self.cards[row].ends[place], stake)
+                self.lay(row, self.cards[row].ends[place], stake) if row else self.again()
                 page.shown = self._shown(count)
             except (Exception, KeyboardInterrupt) as error:  # a message from the page has no cell to raise in
                 said = ": ".join(filter(None, [type(error).__name__, str(error)]))
@@ -133,9 +151,22 @@ class Bets:
         told = {}
         for row, (end, stake, gain) in self.laid.items():
             card, (found, words) = self.cards[row], self._end(row)
-            verdict = f"So the sentence is {VERDICTS[card.verdict][0]} {card.verdict}: {card.because}"
+            verdict = f"<b>So the sentence is {VERDICTS[card.verdict][0]} {card.verdict}:</b> {marked(card.because)}"
             verdict *= found in card.ends  # else nothing
-            told[str(row)] = [card.ends.index(end), stake, gain, *map(marked, (found, words, verdict))]
+            told[str(row)] = [card.ends.index(end), stake, gain, marked(found), marked(words), verdict]
         stakes = [[stake, self.left[stake]] for stake in sorted(STAKES)]
-        most = sum(GAIN * stake * times for stake, times in STAKES.items())
-        return {"count": count, "told": told, "stakes": stakes, "score": self.score, "most": most, "failed": failed}
+        return {"count": count, "told": told, "stakes": stakes, "status": self._status(), "failed": failed}
+
+    def _status(self) -> str:
+        many, score = len(self.cards), self.score
+        said = f"Your score: {score}. {len(self.laid)} of {many} settled."
+        if len(self.laid) == many:
+            right, most = sum(it.gain > 0 for it in self.laid.values()), GAIN * sum(STAKES.elements())
+            said = f"Your score: {score}, with {right} of {many} right. "
+            said += (
+                "With these answers no stakes bring more"
+                if score == self.at_best
+                else (f"The same answers, with the high stakes on those that were right, bring {self.at_best}")
+            )
+            said += f"; all right, {most}."
+        return (said + f" Best so far: {self.best}." * (self.best is not None)).replace(" -", " −")

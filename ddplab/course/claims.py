@@ -107,6 +107,21 @@ class Claims(tuple[Claim, ...]):
         return f'<div style="padding-bottom:1px">{"".join(it._repr_html_(joined) for it in self)}</div>'
 
 
+class Folded(Claims):
+    """Claims below each other, of each its verdict and its text; what was measured unfolds."""
+
+    def _repr_html_(self) -> str:
+        told = ""
+        for it in self:
+            verdict = f"<strong>{VERDICTS[it.verdict][0]} {it._verdict}</strong>"
+            head = f"<summary>{it.row or ''} {verdict}: “{marked(it.text)}”</summary>"
+            what = (
+                f"{marked(it.because)}<div><small>Measured:</small> {marked(it.measured)}</div><div>{it.guessed}</div>"
+            )
+            told += f'<details style="margin:3px 0">{head}<div style="margin:2px 0 6px 1.2em">{what}</div></details>'
+        return f'<div role="note" aria-label="claims" style="{BOX}">{told}</div>'
+
+
 @dataclass
 class Settled:
     """What `settle` returns: the answer to a prediction. A notebook shows it as a box, everything else as text."""

@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from ddplab.launcher import launch
 from ddplab.pointer import pointing
 from ddplab.run import RankError, RankTimeoutError
-from ddplab.tables import HTML, html_table
+from ddplab.tables import marked
 from ddplab.worker import log
 
 RANKS, EPOCHS, SHORT = 2, 6, 3  # of a run, and of one that ends earlier
@@ -51,23 +51,18 @@ def the_guide(path: str, epochs: int) -> None:
 
     def train(rank):
         dist.init_process_group("gloo", rank=rank, world_size=2)
-        images, labels = torch.randn(400, 20), torch.randint(0, 10, (400,))
-        data = TensorDataset(images, labels)
+        data = TensorDataset(torch.randn(400, 20), torch.randint(0, 10, (400,)))
         sampler = DistributedSampler(data)
         loader = DataLoader(data, batch_size=50, sampler=sampler)
         model = DDP(nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)))
         optimizer = torch.optim.Adam(model.parameters(), lr=2 * 0.01)
-        up, down = 100, 1000
-        rise = LinearLR(optimizer, start_factor=0.1, total_iters=up)
-        fall = CosineAnnealingLR(optimizer, T_max=down)
-        scheduler = SequentialLR(optimizer, [rise, fall], milestones=[up])  # noqa: F841
+        scheduler = rise_and_fall(optimizer, up=100, down=1000)  # noqa: F841
         first = 0
         if os.path.exists(path):
             file = torch.load(path)
             model.module.load_state_dict(file["model"])
             optimizer.load_state_dict(file["optimizer"])
             first = file["epoch"]
-
         for epoch in range(first, epochs):
             sampler.set_epoch(epoch)
             total = 0.0
@@ -79,11 +74,17 @@ def the_guide(path: str, epochs: int) -> None:
                 total += loss.item()
             if rank == 0:
                 log(epoch=epoch, loss=total / len(loader))
-                file = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
-                file["epoch"] = epoch
+                file = dict(epoch=epoch, model=model.module.state_dict(), optimizer=optimizer.state_dict())
                 torch.save(file, path)
 
     mp.spawn(train, nprocs=2)
+
+
+def rise_and_fall(optimizer: torch.optim.Optimizer, up: int, down: int) -> SequentialLR:
+    """Return a schedule: a warm-up from a tenth of the rate over `up` updates, then a cosine to nothing over `down`."""
+    rise = LinearLR(optimizer, start_factor=0.1, total_iters=up)
+    fall = CosineAnnealingLR(optimizer, T_max=down)
+    return SequentialLR(optimizer, [rise, fall], milestones=[up])
 
 
 @dataclass(frozen=True)
@@ -104,18 +105,20 @@ class Light:
 class Board:
     """What a review has found: the lights by their short names, and how many lines are patched.
 
-    before: the red lights of another board, which came first. tries: what is told below the lights.
+    before: the red lights of another board, which came first. tries: what is told below the lights. stale: where the
+    lights are those of an earlier try, the sentence that says so; they are then grey.
     """
 
     lights: dict[str, Light]
     patched: int | None  # None where the source cannot be read
     before: Sequence[str] | None = field(default=None, compare=False)
-    tries: Sequence[str] = field(default=(), compare=False)
+    tries: str = field(default="", compare=False)
+    stale: str = field(default="", compare=False)
 
     @property
     def score(self) -> str:
         """How many lights are green, and how many lines that took."""
-        return f"{len(self.lights) - len(self.red)} of {len(self.lights)} green with {lines_of(self.patched)} patched"
+        return f"{len(self.lights) - len(self.red)} ({lines_of(self.patched)})"
 
     def __getitem__(self, name: str) -> Light:
         return self.lights[name]
@@ -129,15 +132,19 @@ class Board:
         lines = [["", *HEADS], *self._rows()]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         rows = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        return "\n".join(f"  {line}" for line in [*rows, *self.tries])
+        return "\n".join(f"  {line}" for line in filter(None, [self.stale, *rows, self.tries]))
 
     def _repr_html_(self) -> str:
-        inks = ["#2e7d32" if light.green else "#d84343" for light in self.lights.values()]
-        rows = [
-            [HTML(f'<b style="color:{ink}">{sign}</b>'), *rest]
-            for ink, (sign, *rest) in zip(inks, self._rows(), strict=True)
-        ]
-        return html_table(["", *HEADS], rows, "the lights") + "".join(f"<div>{line}</div>" for line in self.tries)
+        tiles = ""  # three in a row of a page as wide as a small laptop's, so that the script above stays in sight
+        for sign, name, found, wanted, turned in self._rows():
+            ink = "inherit" if self.stale else "#2e7d32" if sign == "✓" else "#d84343"
+            told = marked(found + f"; wanted: {wanted}" * (sign == "✗")) + f" <b>{turned}</b>" * bool(turned)
+            tiles += f'<div role="listitem"><b style="color:{ink}">{sign}</b> {marked(name)}<br>'
+            tiles += f'<small style="margin-left:1.2em">{told}</small></div>'
+        grey = ";opacity:0.5" * bool(self.stale)
+        look = f"display:grid;grid-template-columns:repeat(3,auto);justify-content:start;gap:2px 16px{grey}"
+        lights = f'<div role="list" aria-label="the lights" style="{look}">{tiles}</div>'
+        return f'<div style="line-height:1.4"><b>{self.stale}</b>{lights}<div>{self.tries}</div></div>'
 
     def _rows(self) -> list[list[str]]:
         return [

@@ -4,7 +4,6 @@ And what it is told when the other side does not come, or brings something else.
 """
 
 import datetime
-import importlib
 import os
 import time
 from collections.abc import Callable
@@ -162,14 +161,14 @@ def _watch(collective: Callable[..., Any], *arguments: Any) -> tuple[list[float]
     return before, None if after is None else after.flatten().tolist()
 
 
-def two_calls(rank_1: str, port: str, connects: str) -> None:
+def two_calls(rank_1: str, port: str, lazily: bool = False) -> None:
     """Make two calls on two ranks, `init_process_group` and an `all_reduce` of a one; rank 0 waits a second for each.
 
     rank_1: what it does in their place. port: nobody holds the store, and rank 0 has to open it there; if empty, the
-    launcher has it. connects: the backend. Each rank logs `call`, `seconds`, and what it was told: `says`. When that
-    is an error, rank 0 raises it.
+    launcher has it. lazily: gloo connects two ranks only when they have something to send. Each rank logs `call`,
+    `seconds`, and what it was told: `says`. When that is an error, rank 0 raises it.
     """
-    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # makes "fake" known
+    os.environ["TORCH_GLOO_LAZY_INIT"] = str(int(lazily))
     rank, number, both_begin = int(os.environ["RANK"]), torch.ones(1), rank_1 != "never begins"
     second, long = datetime.timedelta(seconds=1), datetime.timedelta(seconds=30)
     if port:  # nobody holds the store
@@ -190,7 +189,7 @@ def two_calls(rank_1: str, port: str, connects: str) -> None:
             store.wait(["rank 0 begins", "rank 1 begins"], long)
             begun = time.monotonic()
         limit = second if rank == 0 else long  # rank 1 has patience
-        dist.init_process_group(connects, store=store, rank=rank, world_size=ranks, timeout=limit)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=limit)
         told("went through")
         call, begun = "all_reduce", time.monotonic()
         if rank == 1 and rank_1 in ("comes late to all_reduce", "skips all_reduce"):

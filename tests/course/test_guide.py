@@ -83,8 +83,8 @@ def test_a_later_patch_that_is_right_turns_a_light_red_again():
 
 
 def test_lines_are_counted_as_python_writes_them():
-    one = cases.patched_by(("up, down = 100, 1000", "up, down = (2,\n            22)  # a comment"))
-    two = cases.patched_by(("up, down = 100, 1000", "up, down = 2, 22; up = 3"))
+    one = cases.patched_by(("up=100, down=1000", "up=2,\n            down=22,  # a comment\n        "))
+    two = cases.patched_by(("first = 0", "first = 2; first = 1"))
     assert (patched(one), patched(two), patched(print)) == (1, 2, None)
 
 
@@ -92,7 +92,11 @@ def test_a_try_that_does_not_run_leaves_the_lights_in_sight_and_a_hint():
     verdict = judge("9.5.a", cases.rank_0_adds_alone())
     assert "SIGABRT" not in verdict.message or "Do all ranks make the same calls" in verdict.hint
     assert "SIGABRT" not in verdict.message or "a rank was killed" in str(verdict.picture)
-    assert "those from before" in str(verdict.picture) and len(verdict.picture.lights) == len(review(the_guide).lights)
+    said = "This try has not come to its end, so no light is its own. These are from "
+    assert said in str(verdict.picture) and len(verdict.picture.lights) == len(review(the_guide).lights)
+    seen = verdict.picture._repr_html_()
+    assert said in seen and "opacity:0.5" in seen and "color:#" not in seen
+    assert "opacity" not in review(the_guide)._repr_html_()
 
 
 @pytest.mark.parametrize(

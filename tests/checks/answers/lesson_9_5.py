@@ -6,9 +6,10 @@ import textwrap
 
 from ddplab.course import guide
 
-SEED = ("images, labels = torch.r", "torch.manual_seed(0)\n        images, labels = torch.r")
+SEED = ("data = Tens", "torch.manual_seed(0)\n        data = Tens")
 START = ("mp.spawn(train, nprocs=2)", 'train(int(os.environ["RANK"]))')
-NUMBERS = ("up, down = 100, 1000", "up, down = 2, epochs * len(loader) - 2")
+NUMBERS = ("up=100, down=1000", "up=2, down=epochs * len(loader) - 2")
+SCHEDULE = "rise_and_fall(optimizer, up=100, down=1000)  # noqa: F841"
 STEP = ("optimizer.step()\n", "optimizer.step()\n                scheduler.step()\n")
 BESIDE = ("torch.save(file, path)", 'torch.save(file, path + ".new")\n                os.replace(path + ".new", path)')
 NEXT = ('first = file["epoch"]', 'first = file["epoch"] + 1')
@@ -16,7 +17,7 @@ LOAD = (
     'optimizer.load_state_dict(file["optimizer"])',
     'optimizer.load_state_dict(file["optimizer"])\n            scheduler.load_state_dict(file["scheduler"])',
 )
-KEEP = ('file["epoch"] = epoch', 'file["scheduler"] = scheduler.state_dict()\n                file["epoch"] = epoch')
+KEEP = ("torch.save(file", 'file["scheduler"] = scheduler.state_dict()\n                torch.save(file')
 MEAN = (
     "            if rank == 0:\n                log(epoch=epoch, loss=total / len(loader))",
     "            mean = torch.tensor(total / len(loader) / 2)\n"
@@ -48,7 +49,7 @@ def ours():
 
 
 def in_eight_lines():
-    both = ('file["epoch"] = epoch', 'file["epoch"], file["scheduler"] = epoch + 1, scheduler.state_dict()')
+    both = ("(epoch=epoch, model", "(scheduler=scheduler.state_dict(), epoch=epoch + 1, model")
     at_once = ("torch.save(file, path)", 'torch.save(file, path + ".new") or os.replace(path + ".new", path)')
     added = "total += (dist.all_reduce(both := loss.detach().clone()) or both.item()) / 2"
     return patched_by(SEED, START, NUMBERS, STEP, LOAD, both, at_once, ("total += loss.item()", added))
@@ -56,20 +57,18 @@ def in_eight_lines():
 
 def in_other_ways():
     """Rank 0 hands round its data; a schedule in one line; the file goes through a handle; spawn stays for others."""
-    hands = "        data = TensorDataset(images, labels)"
+    sampler = "        sampler = D"
     meets = "            means = [None, None]\n            dist.all_gather_object(means, total / len(loader))\n"
     return patched_by(
-        (hands, f"        dist.broadcast(images, 0), dist.broadcast(labels, src=0)\n{hands}"),
-        ("scheduler = SequentialLR(optimizer, [rise, fall], milestones=[up])",
+        (sampler, f"        dist.broadcast(data.tensors[0], 0), dist.broadcast(data.tensors[1], src=0)\n{sampler}"),
+        (f"scheduler = {SCHEDULE}",
          "n = epochs * len(loader)\n"
          "        part = lambda k: max(0, min((k + 1) / 3, (n - k) / (n - 2)))\n"
          "        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, part)"),
         STEP,
-        ("rise = LinearLR(optimizer, start_factor=0.1, total_iters=up)", "pass"),
-        ("fall = CosineAnnealingLR(optimizer, T_max=down)", "pass"),
         ("            if rank == 0:\n                log(epoch=epoch, loss=total / len(loader))",
          f"{meets}            if rank == 0:\n                log(epoch=epoch, loss=sum(means) / 2)"),
-        ('file["epoch"] = epoch', 'file["epoch"] = epoch + 1\n                file["s"] = scheduler.state_dict()'),
+        ("(epoch=epoch, model", "(s=scheduler.state_dict(), epoch=epoch + 1, model"),
         ('first = file["epoch"]', 'first = file["epoch"]\n            scheduler.load_state_dict(file["s"])'),
         ("torch.save(file, path)",
          'with open(f"{path}~", "wb") as handle:\n'
@@ -78,7 +77,6 @@ def in_other_ways():
         ("mp.spawn(train, nprocs=2)",
          'if "RANK" in os.environ:\n        train(rank=int(os.environ["RANK"]))\n'
          "    else:\n        mp.spawn(train, nprocs=2)"),
-        ("# noqa: F841", ""),
     )  # fmt: skip
 
 
@@ -86,7 +84,7 @@ def by_one_cycle():
     """A schedule of torch's that knows its length; a name that has the rank in it."""
     return patched_by(
         *without(NUMBERS, BESIDE),
-        ("scheduler = SequentialLR(optimizer, [rise, fall], milestones=[up])",
+        (f"scheduler = {SCHEDULE}",
          "n = epochs * len(loader) + 1\n        one_cycle = torch.optim.lr_scheduler.OneCycleLR\n"
          "        scheduler = one_cycle(optimizer, 0.02, total_steps=n, cycle_momentum=False)"),
         ("torch.save(file, path)",
@@ -95,13 +93,12 @@ def by_one_cycle():
 
 
 def a_seed_each():
-    own = ("images, labels = torch.r", "torch.manual_seed(rank)\n        images, labels = torch.r")
+    own = ("data = Tens", "torch.manual_seed(rank)\n        data = Tens")
     return patched_by(*without(SEED), own)
 
 
 def only_the_images():
-    one = "images = torch.randn(400, 20, generator=torch.Generator().manual_seed(0))"
-    images = ("images, labels = torch.randn(400, 20), ", f"{one}\n        labels = ")
+    images = ("torch.randn(400, 20)", "torch.randn(400, 20, generator=torch.Generator().manual_seed(0))")
     return patched_by(*without(SEED), images)
 
 
@@ -129,7 +126,7 @@ def steps_and_keeps_the_numbers():
 
 
 def numbers_for_one_length():
-    return patched_by(*without(NUMBERS), (NUMBERS[0], "up, down = 2, 22"))
+    return patched_by(*without(NUMBERS), (NUMBERS[0], "up=2, down=22"))
 
 
 def never_steps():
@@ -144,26 +141,24 @@ def asleep_at_the_end():
 
 
 def a_line_that_ends_at_a_tenth():
-    line = "LinearLR(optimizer, start_factor=1.0, end_factor=0.1, total_iters=epochs * len(loader) - up)"
-    return patched_by(*without(NUMBERS), (NUMBERS[0], "up = 4"), ("CosineAnnealingLR(optimizer, T_max=down)", line))
+    line = "SequentialLR(optimizer, [LinearLR(optimizer, start_factor=0.1, total_iters=4), LinearLR(\n"
+    line += "optimizer, start_factor=1.0, end_factor=0.1, total_iters=epochs * len(loader) - 4)], milestones=[4])"
+    return patched_by(*without(NUMBERS), (SCHEDULE, line))
 
 
 def a_cosine_alone():
-    cosine = ("SequentialLR(optimizer, [rise, fall], milestones=[up])",
-              "CosineAnnealingLR(optimizer, T_max=epochs * len(loader))")  # fmt: skip
-    return patched_by(*without(NUMBERS), cosine)
+    return patched_by(*without(NUMBERS), (SCHEDULE, "CosineAnnealingLR(optimizer, T_max=epochs * len(loader))"))
 
 
 def a_straight_line_down():
-    line = ("SequentialLR(optimizer, [rise, fall], milestones=[up])",
-            "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / (epochs * len(loader)))")  # fmt: skip
+    line = (SCHEDULE, "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / (epochs * len(loader)))")
     return patched_by(*without(NUMBERS), line)
 
 
 def steps_once_an_epoch():
     step = ("            if rank == 0:\n                log(", "            scheduler.step()\n"
             "            if rank == 0:\n                log(")  # fmt: skip
-    numbers = (NUMBERS[0], "up, down = 1, epochs - 1")
+    numbers = (NUMBERS[0], "up=1, down=epochs - 1")
     return patched_by(*without(STEP, NUMBERS, MEAN), numbers, (MEAN[0], MEAN[1].replace(*step)))
 
 
@@ -254,7 +249,7 @@ def loads_what_nobody_saved():
 
 
 def with_other_names():
-    return patched_by(*OURS, ('"model": model.module.state_dict()', '"model": model.state_dict()'),
+    return patched_by(*OURS, ("model=model.module.state_dict()", "model=model.state_dict()"),
                       ("model.module.load_state_dict", "model.load_state_dict"))  # fmt: skip
 
 
