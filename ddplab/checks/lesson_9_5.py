@@ -41,7 +41,7 @@ ASLEEP = "An update at a rate of 0 changes nothing. Let the rate come down step 
 @functools.cache
 def _as_given() -> Board:
     board = review(the_guide)
-    board.tries = f"Green as the guide has it: {board.score}"
+    board.tries = f"Green as the guide has it: {board.score.partition(' ')[0]} of {len(board.lights)}"
     return board
 
 
@@ -61,8 +61,8 @@ def reviewed(guide: Callable[..., Any]) -> Board:
         board = review(guide)
     except RankError as error:
         tries = _tried(f"{ended_by(error)} ({lines_of(patched(guide))})")
-        of = "your last try that ran" if NEWEST else "the guide as it was"
-        stale = f"This try has not come to its end, so no light is its own. These are from {of}:"
+        of = "your last try that did" if NEWEST else "the guide as it was"
+        stale = f"This try has not come to its end, so it has no lights. Here are those of {of}:"
         error.picture = dataclasses.replace((NEWEST or [_as_given()])[-1], before=None, tries=tries, stale=stale)
         raise
     board.before, board.tries = (NEWEST or [_as_given()])[-1].red, _tried(board.score)

@@ -245,7 +245,6 @@ def _warm_up() -> Came:
     return "at the large rate, on one rank and on eight" if large and small else "otherwise", words
 
 
-@cache
 def _rank_0_reads(rank_1: str, alone: bool = False, lazily: bool = False) -> list[str]:
     port = str(free_port()) if alone else ""
     try:

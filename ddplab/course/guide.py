@@ -144,7 +144,7 @@ class Board:
         grey = ";opacity:0.5" * bool(self.stale)
         look = f"display:grid;grid-template-columns:repeat(3,auto);justify-content:start;gap:2px 16px{grey}"
         lights = f'<div role="list" aria-label="the lights" style="{look}">{tiles}</div>'
-        return f'<div style="line-height:1.4"><b>{self.stale}</b>{lights}<div>{self.tries}</div></div>'
+        return f'<div style="font-size:13px;line-height:1.4"><b>{self.stale}</b>{lights}<div>{self.tries}</div></div>'
 
     def _rows(self) -> list[list[str]]:
         return [

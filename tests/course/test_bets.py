@@ -39,9 +39,9 @@ def test_a_run_happens_once_and_what_is_settled_stays():
     assert (box.row, box.measured, box.verdict) == (2, "`2` measured", "false") and ran == [0, 2]
 
 
-def test_what_nobody_could_bet_on_costs_nothing_and_settles_no_claim():
-    bets = three([0])
-    assert bets.lay(10, "a", 3).gain == 0
+def test_what_nobody_could_bet_on_is_run_once_more_costs_nothing_and_settles_no_claim():
+    bets = three(ran := [0])
+    assert bets.lay(10, "a", 3).gain == 0 and ran == [0, 10, 10]
     with pytest.raises(AssertionError, match="not what this machine measured"):
         claim(**bets.settled(10))
 
@@ -75,7 +75,7 @@ def test_the_page_knows_no_end_before_its_run_and_a_run_that_fails_can_be_made_a
     page.asked = [3, 10, 0, 3]
     assert page.shown["told"]["10"] == [0, 3, 0, "something else", "<code>10</code> measured", ""]
     page.asked = [4, 2, 7, 1]  # an end that there is not
-    assert "IndexError" in page.shown["failed"] and ran == [1, 1, 10]
+    assert "IndexError" in page.shown["failed"] and ran == [1, 1, 10, 10]
     assert bets._widget().shown["told"] == page.shown["told"]  # in a cell that is run again
 
 

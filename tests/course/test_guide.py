@@ -92,7 +92,7 @@ def test_a_try_that_does_not_run_leaves_the_lights_in_sight_and_a_hint():
     verdict = judge("9.5.a", cases.rank_0_adds_alone())
     assert "SIGABRT" not in verdict.message or "Do all ranks make the same calls" in verdict.hint
     assert "SIGABRT" not in verdict.message or "a rank was killed" in str(verdict.picture)
-    said = "This try has not come to its end, so no light is its own. These are from "
+    said = "This try has not come to its end, so it has no lights. Here are those of "
     assert said in str(verdict.picture) and len(verdict.picture.lights) == len(review(the_guide).lights)
     seen = verdict.picture._repr_html_()
     assert said in seen and "opacity:0.5" in seen and "color:#" not in seen
