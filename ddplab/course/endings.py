@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from ddplab.vgpu import virtual_gpus
 
 FEATURES, WORDS, HIDDEN = 6, 5, 600
-WIDTH = 106  # characters of a line of the board
+WIDTH, HEAD, TALL = 106, 6, 38  # characters of a line of the board; lines above the album; lines kept for all of it
 WEIGHTS: dict[str, Callable[[Tensor, Any], Any]] = {  # what `self.scale` is, made of ones on the CPU
     "nn.Parameter": lambda ones, gpu: nn.Parameter(ones.to(gpu)),
     "a plain tensor": lambda ones, gpu: ones.to(gpu).requires_grad_(),
@@ -245,7 +245,8 @@ def album() -> Callable[..., str]:
         changed = [name for name in chosen if last and chosen[name] != last["chosen"][name]]
         if len(changed) == 1 and last["ending"] in LOUD and came.ending in WRONG:
             was, now = (str(it[changed[0]]) for it in (last["since"], chosen))
-            change = f"{changed[0].replace('_', ' ')}: {was} → {now}"
+            named = f"{changed[0].replace('_', ' ')}: " if now.isdecimal() else ""  # words speak for themselves
+            change = f"{named}{was} → {now}"
             silenced.setdefault(last["ending"], f"{change}; then: {ENDINGS[came.ending].told}")
         counted["changes"] += bool(changed) and changed != last["passing"]
         passing = [] if len(found) + len(silenced) > had else changed or last.get("passing", [])
@@ -253,17 +254,17 @@ def album() -> Callable[..., str]:
         stays = came.ending == last.get("ending") and len(by) < 2
         last.update(since=last["since"] if stays else chosen, by=by if stays else set())
         last.update(chosen=chosen, ending=came.ending, passing=passing)
-        lines = [*_told(came, chosen["GPUs"]), ""]
+        lines = [*_told(came, chosen["GPUs"]), *[""] * HEAD][:HEAD]
         if len(found) == len(ENDINGS) and len(silenced) == len(LOUD):
             took = counted.setdefault("both", counted["changes"])
-            lines.append(f"Both are full after {took} changes" + (f"; {PAR} would do" if took > PAR else ": par ✓"))
+            lines[-1] = f"Both are full after {took} changes" + (f"; {PAR} would do" if took > PAR else ": par ✓")
         lines += _pages(found, counted["changes"], came.ending, mark)
         lines += ["", f"Errors that you have silenced by one change: {len(silenced)} of {len(LOUD)}"]
         for name in LOUD:
             told = ENDINGS[name].told if name in found else f"“{ENDINGS[name].riddle}”"
             line = f"✓ {told:37} {silenced[name]}" if name in silenced else f"☐ {told}"
             lines += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 40)
-        return "\n".join(lines)
+        return "\n".join([*lines, *[""] * (TALL - len(lines))])
 
     return draw
 
