@@ -323,10 +323,22 @@ def _hooked(average: Any, net: Any) -> Any:
 
 
 def _trained(wrap: Any) -> Any:
-    """The weights after three steps, each rank with a share and a beginning of its own, in float64."""
+    """The weights after three steps, each rank with a share and a beginning of its own, in float64.
+
+    So is a tensor of the learner's own that names no dtype.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _after_three_steps(wrap)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _after_three_steps(wrap: Any) -> Any:
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
-    net = MLP(hidden=8).to(device(), torch.float64)
+    net = MLP(hidden=8).to(device())
     model, optimizer = wrap(net), torch.optim.SGD(net.parameters(), lr=0.5)
     images, labels = (tensor.to(device()) for tensor in digits().tensors)
     for step in range(3):
@@ -368,6 +380,12 @@ def _of_weights(p: Any, all_reduce: Any, after: int = 1) -> None:
 def _into_the_weights(p: Any, all_reduce: Any) -> None:
     all_reduce(p.grad)
     p.data = p.grad / dist.get_world_size()
+
+
+def _through(p: Any, all_reduce: Any, dtype: Any) -> None:
+    total = p.grad.to(dtype)
+    all_reduce(total)
+    p.grad.copy_(total / dist.get_world_size())
 
 
 def _all_reduces_weights(p: Any, all_reduce: Any) -> None:
@@ -416,6 +434,9 @@ turn(
          "Each rank has seen images of its own, and all count. Which collective adds up?"),
         (lambda p, all_reduce: _mean(p, partial(dist.reduce, dst=0)), "only rank 0 has the mean",
          "`all_reduce`, for all."),
+        *((partial(_through, dtype=getattr(torch, it)), f"the mean is right, to the digits of {it}: the check trains "
+           "in float64, too", "Give a tensor of your own the gradient's `dtype`, as `torch.zeros_like(p.grad)` does.")
+          for it in ("float32", "float16", "bfloat16")),
         (lambda p, all_reduce: _mean(p, dist.all_reduce), "right, but not by the `all_reduce` that is given",
          "Call the one that is given: below it will be your ring."),
         (waiting(lambda p, all_reduce: dist.get_rank() or _mean(p, all_reduce)),

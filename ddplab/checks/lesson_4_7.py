@@ -1,5 +1,6 @@
 """Checks of lesson 4.7, Uneven shares, workers and streams."""
 
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -239,7 +240,29 @@ def _served(stream: Any, size: int, *_: Any) -> list[int]:
         missed = sum(not times[it] for it in range(stream.size))
         if any(times[it] != 1 for it in range(stream.size)):
             break
+    else:
+        stream.size = LONG
+        peaks = [*DataLoader(_Weighed(stream), batch_size=None, num_workers=2)]
+        return [len(shares[0]), twice, missed, *["all in memory"] * (max(peaks) > 20 * LONG)]  # a list: 40 for each
     return [len(shares[0]), twice, missed]
+
+
+LONG = 50_000
+
+
+class _Weighed(IterableDataset):
+    """How many bytes a worker of a stream has held when it serves its first sample."""
+
+    def __init__(self, stream: Any) -> None:
+        vars(self).update(vars(stream), stream=stream)  # `get_worker_info().dataset` has its `size`, too
+
+    def __iter__(self) -> Iterator[int]:
+        tracemalloc.start()
+        try:
+            next(iter(self.stream), None)
+            yield tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
 
 
 class _Blocks(_Fair):
@@ -260,6 +283,13 @@ class _UpTo(_Fair):
     def __iter__(self) -> Iterator[int]:
         info = get_worker_info()
         return islice(range(self.size), *self.part(self.rank, self.ranks, info.id, info.num_workers))
+
+
+class _Listed(_Fair):
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        start, step = self.part(self.rank, self.ranks, info.id, info.num_workers)
+        return iter(list(range(self.size))[start::step])
 
 
 class _BlocksUp(_Fair):
@@ -308,6 +338,8 @@ turn(
          "the steps are too short", "How many workers are there, on all ranks?"),
         (_Padded, "some samples are served again, so that the shares come out even",
          "Each sample once: one worker may have one more than another."),
+        (_Listed, "each worker reads the whole stream into memory before it serves a sample",
+         "A stream may be longer than that, and never end: `islice` and `yield` hold one sample at a time."),
         (_UpTo, "not every so-many-th, but all up to there", "`islice(samples, start, None, step)`"),
         (_BlocksUp, "each sample is served once, but the first ranks serve more than the last",
          "Where all comes out even, `size // n` is a share, and one more is too many. Who serves a rest?"),

@@ -216,7 +216,7 @@ turn(
 
 
 def _two_sums(rank: int, size: int) -> tuple[dict[str, torch.Tensor]]:
-    loss, images = torch.tensor([[80.0], [40.0]][rank % 2]), torch.tensor([[30.0], [10.0]][rank % 2])
+    loss, images = torch.tensor([[10.0], [80.0]][rank % 2]), torch.tensor([[20.0], [10.0]][rank % 2])
     return ({"loss": loss, "images": images} if rank % 2 == 0 else {"images": images, "loss": loss},)
 
 
@@ -225,6 +225,10 @@ def _loss_per_image(sums: Any, names: Any = ("loss", "images"), whole: bool = Tr
     if whole:
         dist.all_reduce(both)
     return both[0] / both[1]
+
+
+def _by_value(sums: Any) -> Any:
+    return _loss_per_image(sums, sorted(sums, key=lambda name: -sums[name].item()))
 
 
 def _of_ratios(sums: Any, divide: bool = True) -> Any:
@@ -275,6 +279,7 @@ turn(
     mistakes=[
         (_crossed, "the sums have crossed: a loss was added to a number of images", IN_ONE),
         (lambda sums: _loss_per_image(sums, list(sums)), "the tensor has the order of the dictionary", IN_ONE),
+        (_by_value, "the larger of the two is taken for the loss", "Which is which, the names say: `sums[\"loss\"]`."),
         (_of_ratios, "that is the mean of the ranks' means, and one rank has more images",
          "First the two sums over all ranks, then the division."),
         (partial(_of_ratios, divide=False), "that is a sum of the ranks' means",

@@ -121,8 +121,8 @@ turn(
     look=_two_numbers,
     heads=("images of a rank", "rate"),
     mistakes=[
-        (partial(_from_one_rank, kept=lambda b, r, n: (b / n, r)), "a loader takes whole numbers of images only",
-         "`/` makes a number with a point. What divides whole numbers, and leaves one?"),
+        (partial(_from_one_rank, kept=lambda b, r, n: (b / n, r)), "the images are a float, and a loader takes an int",
+         "`/` makes a float even of 32 and 4. What divides whole numbers, and leaves one?"),
         (lambda size, lr, ranks, keep: (size, lr), "nothing is changed in either way",
          "In one way the batch of a rank changes, in the other the rate."),
         (partial(_from_one_rank, kept=lambda b, r, n: (b // n, r * n)), "with the batch kept the rate is raised too",

@@ -52,7 +52,7 @@ numbers(
 
 BYTES = {"ddp": (16, 0), "zero": (8, 8), "fsdp": (0, 16)}  # a parameter: whole on every rank, and shared out
 MODELS = ((4e9, 80e9), (5e9, 80e9), (7e9, 80e9), (10e9, 80e9), (30e9, 80e9), (1e9, 24e9), (1.5e9, 24e9), (70e9, 24e9),
-          (9.999e9, 80e9))  # fmt: skip  # the last needs thousands: no guessed end of a search will do
+          (9.99993e9, 80e9))  # fmt: skip  # the last needs 142,857: no guessed end of a search will do
 
 
 class Room(float):

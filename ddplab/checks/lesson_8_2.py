@@ -170,6 +170,29 @@ def _hidden_added_up(x: torch.Tensor, first: nn.Linear, second: nn.Linear) -> to
     return _layers_cut(x, first, second, between=added_up)
 
 
+def _otherwise_cut(
+    x: torch.Tensor, first: nn.Linear, second: nn.Linear, columns: bool = True, rows: bool = True
+) -> torch.Tensor:
+    """columns, rows: the first layer is cut into columns, the second into rows."""
+    rank, size, out = dist.get_rank(), dist.get_world_size(), torch.zeros(len(x), 2, device=x.device)
+    cut = slice(rank, None, size)
+    if columns:
+        dist.all_reduce(hidden := x[:, cut] @ first.weight[:, cut].T)
+    else:
+        hidden = torch.zeros(len(x), 6, device=x.device)
+        hidden[:, cut] = x @ first.weight[cut].T
+        dist.all_reduce(hidden)
+    hidden = F.relu(hidden + first.bias)
+    if rows:
+        out[:, cut] = hidden @ second.weight[cut].T
+    else:
+        out += hidden[:, cut] @ second.weight[:, cut].T
+    dist.all_reduce(out)
+    return out + second.bias
+
+
+THIS_CUT = "The first weight into rows, `chunk(size)`, the second into columns, `chunk(size, dim=1)`."
+
 turn(
     "8.2.a",
     "Two layers, cut",
@@ -179,6 +202,10 @@ turn(
     look=_out_and_work,
     heads=("output", "", "multiplications"),
     mistakes=[
+        (_otherwise_cut, "the layers are cut the other way round: the first into columns, the second into rows",
+         THIS_CUT),
+        *((partial(_otherwise_cut, **{it: False}), "both layers are cut in the same way", THIS_CUT)
+          for it in ("columns", "rows")),
         (partial(_layers_cut, reduce=""), "each rank has its own part of the sum", "One `dist.all_reduce`."),
         (partial(_layers_cut, bias="before"), "the second bias is added once on each rank",
          "Once, after the parts have been added up."),
@@ -206,6 +233,7 @@ turn(
     ],
     hints={
         "shapes cannot be multiplied": "Rows of the first weight, columns (`dim=1`) of the second; and `.T` of each.",
+        "out of range": f"{THIS_CUT} Cut otherwise, there are parts for two ranks only.",
         "must match the size": "The first bias has to be cut as its weight is.",
     },
     otherwise="All ranks add up their parts with `dist.all_reduce`, in place; then comes the second bias.",

@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import all_reduce
 
+from ddplab.hardware import device
+
 # your turn
 
 
@@ -69,6 +71,14 @@ def mean_of_a_copy(p, all_reduce):
     total = p.grad.clone()
     all_reduce(total)
     p.grad.copy_(total / dist.get_world_size())
+
+
+def mean_in_a_bucket(p, all_reduce, dtype=None):
+    bucket = torch.zeros(p.shape, dtype=dtype)
+    bucket += p.grad.cpu()
+    bucket = bucket.to(device())
+    all_reduce(bucket)
+    p.grad.copy_(bucket / dist.get_world_size())
 
 
 def divides_what_comes_back(p, all_reduce):
@@ -275,9 +285,11 @@ ANSWERS = {
         ],
     },
     "3.3.c": {
-        "accepted": [mean_by_hand, mean_of_a_copy],
+        "accepted": [mean_by_hand, mean_of_a_copy, mean_in_a_bucket],
         "wrong": [
             (divides_what_comes_back, ["on 3 ranks", "raised"]),
+            (partial(mean_in_a_bucket, dtype=torch.float32), ["to the digits of float32"]),
+            (partial(mean_in_a_bucket, dtype=torch.float16), ["to the digits of float16"]),
             (mean_in_a_new_tensor, ["the mean is in a new tensor, and `p.grad` is as it was"]),
             (sums_weights, ["the weights have changed", "gradients are only divided"]),
             (weights_of_rank_0, ["all hold rank 0's gradients"]),

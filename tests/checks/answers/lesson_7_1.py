@@ -141,7 +141,7 @@ ANSWERS = {
     "7.1.a": {
         "accepted": [two_returns, by_factor],
         "wrong": [
-            (by_true_division, ["a loader takes whole numbers of images only"]),
+            (by_true_division, ["the images are a float, and a loader takes an int"]),
             (as_a_tensor, ["images of a rank is tensor(8.), and should be 8"]),
             (as_many_as_ranks, ["4 ranks, keep: images of a rank is 4, and should be 8"]),
         ],

@@ -207,8 +207,9 @@ ANSWERS = {
             (partial(with_fsdp, how="none at all"), ["gives 0, which is no number"]),
             (
                 partial(searched, most=1000),
-                ["fewest(9.999e9, 'zero', 80e9) gives None, and 9999 would do"],
+                ["fewest(9.99993e9, 'zero', 80e9) gives None, and 142857 would do"],
             ),
+            (partial(searched, most=9_999), ["gives None, and 142857 would do"]),
             (partial(searched, most=1_000_000), ["has tried 200,000 numbers of GPUs, where none is enough"]),
             (searched_for_ever, ["has tried 200,000 numbers of GPUs, where none is enough"]),
             (the_brim, ["fewest(5e9, 'ddp', 80e9) gives None, and 1 would do"]),

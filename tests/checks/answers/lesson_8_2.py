@@ -102,6 +102,21 @@ def every_nth(x, first, second):
     return sum(parts) + second.bias
 
 
+def the_other_way_round(x, first, second, cut=torch.tensor_split):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    hidden = cut(x, size, dim=1)[rank] @ cut(first.weight, size, dim=1)[rank].T
+    dist.all_reduce(hidden)
+    places = cut(torch.arange(second.out_features, device=x.device), size)[rank]
+    out = torch.zeros(len(x), second.out_features, device=x.device)
+    out[:, places] = F.relu(hidden + first.bias) @ second.weight[places].T
+    dist.all_reduce(out)
+    return out + second.bias
+
+
+def in_chunks_the_other_way(x, first, second):
+    return the_other_way_round(x, first, second, cut=torch.chunk)
+
+
 def rows_of_both(x, first, second):
     rank, size = dist.get_rank(), dist.get_world_size()
     between = (x @ first.weight.chunk(size)[rank].T + first.bias.chunk(size)[rank]).relu()
@@ -231,7 +246,14 @@ ANSWERS = {
             ("stage", ["not a function"]),
         ],
     },
-    "8.2.a": {"accepted": [by_slices, every_nth], "wrong": [(rows_of_both, ["raised RuntimeError"])]},
+    "8.2.a": {
+        "accepted": [by_slices, every_nth],
+        "wrong": [
+            (rows_of_both, ["raised RuntimeError"]),
+            (the_other_way_round, ["on 3 ranks", "the other way round: the first into columns, the second into rows"]),
+            (in_chunks_the_other_way, ["on 3 ranks", "rank 2 raised IndexError"]),
+        ],
+    },
     "8.2.b": {
         "accepted": [a_product, a_new_leaf],
         "wrong": [
