@@ -750,6 +750,24 @@ def test_a_program_without_a_list_has_the_same_switches(notebook, lab):
     assert "none is shorter" in status.inner_text() and panel.bounding_box()["height"] == height
 
 
+def test_lists_with_a_button_ask_when_it_is_pressed_and_not_before(notebook, lab):
+    it = notebook(MOVING.replace("move(doubled, ", "move(doubled, press='ask', "), "print(lines)")
+    it.run(0)
+    panel = it.output(0)
+    status, line = panel.get_by_role("status").last, panel.get_by_role("combobox", name="line")
+    tab_to(lab.page, line)
+    lab.page.keyboard.press("ArrowDown")
+    tab_to(lab.page, panel.get_by_role("slider", name="rows"))
+    lab.page.keyboard.press("ArrowRight")
+    lab.page.wait_for_timeout(2000)
+    assert status.inner_text() == "one: 2"
+    tab_to(lab.page, panel.get_by_role("button", name="ask"))
+    lab.page.keyboard.press("Space")
+    until(lambda: status.inner_text() == "other: 4", 20)
+    it.run(1)
+    assert it.text(1).strip() == "['one', 'other']"
+
+
 def test_the_waiting_room_from_the_keyboard_stays_as_high_and_keeps_its_focus(notebook, lab, picture):
     it = notebook(WAITING_ROOM)
     it.run(0)

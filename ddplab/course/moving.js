@@ -1,4 +1,5 @@
-// A slider for each number, a list for each word to choose, and what the kernel says and draws of them: at once.
+// A slider for each number, a list for each word to choose, and what the kernel says and draws of them: at once, or
+// where a button is wanted, when it is pressed.
 function render({ model, el }) {
   const { bar, status, stage } = page(el);
   status.style.cssText += "; white-space: pre-wrap; overflow-wrap: anywhere; font-family: var(--jp-code-font-family, monospace)";
@@ -22,20 +23,28 @@ function render({ model, el }) {
     made.addEventListener("pointerdown", () => (keyed = false));
     made.addEventListener("input", () => { // on the way through a list by key one has not chosen yet
       words || tell();
-      if (!words && !model.get("drag")) return;
+      if (model.get("press") || (!words && !model.get("drag"))) return;
       clearTimeout(soon);
       if (words && keyed) soon = setTimeout(ask, 600);
       else ask();
     });
-    if (!words && !model.get("drag")) made.addEventListener("change", () => ask()); // it was let go
+    if (!words && !model.get("drag") && !model.get("press")) made.addEventListener("change", () => ask()); // it was let go
     return made;
   });
 
+  const runs = node("span", { role: "status", style: "min-width: 9ch" }); // beside the button: how long already
+  let clock = 0;
+  if (model.get("press")) {
+    button(bar, model.get("press"), ask);
+    bar.append(runs);
+  }
   let waiting = false, moved = false;
   function ask() { // one question at a time: while a slider is drawn along, what lies between is left out
-    moved = waiting;
+    moved = waiting && !model.get("press");
     if (waiting) return;
     waiting = true;
+    const begun = Date.now();
+    clock = setInterval(() => (runs.textContent = `runs, ${Math.floor((Date.now() - begun) / 1000)} s`), 500);
     Object.assign(status.style, { transition: "opacity 0s 0.3s", opacity: 0.5 }); // the words are still of another place
     model.set("asked", [model.get("asked")[0] + 1, ...controls.map((made) => Number(made.value))]);
     model.save_changes();
@@ -49,6 +58,8 @@ function render({ model, el }) {
   });
   function draw() {
     const { words, png } = model.get("shown");
+    clearInterval(clock);
+    runs.textContent = "";
     Object.assign(status.style, { transition: "none", opacity: 1 });
     status.textContent = words;
     if (png) {

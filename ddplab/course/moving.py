@@ -14,6 +14,7 @@ from ddplab.pointer import pointing
 def move(
     draw: Callable[..., Any],
     at: Mapping[str, Any] | None = None,
+    press: str = "",
     drag: bool = True,
     **ranges: Sequence[Any],
 ) -> None:
@@ -21,6 +22,7 @@ def move(
 
     draw: is called with one value of each range, by name, and returns words, or words and a matplotlib figure. It runs
         in the notebook's kernel, each time anew. at: name → where to begin, the first value if not told.
+    press: the words of a button, for a game where a choice has its price: nothing is asked before it is pressed.
     drag: False where a picture keeps what was chosen: a slider asks where it is let go, not on the way.
     ranges: name → the values that an argument may have; numbers get a slider, words a list to choose from.
 
@@ -35,7 +37,7 @@ def move(
 
     def sliders() -> Any:
         places = [values[name].index(at[name]) for name in values]
-        return _widget(draw, values, places, _page(words, figure), drag)
+        return _widget(draw, values, places, _page(words, figure), press, drag)
 
     screen.show(words, sliders, figure and (lambda: figure))
 
@@ -70,13 +72,14 @@ def _widget(
     values: dict[str, list],
     places: list[int],
     first: dict[str, Any],
+    press: str = "",
     drag: bool = True,
 ) -> Any:
     """Tab reaches the sliders, the arrow keys move them: moving.js. It asks again when an answer has come."""
     offered = [
         [name.replace("_", " "), isinstance(them[0], str), list(map(_text, them))] for name, them in values.items()
     ]
-    page = widget("moving", offered=offered, asked=[0, *places], shown=first, drag=drag)
+    page = widget("moving", offered=offered, asked=[0, *places], shown=first, press=press, drag=drag)
 
     def answer(change: Any) -> None:
         _, *places = change["new"]

@@ -36,17 +36,22 @@ def test_the_page_asks_and_is_answered_also_where_the_function_fails():
     assert page.shown["words"] == "1 rows, one"
 
 
-def test_who_interrupts_is_told_and_may_move_again():
+def test_who_interrupts_is_told_and_may_press_again():
     def interrupted(rows):
         if rows == 2:
             raise KeyboardInterrupt
         return f"{rows} rows"
 
-    page = _widget(interrupted, {"rows": [1, 2]}, [0], _page("1 rows", None))
+    page = _widget(interrupted, {"rows": [1, 2]}, [0], _page("1 rows", None), "go")
     page.asked = [1, 1]
     assert page.shown["words"].startswith("KeyboardInterrupt") and page.shown["asked"] == 1
     page.asked = [2, 0]
     assert page.shown["words"] == "1 rows"
+
+
+def test_a_button_where_a_choice_has_its_price():
+    assert _widget(told, {"rows": [1]}, [0], _page("1 rows", None)).press == ""
+    assert _widget(told, {"rows": [1]}, [0], _page("1 rows", None), "name").press == "name"
 
 
 def test_trials_are_noted_the_first_and_the_newest_each_once():
