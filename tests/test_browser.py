@@ -573,7 +573,7 @@ def test_four_switches_from_the_keyboard(notebook, lab, picture):
     it = notebook(SWITCHES)
     it.run(0)
     panel = it.output(0)
-    status, quest = panel.get_by_role("status"), panel.get_by_role("list", name="to find")
+    status, quest = panel.get_by_role("status").first, panel.get_by_role("list", name="to find")
     assert "Nothing trained yet" in status.inner_text() and quest.inner_text().startswith("☐ make it fail: batch 8")
     height = panel.bounding_box()["height"]
     tab_to(lab.page, panel.get_by_role("combobox", name="batch on each rank"))
@@ -592,6 +592,7 @@ def test_four_switches_from_the_keyboard(notebook, lab, picture):
     tab_to(lab.page, panel.get_by_role("button", name="Clear"))
     lab.page.keyboard.press("Space")
     until(lambda: status.inner_text() == "The charts are gone; what is ticked stays.", 20)
+    assert "… 0 of 3" not in (tried := panel.get_by_role("table").inner_text()) and "128" in tried
     assert panel.bounding_box()["height"] == height, "the page jumped"
 
 

@@ -1,5 +1,5 @@
 // Darts that fall: a square for each rank, and one in which all_reduce puts them together.
-const SIDE = 150, FALL = 170; // pixels of a square; milliseconds that a dart takes to fall
+const SIDE = 180, FALL = 170; // pixels of a square; milliseconds that a dart takes to fall
 
 function render({ model, el }) {
   const darts = model.get("darts"); // of each rank: x, y, x, y, … in thousandths
@@ -52,7 +52,7 @@ function render({ model, el }) {
     it.pen.clearRect(0, 0, SIDE, SIDE);
     it.pen.globalAlpha = 1;
     it.pen.drawImage(it.kept, 0, 0, SIDE, SIDE);
-    for (let n = from; done < 1 && n < Math.min(to, hits[rank].length); n++) dart(it.pen, rank, n, 1 + 5 * (1 - done), 0.5 * done);
+    for (let n = from; done < 1 && n < Math.min(to, hits[rank].length); n++) dart(it.pen, rank, n, 1 + 3 * (1 - done), 0.5 * done);
   }
 
   function dart(pen, rank, n, large, alpha) {
@@ -60,7 +60,8 @@ function render({ model, el }) {
     const [x, y] = darts[rank].slice(2 * n, 2 * n + 2);
     pen.globalAlpha = alpha;
     pen.fillStyle = colour;
-    pen.font = `${5 * large}px sans-serif`;
+    const size = (n < 100 ? 10 : 6) * (sign === "●" ? 1.5 : 1); // the first are seen one by one; a dot is small in its letter
+    pen.font = `${size * large}px sans-serif`;
     pen.fillText(sign, (x / 1000) * SIDE, (1 - y / 1000) * SIDE);
   }
 

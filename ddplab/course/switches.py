@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ddplab.course.controls import widget
-from ddplab.course.trials import HEADS, TOP, Trial, train_digits
+from ddplab.course.data import digits
+from ddplab.course.trials import CHANCE, HEADS, TOP, Trial, named, span, train_digits
 from ddplab.launcher import launch
-from ddplab.plots import COLOURS, SVG_DASHES, drawing
+from ddplab.plots import COLOURS, INK, SVG_DASHES, drawing
 from ddplab.pointer import pointing
 from ddplab.screen import live, png
 from ddplab.tables import text_table
@@ -27,7 +28,9 @@ COMPARED = 4  # settings that are shown; the oldest makes room
 WATCH = 0.1  # seconds between redraws
 START = (8, 1.0, 1)  # batch, rate and ranks of the quest: what is to fail
 NOTHING = "Nothing trained yet: press Train."
+TRIED = ("", "batch", "ranks", "images an update", "rate", "rate ÷ images", "test accuracy", "seeds that learn")
 LEARNED, FAILED = 0.8, 0.5  # test accuracy above which a run has learned, and below which it has failed
+CURES = ("a smaller rate", "a larger batch", "more ranks with 8 each")
 
 
 class SideBySide:
@@ -52,22 +55,57 @@ class SideBySide:
         finally:
             run.stop()  # for whoever presses ■; of a run that has ended nothing is left to stop
         run.wait()
-        self.accuracies.setdefault((batch, rate, ranks), {}).update(trial.accuracy())
+        before = self.accuracies.pop((batch, rate, ranks), {})
+        self.accuracies[batch, rate, ranks] = before | trial.accuracy()  # the newest is the last
         self._redraw(False)
 
     def found(self) -> list[tuple[bool, str]]:
         """The quest: whether each thing to find is found, and its words. A cure not found yet has no name."""
         broken = self._on_all_seeds(lambda accuracy: accuracy < FAILED)
         well = self._on_all_seeds(lambda accuracy: accuracy > LEARNED)
-        cures = {
-            "a smaller rate": any(batch == 8 and rate < 1 and ranks == 1 for batch, rate, ranks in well),
-            "a larger batch": any(batch > 8 and rate == 1 and ranks == 1 for batch, rate, ranks in well),
-            "more ranks with 8 each": any(batch == 8 and rate == 1 and ranks > 1 for batch, rate, ranks in well),
-        }
-        names = [name for name, is_found in cures.items() if is_found]
-        rest = [(False, "a cure: turn one switch")] * (len(cures) - len(names))
+        names = [name for name in CURES if name in map(_cure, well)]
+        rest = [(False, "a cure: turn one switch")] * (len(CURES) - len(names))
         fails = (START in broken, "make it fail: batch 8, rate 1, 1 rank")
         return [fails, *((True, f"a cure: {name}") for name in names), *rest]
+
+    def end(self) -> str:
+        """What three of three cures tell, and how to go on; before that, nothing."""
+        if not all(is_found for is_found, _ in self.found()):
+            return ""
+        told = (
+            "Three of three! In each cure, rate ÷ images is smaller than where it failed: the list is sorted by it now."
+        )
+        record = self._record()
+        mine = f"{_for_an_image(record):.3g} ({named(*record)})"
+        return f"{told} Your record with all three seeds is {mine}. Does a higher one learn?"
+
+    def _record(self) -> tuple:
+        """The most of the rate for an image with which all seeds learn."""
+        return max(self._on_all_seeds(lambda accuracy: accuracy > LEARNED), key=_for_an_image)
+
+    def tried(self) -> list[list[str]]:
+        """A row of `TRIED` for each setting: the newest first, or when all is found, by the rate for an image."""
+        settings = list(reversed(self.accuracies))
+        newest = settings[0] if settings else None
+        if self.end():
+            settings.sort(key=_for_an_image, reverse=True)
+        return [["→" if it == newest else "", *self._facts(*it)] for it in settings]
+
+    def _facts(self, batch: int, rate: float, ranks: int) -> list[str]:
+        seeds = self.accuracies[batch, rate, ranks]
+        learn = self.learn(batch, rate, ranks)
+        cure = ", a cure" * (learn.startswith("✓") and _cure((batch, rate, ranks)) != "")
+        numbers = [f"{it:.3g}" for it in (rate, _for_an_image((batch, rate, ranks)))]
+        accuracies = span(list(seeds.values()))
+        return [f"{batch}", f"{ranks}", f"{_images(batch, ranks)}", *numbers, accuracies, learn + cure]
+
+    def learn(self, batch: int, rate: float, ranks: int) -> str:
+        """How many of three seeds learn with a setting, with ✓ for all and ✗ for none."""
+        seeds = self.accuracies.get((batch, rate, ranks), {})
+        if len(seeds) < len(SEEDS["all three"]):
+            return f"… {len(seeds)} of 3 trained"
+        well = sum(accuracy > LEARNED for accuracy in seeds.values())
+        return f"{'✓' if well == 3 else '✗' if well == 0 else '◐'} {well} of 3"
 
     def said(self) -> str:
         """What the newest trial tells: whether all seeds are there, which switches are turned, and what came of it."""
@@ -79,6 +117,8 @@ class SideBySide:
             return f"Trained, {len(seeds)} of 3 seeds: a tick needs all three."
         well = sum(accuracy > LEARNED for accuracy in seeds.values())
         learn = f"Trained: {well} of 3 seeds learn (test accuracy above {LEARNED:g})."
+        if self.end():
+            return learn + " It holds your record." * ((it.batch, it.rate, it.ranks) == self._record())
         turned = [f"the {name}" for name, now, first in zip(("batch", "rate", "ranks"), (it.batch, it.rate, it.ranks),
                                                             START, strict=True) if now != first]  # fmt: skip
         if len(turned) > 1:
@@ -123,8 +163,10 @@ class SideBySide:
                 for seed, points in trial.curves().items():
                     axis = row[seeds.index(seed)]
                     axis.plot(*zip(*points, strict=True), color=COLOURS[seed], marker=".")
+                    axis.axhline(CHANCE, color=INK, linestyle=":", linewidth=1)
                     axis.set(ylim=(0, TOP), xticks=range(0, self.epochs + 1, 5))
-                    axis.set_title(f"{trial.name}, seed {seed}", fontsize=9)
+                    learns = "✓" if trial.accuracy()[seed] > LEARNED else "✗"
+                    axis.set_title(f"{learns} {trial.name}, seed {seed}", fontsize=9)
                 row[0].set_ylabel("training loss")
             for axis in rows[-1]:
                 axis.set_xlabel("epoch")
@@ -141,8 +183,8 @@ class SideBySide:
             chosen=[_nearest(first[0], BATCHES), _nearest(first[1], RATES), first[2], "all three"],
             looks=list(zip(COLOURS, SVG_DASHES * 2, strict=True)),
             compared=COMPARED,
-            axes=[self.epochs, TOP],
-            heads=HEADS,
+            axes=[self.epochs, TOP, CHANCE],
+            heads=TRIED,
             drawn={},
             asked=[],
         )
@@ -150,8 +192,12 @@ class SideBySide:
 
         def redraw(busy: bool, error: str = "") -> None:
             status = "Training …" if busy else self.said()
-            shown = [{"name": it.name, "curves": list(it.curves().items()), "facts": it.facts()} for it in self.trials]
-            page.drawn = {"status": error or status, "trials": shown, "found": self.found()}
+            shown = [
+                {"name": it.name, "curves": list(it.curves().items()), "learn": self.learn(it.batch, it.rate, it.ranks)}
+                for it in self.trials
+            ]
+            quest = {"found": self.found(), "end": self.end(), "tried": self.tried()}
+            page.drawn = {"status": error or status, "trials": shown, **quest}
 
         def work(batch: int, rate: float, ranks: int, seeds: str) -> None:
             with at_work:
@@ -191,6 +237,23 @@ def four_switches(*settings: tuple, epochs: int = 10) -> SideBySide:
     if any(batch < 1 or rate <= 0 or ranks not in ([], [1], [2], [4]) for batch, rate, *ranks in settings):
         raise ValueError(f"a batch is at least 1, a rate above 0, and ranks are 1, 2 or 4, in each of {settings}")
     return SideBySide(settings, epochs)
+
+
+def _cure(setting: tuple) -> str:
+    """Return which cure it is where all seeds learn: one switch is turned, in the direction that helps."""
+    batch, rate, ranks = setting
+    turned = (rate < START[1], batch > START[0], ranks > START[2])
+    others = sum(now != first for now, first in zip(setting, START, strict=True)) != 1
+    return "" if others or True not in turned else CURES[turned.index(True)]
+
+
+def _images(batch: int, ranks: int) -> int:
+    return min(batch * ranks, len(digits()))
+
+
+def _for_an_image(setting: tuple) -> float:
+    batch, rate, ranks = setting
+    return rate / _images(batch, ranks)
 
 
 def _nearest(value: float, options: Sequence[float]) -> float:

@@ -19,7 +19,7 @@ from ddplab.worker import log
 if TYPE_CHECKING:
     from ddplab.run import Run
 
-TOP = 3.0  # of the loss axis, the same in every chart: who knows nothing has 2.3
+TOP, CHANCE = 3.0, 2.3  # of the loss axis, the same in every chart; the loss of who knows nothing
 HEADS = ("batch", "ranks", "images an update", "rate", "epochs", "updates", "training loss", "test accuracy")
 
 
@@ -71,7 +71,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return f"batch {self.batch}, rate {self.rate:g}" + (f", {self.ranks} ranks" if self.ranks > 1 else "")
+        return named(self.batch, self.rate, self.ranks)
 
     def curves(self) -> dict[int, list[tuple[int, float]]]:
         """Seed → (epoch, loss) for each epoch so far. A loss beyond the chart is drawn at its top edge."""
@@ -90,14 +90,19 @@ class Trial:
         newest = {row["rank"]: row for row in self.run.metrics}.values()
         epoch = min((row["step"] for row in newest), default=0)
         all_, together = len(digits()), self.batch * self.ranks
-        spans = [_span([row[name] for row in newest]) for name in ("loss", "accuracy")]
+        spans = [span([row[name] for row in newest]) for name in ("loss", "accuracy")]
         numbers = [f"{it:g}" for it in (self.rate, epoch, epoch * ceil(all_ / together))]
         images = f"{together}" if together <= all_ else f"all {all_}"
         return [f"{self.batch}", f"{self.ranks}", images, *numbers, *spans]
 
 
-def _span(values: list[float]) -> str:
-    """The lowest and the highest, or the one value there is."""
+def named(batch: int, rate: float, ranks: int) -> str:
+    """Return a setting in words."""
+    return f"batch {batch}, rate {rate:g}" + (f", {ranks} ranks" if ranks > 1 else "")
+
+
+def span(values: list[float]) -> str:
+    """Return the lowest and the highest, or the one value there is."""
     low, high = (f"{value:.3f}" for value in (min(values), max(values))) if values else ("", "")
     return low if low == high else f"{low} to {high}"
 

@@ -70,7 +70,34 @@ def test_a_cure_is_one_switch_and_three_seeds():
     ]:
         quest.accuracies[setting] = dict.fromkeys(range(3), 0.95)
         assert f"a cure: {cure}" in done()
+        assert (quest.end() == "") == (len(done()) < 4)
     assert len(done()) == len(quest.found()) == 4
+
+
+def test_the_end_sorts_what_was_tried_by_the_rate_for_an_image_and_asks_for_a_record():
+    quest = four_switches()
+    fails, well = dict.fromkeys(range(3), 0.2), dict.fromkeys(range(3), 0.9)
+    quest.accuracies = {(8, 1.0, 1): fails, (8, 0.1, 1): well, (64, 1.0, 1): well, (4, 0.3, 1): {0: 0.9}}
+    rows = quest.tried()
+    assert [row[1] for row in rows] == ["4", "64", "8", "8"] and rows[0][0] == "→"  # the newest first
+    assert [row[7] for row in rows] == ["… 1 of 3 trained", "✓ 3 of 3, a cure", "✓ 3 of 3, a cure", "✗ 0 of 3"]
+    assert all(len(row) == len(switches.TRIED) for row in rows) and rows[3][5:7] == ["0.125", "0.200"]
+    quest.accuracies[8, 1.0, 2] = well
+    assert [row[5] for row in quest.tried()] == ["0.125", "0.075", "0.0625", "0.0156", "0.0125"]  # by rate ÷ images
+    assert "Three of three!" in quest.end() and "is 0.0625 (batch 8, rate 1, 2 ranks). Does" in quest.end()
+    quest.accuracies[4, 0.3, 1] = {0: 0.9, 1: 0.9, 2: 0.7}
+    quest.trials = [Trial(4, 0.3, 1, (0, 1, 2), None)]
+    assert quest.said().endswith("2 of 3 seeds learn (test accuracy above 0.8).")
+    assert "is 0.0625" in quest.end()  # not without the third seed
+    quest.accuracies[4, 0.3, 1] = well
+    assert "is 0.075 (batch 4, rate 0.3)." in quest.end() and quest.said().endswith("It holds your record.")
+
+
+def test_each_cure_leaves_less_of_the_rate_for_an_image():
+    start = switches._for_an_image(switches.START)
+    every = [(batch, rate, ranks) for batch in switches.BATCHES for rate in switches.RATES for ranks in switches.RANKS]
+    assert {switches._cure(it) for it in every} == {"", *switches.CURES}
+    assert all(switches._for_an_image(it) < start for it in every if switches._cure(it))
 
 
 @pytest.mark.parametrize(
@@ -120,6 +147,7 @@ def test_switches_and_buttons(live, displayed):
     json.dumps(page.drawn)
     page.asked = [3, "clear", 8, 3.0, 1, "0"]
     assert not runs.trials and page.drawn["status"] == "The charts are gone; what is ticked stays."
+    assert [row[1] for row in page.drawn["tried"]] == ["1024", "64"]  # and so does the list
 
 
 def test_a_quest_leaves_the_first_run_to_who_looks_at_it(live, displayed):
