@@ -1,10 +1,12 @@
 """An evening on two played servers: a job that trains while a server joins, leaves, and ranks are killed.
 
-    evening(my_images)
+    evening()              with our way to share out the images
+    evening(my_images)     with yours
 
-Agents, meetings, ranks, deaths and restarts are real. The agents are torchrun's, called from Python, so that their
-ranks are forks that need not import torch. Played are the borders between the servers, and the hour: what comes waits
-until all ranks are at its step, and whoever is left waits until it has come.
+Whoever plays says, press by press, how many steps are trained until the next save. Agents, meetings, ranks, deaths and
+restarts are real. The agents are torchrun's, called from Python, so that their ranks are forks that need not import
+torch. Played are the borders between the servers, and the hour: what comes waits until all ranks are at its step, and
+whoever is left waits until it has come.
 """
 
 from __future__ import annotations
@@ -15,9 +17,8 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +37,6 @@ from ddplab.hardware import hold_store
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, INK, ON_COLOUR, SHAPES, drawing
 from ddplab.pointer import pointing
-from ddplab.run import RankError, RankTimeoutError
 from ddplab.worker import cleanup
 
 if TYPE_CHECKING:
@@ -48,13 +48,14 @@ SERVERS = ("server1", "server2")  # the first is there from the beginning to the
 JOINS, LEAVES = "server2 joins", "server2 leaves"
 KILLED = tuple(f"{name}'s rank is killed" for name in SERVERS)
 COUNTED = range(1, 13)  # the evenings that the board keeps count of
-TRIES = 3  # where a busy machine has lost an agent's sign of life, the evening is played again
-BEST: dict[int, tuple[int | None, bool]] = {}  # evening → steps over par (None: lost), whether a bet was won
+TRIES = 3  # where a busy machine has lost an agent's sign of life, what the lesson plays is played again
+SILENCE = 120.0  # seconds after which what was ordered counts as upset
+BEST: dict[int, int | None] = {}  # evening → steps over par (None: lost)
 LOST = 100  # what an evening counts for, at sight, that is lost
-FIRST = {"save_every": 16, "restarts": 2}  # on evening 1, before anybody has chosen
-OURS = (5, 3)  # save_every and restarts, for who knows nothing of an evening
-TRIED: dict[int, dict[str, int | None]] = {}  # evening → plan → what it came to (None: lost), the newest last
+FIRST = {"restarts": 2, "steps_until_the_save": 16}  # on evening 1, played by the lesson
+OURS = (5, 3)  # steps until a save, and restarts, for who knows nothing of an evening
 SIGHT: dict[int, int] = {}  # evening → what its first try came to; not the first evening, which the lesson plays
+UNDER_WAY: list[Evening] = []  # the evening that waits for an order, if any
 
 
 class Event(NamedTuple):
@@ -98,34 +99,48 @@ def drawn(number: int) -> list[Event]:
             return events
 
 
-def reckon(events: Sequence[Event], save_every: int, restarts: int) -> Bill:
-    """Return what an evening comes to, on paper."""
-    at = saved = taken = saves = 0
-    left = dict.fromkeys(SERVERS, restarts)
-    for step, what in [*events, Event(STEPS, "")]:
-        taken += step - at
-        made = [it for it in range(at + 1, step + 1) if it % save_every == 0 and it < STEPS]
-        saves, saved = saves + len(made), max([saved, *made])
-        at = saved  # whatever comes, all ranks begin anew
-        if what == JOINS:
-            left[SERVERS[1]] = restarts  # an agent of its own, and no agent has lost a rank
-        elif what:
-            loser = SERVERS[1] if what == KILLED[1] else SERVERS[0]  # whom a server leaves, loses its rank too
-            left[loser] -= 1
-            if left[loser] < 0:
-                return Bill(taken, saves, restarts, True)
+def reckon(events: Sequence[Event], legs: Iterable[int], restarts: int) -> Bill:
+    """Return what an evening comes to, on paper. legs: how many steps are trained until a save, order after order."""
+    at = taken = saves = 0
+    left, coming = dict.fromkeys(SERVERS, restarts), list(events)
+    for leg in legs:
+        to = min(at + leg, STEPS)
+        struck = bool(coming) and coming[0].step < to
+        taken += (coming[0].step if struck else to) - at
+        if not struck:
+            at, saves = to, saves + (to < STEPS)
+        if struck or (coming and coming[0].step == to):  # whatever comes, all ranks begin anew
+            what = coming.pop(0).what
+            if what == JOINS:
+                left[SERVERS[1]] = restarts  # an agent of its own, and no agent has lost a rank
+            else:
+                left[pays(what)] -= 1
+                if left[pays(what)] < 0:
+                    return Bill(taken, saves, restarts, True)
+        if at == STEPS:
+            break
     return Bill(taken, saves, restarts, False)
 
 
+def pays(what: str) -> str:
+    """Whose agent needs a restart: a killed rank's own, and that of whom a server leaves, for it loses its rank too."""
+    return SERVERS[what == KILLED[1]]
+
+
 def par(events: Sequence[Event]) -> int:
-    """Return the least that an evening can come to."""
-    bills = (reckon(events, every, restarts) for every in range(1, STEPS + 1) for restarts in range(len(events) + 1))
-    return min(bill.steps for bill in bills if not bill.lost)
+    """Return the least that an evening can come to: a save before each event, and no restart too many."""
+    need = next(n for n in range(len(events) + 1) if not reckon(events, repeat(STEPS), n).lost)
+    return STEPS + len(events) + PREMIUM * need
+
+
+def ours(step: int, n: int, rank: int, size: int) -> torch.Tensor:
+    """The same 64 images of a step, on however many ranks."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(step))[:BATCH][rank::size]
 
 
 @pointing
-def evening(my_images: Share) -> None:
-    """Show what a first plan comes to, and in a live notebook controls: each press plays an evening on real agents.
+def evening(my_images: Share = ours) -> None:
+    """Show what a first plan comes to, and in a live notebook controls: each press trains on, on real agents.
 
     my_images: from a step, how many images there are, a rank and how many ranks there are, to this rank's images.
 
@@ -135,16 +150,31 @@ def evening(my_images: Share) -> None:
     def own(step: int, n: int, rank: int, size: int) -> Any:
         return my_images(step * size + rank, n, 0, 1)
 
-    ways = {"my_images": my_images, "64 for each rank": own}
+    ways = {"all ranks share 64": my_images, "64 for each rank": own}
+    chosen: list[Any] = []
 
-    def tried(evening: int, save_every: int, restarts: int, images: str, bet: int) -> tuple[str, Figure]:
-        calm = alone(ways[images])
-        lines, weights = play(ways[images], drawn(evening), save_every, restarts)
-        return told(lines, weights, calm, evening, save_every, restarts, bet)
+    def on(evening: int, restarts: int, images: str, steps_until_the_save: int) -> tuple[str, Figure]:
+        if not chosen:  # as the cell is run
+            now = play(ways[images], evening, steps_until_the_save, restarts)
+        else:
+            now = chosen[-1]
+            if now not in UNDER_WAY or chosen[:3] != [evening, restarts, images]:
+                leave()
+                now = Evening(ways[images], evening, restarts)
+                UNDER_WAY.append(now)
+            now.train(steps_until_the_save)
+        chosen[:] = [evening, restarts, images, now]
+        return told(now)
 
-    ranges = {"evening": COUNTED, "save_every": range(1, STEPS + 1), "restarts": range(5)}
+    leave()
+    ranges = {
+        "evening": COUNTED,
+        "restarts": range(4),
+        "images": list(ways),
+        "steps_until_the_save": range(1, STEPS + 1),
+    }
     with screen.counting("evening 1, played for you:"):
-        move(tried, FIRST, "play the evening", **ranges, images=list(ways), bet=range(STEPS + 1))
+        move(on, FIRST, "train on, and save", **ranges)
 
 
 def alone(my_images: Share) -> torch.Tensor:
@@ -188,53 +218,114 @@ def _flat(net: nn.Module) -> torch.Tensor:
 # ------------------------------------------------------------------ what is played
 
 
-@pointing
-def play(
-    my_images: Share, events: Sequence[Event], save_every: int, restarts: int
-) -> tuple[list[Line], torch.Tensor | None]:
-    """Play an evening; return what all ranks have noted, and the weights at its end, None where it was lost.
+class Evening:
+    """An evening on real agents, which waits for an order wherever all is saved. `lines`: what the ranks have noted."""
 
-    Raises RuntimeError where a machine is so busy that it comes to something else than on paper, three times.
-    """
-    bill, cause = reckon(events, save_every, restarts), None
-    for _ in range(TRIES):
-        with _disk() as folder:
-            store = hold_store()
-            try:
-                launch(
-                    _server, folder, list(events), save_every, restarts, my_images, store.port,
-                    nproc_per_node=2, device="cpu", init=False, quiet=True, timeout=120,
-                )  # fmt: skip
-            except (RankError, RankTimeoutError) as error:
-                cause = error
-                continue
-            pages = [page.read_text().splitlines() for page in Path(folder).glob("diary-*")]
-            lines = sorted((json.loads(line) for page in pages for line in page), key=lambda line: line["time"])
-            ended = Path(folder, "weights")
-            weights = torch.load(ended) if ended.exists() else None
-        taken = sum("step" in line and line["rank"] == 0 for line in lines)
-        if (taken, sum("saved" in line for line in lines), weights is None) == (bill.taken, bill.saves, bill.lost):
-            return lines, weights
-    why = "the machine is so busy that agents do not hear each other, or my_images fails in a rank"
-    raise RuntimeError(f"{TRIES} times this evening went another way than on paper: {why}") from cause
+    def __init__(self, my_images: Share, number: int, restarts: int, events: Sequence[Event] | None = None):
+        self.number, self.restarts, self.events = number, restarts, events or drawn(number)
+        self.calm = alone(my_images)
+        self.legs: list[int] = []
+        self.lines: list[Line] = []
+        self.waits: tuple[int, ...] = ()  # how much has come, and the step: there an order is due
+        self.ordered, self.before, self.over, self.weights = {self.waits}, 0, False, None
+        self.folder, self.store = Folder.new(), hold_store()  # a folder that all ranks reach; it goes with the kernel
+        self.here = Path(self.folder.path)
+        self.run = launch(
+            _server, str(self.here), self.events, restarts, my_images, self.store.port,
+            nproc_per_node=2, device="cpu", init=False, quiet=True, timeout=None, wait=False,
+        )  # fmt: skip
+        self._until_it_waits()
+
+    @pointing
+    def train(self, leg: int) -> None:
+        """Let the ranks train so many steps and save; come back when they wait again, or the evening is over.
+
+        Raises RuntimeError where a machine is so busy that it comes to something else than on paper.
+        """
+        self.legs.append(leg)
+        self.ordered.add(self.waits)
+        self.before = len(self.came)
+        order = self.here / ("go" + "-".join(map(str, self.waits)))
+        order.with_name("order").write_text(str(leg))
+        os.replace(order.with_name("order"), order)
+        self._until_it_waits()
+
+    def _until_it_waits(self) -> None:
+        try:
+            deadline = time.monotonic() + SILENCE
+            while self.waits in self.ordered and self.run.state == "running" and time.monotonic() < deadline:
+                time.sleep(0.02)
+                self.look()
+            if self.waits in self.ordered:
+                self.look()
+                self.over, ended = True, self.here / "weights"
+                self.weights = torch.load(ended) if ended.exists() else None
+            upset = self.over and self.run.state != "finished"
+            if upset or self.bill != reckon(self.events, self.legs, self.restarts):
+                why = "the machine is so busy that agents do not hear each other, or my_images fails in a rank"
+                raise RuntimeError(f"this evening went another way than on paper, and does not count: {why}")
+        except BaseException:  # ■ too: what came of the order is not known
+            self.over = True
+            raise
+        finally:
+            if self.over:
+                self.end()
+
+    def look(self) -> None:
+        pages = [page.read_text().splitlines(keepends=True) for page in self.here.glob("diary-*")]
+        lines = (json.loads(line) for page in pages for line in page if line.endswith("\n"))
+        self.lines = sorted(lines, key=lambda line: line["time"])
+        for line in self.lines:
+            self.waits = tuple(line.get("waits", self.waits))
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        self.run.stop()
+        self.folder.remove()
+        if self in UNDER_WAY:
+            UNDER_WAY.remove(self)
+
+    @property
+    def came(self) -> list[str]:
+        return [line["came"] for line in self.lines if "came" in line]
+
+    @property
+    def steps(self) -> list[int]:
+        return [line["step"] for line in self.lines if "step" in line and line["rank"] == 0]
+
+    @property
+    def bill(self) -> Bill:
+        saves = sum("saved" in line for line in self.lines)
+        return Bill(len(self.steps), saves, self.restarts, self.over and self.weights is None)
 
 
-@contextmanager
-def _disk() -> Iterator[str]:
-    """A folder that all ranks reach; it goes with the kernel, also with one that is killed."""
-    folder = Folder.new()
-    try:
-        yield folder.path
-    finally:
-        folder.remove()
+def play(my_images: Share, number: int, every: int, restarts: int, events: Sequence[Event] | None = None) -> Evening:
+    """Play an evening to its end, with a save after so many steps each time; again where a busy machine upsets it."""
+    for chance in reversed(range(TRIES)):
+        try:
+            it = Evening(my_images, number, restarts, events)
+            while not it.over:
+                it.train(every)
+            return it
+        except RuntimeError:
+            if not chance:
+                raise
+    raise AssertionError
 
 
-def _server(folder: str, events: list[Event], save_every: int, restarts: int, my_images: Share, port: int) -> None:
+def leave() -> None:
+    """Leave the evening that is under way, if any: it is lost."""
+    for it in list(UNDER_WAY):
+        it.end()
+        _count(it, None)
+
+
+def _server(folder: str, events: list[Event], restarts: int, my_images: Share, port: int) -> None:
     """Be a server: the first types torchrun at once, the other whenever it joins."""
     number, here = int(os.environ["RANK"]), Path(folder)
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     os.environ["SERVER"] = SERVERS[number]
-    job = (_job, folder, events, save_every, my_images)
+    job = (_job, folder, events, my_images)
     meeting = {
         "restarts": restarts, "logs": f"{folder}/logs{number}", "nproc_per_node": 1, "nodes": 2, "port": port,
         "address": ("127.0.0.1", "localhost")[number],
@@ -267,8 +358,8 @@ def _until(here: Path, sign: str) -> bool:
     return True
 
 
-def _job(folder: str, events: list[Event], save_every: int, my_images: Share) -> None:
-    """In a rank: go on from the checkpoint, train, save."""
+def _job(folder: str, events: list[Event], my_images: Share) -> None:
+    """In a rank: go on from the checkpoint, train as it is ordered, save."""
     torch.set_num_threads(1)
     here, server = Path(folder), os.environ["SERVER"]
     dist.init_process_group("gloo")
@@ -290,7 +381,8 @@ def _job(folder: str, events: list[Event], save_every: int, my_images: Share) ->
         saved = torch.load(here / "last.pt")
         net.load_state_dict(saved["net"])
         begin = saved["done"]
-    model = DDP(net)
+    note(begins=begin)
+    model, to = DDP(net), begin
     for step in range(begin, STEPS):
         for number, event in enumerate(events):
             if event.step == step and not (here / f"come{number}").exists():
@@ -298,16 +390,31 @@ def _job(folder: str, events: list[Event], save_every: int, my_images: Share) ->
                 while len(list(here.glob(f"at{number}-{attempt[0]}-*"))) < size:
                     time.sleep(0.01)
                 _come(here, number, event.what, server, rank, note)
+                dist.barrier()  # without the server that has left: the other's rank dies here
+        if rank == 0 and step == to:
+            to += _ordered(here, step, note)
         numbers = _numbers(my_images, step, len(images), rank, size)
         _learn(model, optimizer, images[numbers], labels[numbers], size)
         note(step=step)
-        if rank == 0 and (step + 1) % save_every == 0 and step + 1 < STEPS:
+        if rank == 0 and step + 1 == to < STEPS:
             torch.save({"net": net.state_dict(), "done": step + 1}, here / "new.pt")
             os.replace(here / "new.pt", here / "last.pt")
             note(saved=step + 1)
     if rank == 0:
         torch.save(_flat(net), here / "weights")
     cleanup()
+
+
+def _ordered(here: Path, step: int, note: Callable[..., None]) -> int:
+    """Wait for whoever plays, and return how many steps are to be trained until the next save."""
+    where, parent = (len(list(here.glob("come*"))), step), os.getppid()
+    note(waits=where)
+    order = here / f"go{where[0]}-{where[1]}"
+    while not order.exists():
+        if (here / "over").exists() or os.getppid() != parent:
+            raise SystemExit("the evening is over")
+        time.sleep(0.01)
+    return int(order.read_text())
 
 
 def _come(here: Path, number: int, what: str, server: str, rank: int, note: Callable[..., None]) -> None:
@@ -325,83 +432,76 @@ def _come(here: Path, number: int, what: str, server: str, rank: int, note: Call
 # ------------------------------------------------------------------ what is shown
 
 
-def told(
-    lines: list[Line], weights: torch.Tensor | None, calm: torch.Tensor, number: int, save_every: int, restarts: int,
-    bet: int,
-) -> tuple[str, Figure]:  # fmt: skip
-    """Say in eight lines, so that the page stays still, what an evening came to; note it on the board, and draw it."""
-    events, came = drawn(number), [line for line in lines if "came" in line]
-    steps = [line["step"] for line in lines if "step" in line and line["rank"] == 0]
-    bill = Bill(len(steps), sum("saved" in line for line in lines), restarts, weights is None)
-    again, best = len(steps) - len(set(steps)), par(events)
-    used = {name: max((it["used"] for it in lines if it["server"] == name), default=0) for name in SERVERS}
-    words = [
-        f"EVENING {number}, a save every {save_every}, restarts allowed {restarts}, used "
-        + ", ".join(f"{count} by {name}'s agent" for name, count in used.items()),
-        "before step " + ", ".join(f"{events[n].step} {line['came']}" for n, line in enumerate(came)),
-    ]
-    same, plan = False, f"{save_every}/{restarts}"
-    counts = f"; at sight that counts as {LOST}" if number in COUNTED[1:] and number not in SIGHT else ""
-    if weights is None:
-        saved = max((line["saved"] for line in lines if "saved" in line), default=0)
-        loser = SERVERS[came[-1]["came"] == KILLED[1]]
-        words += [f"✗ LOST: {loser}'s agent had no restart left; {saved} of {STEPS} steps are saved{counts}"]
-        words += [f"no bill; par is {best}", "your bet is lost too"]
+def told(it: Evening) -> tuple[str, Figure]:
+    """Say in seven lines, so that the page stays still, where an evening is; note what it came to, and draw it."""
+    bill, best = it.bill, par(it.events)
+    again = bill.taken - len(set(it.steps))
+    used = {name: max((line["used"] for line in it.lines if line["server"] == name), default=0) for name in SERVERS}
+    left = [f"{name}'s agent {max(0, it.restarts - count)}" for name, count in used.items()]
+    saved = max((line["saved"] for line in it.lines if "saved" in line), default=0)
+    sums = f"steps {bill.taken - again} + taken again {again} + saves {bill.saves}"
+    sums = f"bill: {sums} + restarts {PREMIUM} × {it.restarts} = {bill.steps}"
+    if not it.over:
+        ahead = [what for what in (JOINS, LEAVES) if what not in it.came]
+        kills = 2 - sum(what in KILLED for what in it.came)
+        ahead += [f"{kills} rank{'s' * (kills > 1)} killed"] if kills else []
+        head = f"EVENING {it.number}: {saved} of {STEPS} steps are saved. How many until the next save?"
+        still = "can still come: " + (", ".join(ahead) or "nothing")
     else:
-        off = float((weights - calm).norm() / calm.norm())
-        same = off < 1e-4
-        words += [
-            "✓ the weights are the calm job's, but for rounding" if same
-            else f"✗ the weights are not the calm job's: {off:.0%} of their length off{counts}",
-            f"{STEPS} steps + {again} taken again + {bill.saves} saves + {PREMIUM * restarts} for restarts"
-            f" = {bill.steps}; par is {best}",
-            f"you bet {bet} taken again: {'♦ won' if bet == again else f'it is {again}'}",
-        ]  # fmt: skip
-    _mark(number, bill.steps - best if same else None, weights is not None and bet == again)
-    if number in COUNTED[1:]:
-        SIGHT.setdefault(number, bill.steps if same else LOST)
-    plan += " weights" * (weights is not None and not same)
-    words += [tries(number, plan, bill.steps if same else None), board(), at_sight()]
-    return "\n".join(words), strip(lines, events, restarts, best, f"the bill of evening {number}")
+        still = "it was: before step " + ", ".join(f"{at} {what}" for at, what in it.events[: len(it.came)])
+        off = 1.0 if it.weights is None else float((it.weights - it.calm).norm() / it.calm.norm())
+        won = off < 1e-4
+        if won:
+            head = "✓ the weights are the calm job's, but for rounding"
+        elif it.weights is None:
+            head = f"✗ LOST: {saved} of {STEPS} steps are saved"
+        else:
+            head = f"✗ LOST, whatever it cost: the weights are not the calm job's, {off:.0%} of their length off"
+        head = f"EVENING {it.number} is over. {head}"
+        sums = f"{sums}; par is {best}" if won else f"no bill; par is {best}"
+        _count(it, bill.steps if won else None)
+    words = [head, _what_came(it, saved), f"restarts left: {', '.join(left)}", still, sums, board(), at_sight()]
+    title = f"the bill of evening {it.number}"
+    return "\n".join(words), strip(it.lines, it.events, it.restarts, best if it.over else None, title)
 
 
-def tries(number: int, plan: str, cost: int | None) -> str:
-    """Note what a plan came to; return the newest five of this evening, the best one marked and always among them."""
-    those = TRIED.setdefault(number, {})
-    those.pop(plan, None)
-    those[plan] = cost
-    best = min((it for it in those.values() if it is not None), default=None)
-    all_ = [f"{it} {'✗' if bill is None else bill}{'★' * (bill == best is not None)}" for it, bill in those.items()]
-    shown = [it for it in all_[:-5] if "★" in it][-1:] + all_[-5:]
-    return f"your tries at evening {number} (save every/restarts bill):  " + "   ".join(shown)
+def _what_came(it: Evening, saved: int) -> str:
+    """Say what the newest order has met, and what that costs."""
+    if len(it.came) == it.before:
+        return "nothing came"
+    step, what = it.events[it.before]
+    if it.over:
+        return f"before step {step} {what}: that costs a restart, and {pays(what)}'s agent has none left"
+    lost = f"{step - saved} step{'s' * (step - saved != 1)} lost" if step > saved else "all was saved"
+    costs = "nobody" if what == JOINS else f"{pays(what)}'s agent"
+    return f"before step {step} {what}: back to step {saved} ({lost}); it costs {costs} a restart"
 
 
-def _mark(number: int, over: int | None, won: bool) -> None:
-    before, bet = BEST.get(number, (None, False))
-    overs = [it for it in (before, over) if it is not None]
-    BEST[number] = (min(overs) if overs else None, bet or won)
+def _count(it: Evening, cost: int | None) -> None:
+    """Put an evening on the board: what it cost, None where it was lost. At sight the first try counts."""
+    over = None if cost is None else cost - par(it.events)
+    BEST[it.number] = min((n for n in (BEST.get(it.number), over) if n is not None), default=None)
+    if it.number in COUNTED[1:]:
+        SIGHT.setdefault(it.number, LOST if cost is None else cost)
 
 
 def board() -> str:
-    """Return the evenings that are kept count of: not played, lost, or how far over par; ♦ where a bet was won."""
-    signs = []
-    for number in COUNTED:
-        over, won = BEST.get(number, (None, False))
-        sign = "☐" if number not in BEST else "✗" if over is None else f"+{over}" if over else "✓"
-        signs.append(f"{number} {sign}{'♦' * won}")
-    return "evenings:  " + "   ".join(signs)
+    """Return the evenings that are kept count of: not played, lost, or how far over par."""
+    signs = {number: "✗" if over is None else f"+{over}" if over else "✓" for number, over in BEST.items()}
+    return "evenings:  " + "   ".join(f"{number} {signs.get(number, '☐')}" for number in COUNTED)
 
 
 def at_sight() -> str:
     """Return, in a line, what the first tries have come to, and what one plan for all comes to."""
     if not SIGHT:
-        return "at sight:  nothing yet; the first try at each evening from 2 on counts"
-    ours = sum(reckon(drawn(number), *OURS).steps for number in SIGHT)
+        return f"at sight:  nothing yet; the first try at each evening from 2 on counts, a lost one as {LOST}"
+    every, restarts = OURS
+    one = sum(reckon(drawn(number), repeat(every), restarts).steps for number in SIGHT)
     which = f"evening{'s' * (len(SIGHT) > 1)} {', '.join(map(str, sorted(SIGHT)))}"
-    return f"at sight, {which}: {sum(SIGHT.values())}; our one plan for all evenings: {ours}"
+    return f"at sight, {which}: {sum(SIGHT.values())}; our one plan for all evenings: {one}"
 
 
-def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int, title: str) -> Figure:
+def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int | None, title: str) -> Figure:
     """Draw the bill: a box for each restart that is allowed, each step of a rank, hatched if again, and each save."""
     from matplotlib.patches import Rectangle
 
@@ -441,10 +541,11 @@ def strip(lines: list[Line], events: Sequence[Event], restarts: int, best: int, 
                 short = {JOINS: "joins", LEAVES: "leaves"}.get(what, "killed")
                 axis.text(at, over, f"{short}, {step}", ha="center", fontsize=9)
                 came += 1
-        axis.vlines(best, -0.55, 1.65, color=INK, linewidth=2, linestyle="--")  # below the words of what comes
-        axis.text(best, 1.85, f"par {best}", ha="center", va="center", fontsize=9)
+        if best:  # which would tell, before the end, how much is still to come
+            axis.vlines(best, -0.55, 1.65, color=INK, linewidth=2, linestyle="--")  # below the words of what comes
+            axis.text(best, 1.85, f"par {best}", ha="center", va="center", fontsize=9)
         names = [f"{name} {SHAPES[place]}" for place, name in enumerate(SERVERS)]
-        axis.set(xlim=(-0.5, max(at, best) + 1.5), ylim=(2.1, -1.15), xlabel=title)
+        axis.set(xlim=(-0.5, max(at + 1, 65) + 0.5), ylim=(2.1, -1.15), xlabel=title)
         axis.set_yticks([0, 1.1], names)
         axis.spines[["top", "right", "left"]].set_visible(False)
     return figure

@@ -35,7 +35,7 @@ function render({ model, el }) {
     const svg = shape("svg", { width, height: TALL + 60, role: "img" });
     svg.setAttribute("aria-label", servers.map(inWords).join("; ") + (disk && `; the disk: ${disk}`));
     servers.forEach((server, n) => svg.append(...drawn(server, 2 + n * (BOX + 20), moment && frames()[moment - 1].servers[n])));
-    if (disk || buttons.length) svg.append(text(14, TALL + 30, `▤ the disk: ${disk || "no checkpoint"}`));
+    if (disk || model.get("saves")) svg.append(text(14, TALL + 30, `▤ the disk: ${disk || "no checkpoint"}`));
     stage.replaceChildren(svg);
   }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ddplab.course.controls import widget
 from ddplab.plots import COLOURS, SHAPES
@@ -120,6 +120,7 @@ class Board:
             "frames": self.frames,
             "looks": looks,
             "buttons": self.buttons,
+            "saves": self.more is not list,
             "going": True,
             "verdict": "",
             "ask": "",
@@ -167,22 +168,3 @@ class Board:
         return "\n".join([*said, *([str(self.morning)] if self.morning else [])])
 
     __repr__ = __str__
-
-
-class _Last(NamedTuple):
-    name: str
-    diary: list[dict[str, Any]]
-
-
-def holders(*servers: Server) -> None:
-    """Show who held the store, the agents and the ranks of what was last typed on these servers, step by step."""
-    last = []
-    for server in servers:
-        diary = server.diary
-        typed = [number for number, line in enumerate(diary) if line["said"].startswith("typed")]
-        last.append(_Last(server.name, diary[max(typed, default=0) :]))
-    board = Board(last)
-    board.appear()
-    board.end()
-    if not live():
-        print(board)

@@ -1,28 +1,46 @@
-"""Two played servers meet, by real agents of torchrun: who was typed first, and what the meeting made of each."""
+"""Two played servers meet, by real agents of torchrun: what the meeting made of each, and what a death does to it."""
 
 from __future__ import annotations
 
 import inspect
 import os
 import re
+import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ddplab.course.holding import Board
 from ddplab.course.played_agent import noted_torchrun
-from ddplab.course.played_servers import Server, free_port
+from ddplab.course.played_servers import Server, free_port, servers
 from ddplab.launcher import launch
 from ddplab.plots import COLOURS, INK, SHAPES, drawing
 from ddplab.pointer import pointing
 from ddplab.run import RankError
+from ddplab.screen import live
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEAD_START = 1.0  # seconds, for a first one that has nobody yet to sign in with
+PRESSED = 600.0  # seconds after which a plug is pulled without anybody
+WAITING: list[Board] = []  # the last one whose plug somebody may pull
+TALKS = """
+import os, time
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+who = f"rank {dist.get_rank()} of {dist.get_world_size()}"
+for call in range(9999 if dist.get_world_size() > 1 else 3):  # whoever is alone soon comes to the end
+    dist.all_reduce(torch.ones(1))
+    if call == 0:
+        print(who, "has summed", flush=True)
+    time.sleep(0.1)
+"""
 
 
 def knock(server: Server, asleep: Server) -> None:
@@ -32,15 +50,74 @@ def knock(server: Server, asleep: Server) -> None:
     print(*(line for line in server.says("Error: ") if line.startswith("torch.")), sep="\n")
 
 
-def first_meeting(server1: Server, server2: Server) -> tuple[str, Figure | None]:
-    """Let both meet by c10d, as `play_meeting` does: server2 holds the store, comes first, and is told to be 0."""
-    options = _c10d(server2)
-    lines = {server1: f"torchrun {options} --node-rank 1 job.py", server2: f"torchrun {options} --node-rank 0 job.py"}
-    return play_meeting(lines, server2, server2)
-
-
 def _c10d(store: Server) -> str:
     return f"--nnodes 2 --rdzv-backend c10d --rdzv-endpoint {store}:{free_port()} --rdzv-id 7"
+
+
+@pointing
+def plugs() -> Board | None:
+    """Let two servers meet by c10d, and show who holds the store, the agents and the ranks; then pull a plug.
+
+    Server2 holds the store, and is told to be 0; whoever is left may begin anew, alone. In a live notebook a button
+    says whose plug it is; elsewhere it is server1's. Every process of that server is gone at once, without a word.
+    """
+    for server in [server for earlier in WAITING for server in earlier.servers]:
+        server.switch_off()
+    both = servers()
+    board = Board(both, buttons=[f"pull {it.name}'s plug" for it in both] if live() else [])
+    board.appear()
+    if live():  # the next cells need not wait for whoever thinks
+        WAITING[:] = [board]
+        threading.Thread(target=_pull, args=(board,), daemon=True).start()
+        return None
+    _pull(board)
+    return board
+
+
+def _pull(board: Board) -> None:
+    both = board.servers
+
+    def until(true: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not true() and all(it.busy for it in both) and time.monotonic() < deadline:
+            board.update()
+            time.sleep(0.05)
+
+    options = f"--nnodes 1:2 --max-restarts 1 --monitor-interval 0.1 {_c10d(both[1]).partition('2 ')[2]}"
+    conf = "--rdzv-conf last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3"
+    try:
+        for number, server in enumerate(reversed(both)):
+            (server.disk / "job.py").write_text(TALKS)
+            line = f"torchrun {options} {conf} --node-rank {number} job.py"
+            server.type(line, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+        until(lambda: all(it.says("of 2 has summed") for it in both), 100)
+        if board.buttons:
+            until(board.pressed, PRESSED)
+        dead, left = reversed(both) if "server2" in (board.take() or "") else both
+        gone = time.time()
+        dead.switch_off()
+        deadline = time.monotonic() + 60
+        while left.busy and time.monotonic() < deadline:
+            board.update()
+            time.sleep(0.05)
+        board.end(_what_became_of(dead, left, gone))
+    finally:
+        for server in both:
+            server.switch_off()
+
+
+def _what_became_of(dead: Server, left: Server, gone: float) -> str:
+    """Say what whoever is left has noticed and printed, and how its job has ended."""
+    said = [f"{dead.name}'s plug is pulled: its agent and its rank are gone, without a word."]
+    errors = [line.strip() for line in left.says("Error: ")]
+    for who, words in (("rank", "RuntimeError: "), ("agent", "RendezvousConnectionError: ")):
+        those = [re.sub(r"^\[\S*\] ", "", line.partition(words)[2]) for line in errors if words in line]
+        said += [f"The {who} of {left.name} prints: {words}{those[-1].partition('. ')[0]}"] if those else []
+    noticed = [line["time"] - gone for line in left.diary if "FAILED" in line["said"]]
+    said += [f"{left.name}'s agent finds its rank dead after {noticed[0]:.1f} s."] if noticed else []
+    alone = [line.partition(" has")[0] for line in left.says("of 1 has summed")]
+    said += [f"✓ {left.name} has come to the end alone, as {alone[-1]}." if alone else f"✗ {left.name} has ended too."]
+    return "\n".join(said)
 
 
 class Met(NamedTuple):

@@ -3,7 +3,9 @@
 import matplotlib
 import pytest
 
-from ddplab.course.meetings import Met, first_meeting, knock, met_at, play_meeting, what_is_left
+from ddplab.course import meetings
+from ddplab.course.holding import Board
+from ddplab.course.meetings import Met, knock, met_at, play_meeting, plugs, what_is_left
 from ddplab.course.played_servers import free_port, servers
 
 matplotlib.use("Agg")
@@ -44,14 +46,31 @@ def test_a_static_meeting_in_which_nobody_is_told_a_number_fails_and_ends_both()
     assert words.endswith("these two servers share one machine's ports.")
 
 
-def test_who_knocks_where_nobody_is_awake_is_told_so_and_then_they_meet(capsys):
+def test_who_knocks_where_nobody_is_awake_is_told_so(capsys):
     server1, server2 = servers()
     knock(server1, asleep=server2)
     assert "The client socket has timed out after 3000ms" in capsys.readouterr().out
-    for server in (server1, server2):
-        (server.disk / "job.py").write_text(PRINTS.format(0.1))
-    words, _ = first_meeting(server1, server2)
-    assert words.startswith("node rank 0 is server1's") and server2.holds_store
+
+
+def test_the_job_outlives_rank_0_and_not_the_store():
+    """What lesson 5.2 says: who pulls server1's plug, which is rank 0's, and server2's, which is the store's."""
+    board = plugs()  # with nobody to press, it is server1's
+    names = [server.name for server in board.servers]
+    assert names == ["server1", "server2"] and not any(server.busy for server in board.servers)
+    met = next(frame for frame in board.frames if all(it["ranks"] for it in frame["servers"]))
+    assert [it["agent"] for it in met["servers"]] == ["node 0 of 2", "node 1 of 2"], "though server2 was told 0"
+    assert [it["store"] for it in met["servers"]] == [False, True]
+    said = str(board)
+    assert "server1 is gone" in said and "server2's agent finds its rank dead, and starts anew" in said
+    assert "The meeting gives server2 node rank 0 of 1; it starts rank 0" in said
+    assert "server1's plug is pulled" in said and "The rank of server2 prints: RuntimeError: " in said
+    assert said.endswith("✓ server2 has come to the end alone, as rank 0 of 1.")
+
+    other = Board(board.servers, buttons=["pull server1's plug", "pull server2's plug"])
+    other.asked.append("pull server2's plug")
+    meetings._pull(other)
+    assert "server2's plug is pulled" in str(other) and str(other).endswith("✗ server1 has ended too.")
+    assert "The agent of server1 prints: RendezvousConnectionError: The connection to the C10d store" in str(other)
 
 
 def test_a_box_says_who_came_first_and_who_holds_the_store():

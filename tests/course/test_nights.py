@@ -13,7 +13,7 @@ import torch
 import warm_kernels
 
 from ddplab.course import night_job
-from ddplab.course.holding import Board, holders, moments
+from ddplab.course.holding import Board, moments
 from ddplab.course.morning import compare, last_error
 from ddplab.course.nights import ACCIDENTS, ADD, CUT, FILL, KILL, PREEMPT, Night, keep, night, patched, unwritten
 
@@ -300,14 +300,6 @@ def test_the_morning_counts_only_what_the_disk_holds(tmp_path, saved, head):
 
 def server(name, *said):
     return SimpleNamespace(name=name, diary=[{"time": n, "said": it} for n, it in enumerate(said)])
-
-
-def test_only_what_was_last_typed_is_shown(capsys):
-    holders(server("server1", "typed", "ended", "typed, and holds the store", "[default] Rendezvous'ing worker group"))
-    assert capsys.readouterr().out == (
-        " 0  On server1 torchrun is typed; its agent holds the store\n"
-        " 1  server1's agent signs in at the store, and waits for the others\n"
-    )
 
 
 def test_a_death_is_a_moment():
