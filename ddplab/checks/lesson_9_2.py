@@ -56,12 +56,19 @@ turn(
 # The first program
 
 
+class _Rows(dict[str, int]):
+    """Place → rows, one for a model and all of its copies."""
+
+    def __deepcopy__(self, memo: Any) -> "_Rows":
+        return self
+
+
 class _Counts(nn.Linear):
     """Notes where its replicas compute, and how many rows."""
 
     def __init__(self) -> None:
         super().__init__(4, 3)
-        self.rows: dict[str, int] = {}
+        self.rows = _Rows()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.rows[lies_on(x)] = self.rows.get(lies_on(x), 0) + len(x)
@@ -75,7 +82,8 @@ def _computes(my_first: Callable[..., Any], gpus: int) -> list[Any]:
     wanted = F.cross_entropy(nn.functional.linear(images, model.weight, model.bias), labels).item()
     with gpus_for(gpus, virtual=True) as those:
         loss = my_first(model, images, labels, those[0])
-        loss.backward()
+        if not any(it.grad is not None for it in model.parameters()):  # or else theirs has done it
+            loss.backward()
         rows = [model.rows.get(name, 0) for name in (*(f"GPU {n}" for n in range(gpus)), "CPU")]
         arrives = all(it.grad is not None for it in model.parameters())
     *each, cpu = rows
@@ -117,9 +125,13 @@ turn(
         (lambda model, images, labels, gpu: DataParallel(model.to(gpu))(images).mean(),
          "it is not the cross entropy of scores and labels", "`F.cross_entropy(scores, labels)`."),
         (_without_gradients, "the loss is right, and its gradients do not arrive at the model",
-         "The scores have to come out of the model with their graph: no `no_grad`, and no `detach`."),
+         "The scores have to come out of `model` itself, with their graph: no copy, no `no_grad`, and no `detach`."),
     ],
     hints={"attribute 'backward'": "Return the loss.",
+           "attribute 'item'": "Return the loss.",
+           "CUDA enabled": "`.cuda()` asks for a real GPU. These are virtual: `.to(gpu)`.",
+           "NVIDIA": "`.cuda()` asks for a real GPU. These are virtual: `.to(gpu)`.",
+           "graph a second time": "Return a loss with its graph: the check calls `backward()`.",
            "grad can be implicitly": "That is no loss, but the scores: `F.cross_entropy(scores, labels)`.",
            "mat1": "Model and images have to be in one place, unless `DataParallel` takes the images along.",
            "Tensors must be on": "One of them has not been moved to `gpu`.",
@@ -145,19 +157,25 @@ class _Sees(nn.Linear):
 
 
 def _deals(my_loader: Callable[..., Any], gpus: int) -> list[int]:
-    """Return how many of 32 samples an epoch has, how many once more, and how many GPUs a batch leaves idle."""
+    """Return how many of 32 samples an epoch has, how many once more, and how many GPUs a batch leaves idle.
+
+    Of two epochs, the one that has fewer.
+    """
     with gpus_for(gpus, virtual=True) as those:
-        model = DataParallel(_Sees().to(those[0]))
-        idle = []
         loader = my_loader(range(32), gpus)
         if not isinstance(loader, DataLoader):
             raise TypeError(f"no DataLoader: {type(loader).__name__}")
-        for samples in loader:
-            model.module.busy.clear()
-            model(samples)
-            idle.append(gpus - len(model.module.busy))
-        by_gpu = model.module.seen
-    served = [sample for those in by_gpu.values() for sample in those]
+        return min((_epoch(loader, gpus, those[0]) for _ in range(2)), key=lambda epoch: epoch[0])
+
+
+def _epoch(loader: DataLoader, gpus: int, first: Any) -> list[int]:
+    model = DataParallel(_Sees().to(first))
+    idle = []
+    for samples in loader:
+        model.module.busy.clear()
+        model(samples)
+        idle.append(gpus - len(model.module.busy))
+    served = [sample for mine in model.module.seen.values() for sample in mine]
     return [len({*served}), len(served) - len({*served}), max(idle, default=gpus)]
 
 
@@ -188,6 +206,8 @@ turn(
          "Leave `drop_last` out, or take a batch that divides 32."),
         (lambda dataset, gpus: DataLoader(dataset, 16, sampler=RandomSampler(dataset, replacement=True)),
          "samples are drawn, and put back", "`shuffle=True` deals each of them once."),
+        (lambda dataset, gpus: DataLoader(dataset, batch_sampler=iter([range(16), range(16, 32)])),
+         "the second epoch is empty", "An iterator is used up after one epoch: give a list, or a sampler."),
         (lambda dataset, gpus: DataLoader([*dataset] * gpus, 16), "each sample comes once for each GPU",
          "`DataParallel` cuts the batch up. The data need no copies."),
     ],

@@ -12,6 +12,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -76,6 +77,18 @@ LIGHTS = (
     "they share the work",
 )
 DEALT = ("it ends without an error", "its loss falls", "every digit was served", "every GPU computes")
+MEASURED = {  # what a fifth light could tell, and when it is on
+    "the loss falls on both ranks": lambda it: all(sum(mine[-2:]) < sum(mine[:2]) for mine in it.losses),
+    "both ranks are in one group": lambda it: it.met,
+    "no digit is served twice in an epoch": lambda it: not it.twice,
+    "no rank computes more than half of the digits": lambda it: it.shares,
+}
+JUDGED = (  # a program, what is struck out of it, and whether a good light is on
+    ("the whole program", (), True),
+    ("without drop_last", ("drop_last",), True),
+    ("only seed", tuple(name for name in NAMES if name != "seed"), False),
+    ("only numbers, group, DDP", tuple(name for name in NAMES if name not in {"numbers", "group", "DDP"}), False),
+)
 SHOWN = 6  # tries, of the newest
 
 
@@ -89,6 +102,8 @@ class Played:
     served: list[list[int]] = field(default_factory=list)  # of each rank: the digits that it computed, in turn
     shared: int = 0  # how many of the parameters of `model` are, as objects, those of `net`
     held: tuple[int, ...] = ()  # of each rank: the bytes of its weights
+    losses: list[list[float]] = field(default_factory=list)  # of each rank: those of its steps
+    met: bool = False  # both ranks are in one group, when the training begins
 
     @property
     def times(self) -> Counter[int]:
@@ -96,20 +111,33 @@ class Played:
         return Counter(digit for mine in self.served for digit in mine)
 
     @property
+    def shares(self) -> bool:
+        """No rank computes more than half of the digits, rounded up."""
+        return max(map(len, self.served)) <= -(-DIGITS // 2) * EPOCHS
+
+    @property
+    def epochs(self) -> list[list[list[int]]]:
+        """Of each epoch, and in it of each rank: the digits that it computed."""
+        each = len(self.served[0]) // EPOCHS
+        return [[mine[n * each : (n + 1) * each] for mine in self.served] for n in range(EPOCHS)]
+
+    @property
+    def twice(self) -> int:
+        """How many digits an epoch serves more than once."""
+        return sum(count > 1 for count in Counter(digit for mine in self.epochs[0] for digit in mine).values())
+
+    @property
     def lights(self) -> tuple[bool, ...]:
         """On or off, in the order of `LIGHTS`; after an error all are off."""
         if self.error:
             return (False,) * len(LIGHTS)
-        half = -(-DIGITS // 2) * EPOCHS
-        return True, self.moved, self.apart < 1e-5, len(self.times) == DIGITS, max(map(len, self.served)) <= half
+        return True, self.moved, self.apart < 1e-5, len(self.times) == DIGITS, self.shares
 
     def facts(self) -> tuple[str, ...]:
         """A few words for each light."""
         if self.error:
             return self.error, *[""] * (len(LIGHTS) - 1)
-        each = len(self.served[0]) // EPOCHS
-        epochs = [[mine[n * each : (n + 1) * each] for mine in self.served] for n in range(EPOCHS)]
-        twice = sum(count > 1 for count in Counter(digit for mine in epochs[0] for digit in mine).values())
+        epochs, twice = self.epochs, self.twice
         frozen = all(epoch == epochs[0] for epoch in epochs)
         return (
             "",
@@ -118,7 +146,7 @@ class Played:
             f"{len(self.times)} of {DIGITS} in {EPOCHS} epochs"
             + (f"; in each, {twice} served twice" if twice else "")
             + ("; the order never changes" if frozen else ""),
-            f"of {DIGITS} digits, each rank computes {each} an epoch",
+            f"of {DIGITS} digits, each rank computes {len(epochs[0][0])} an epoch",
         )
 
 
@@ -159,7 +187,8 @@ def third_program(*out: str, parameters_of: str = "model") -> Played:
     apart = max((mine - its).abs().max().item() for mine, its in zip(*(rank["weights"] for rank in ranks), strict=True))
     moved = all(rank["moved"] for rank in ranks)
     held = tuple(sum(weight.nbytes for weight in rank["weights"]) for rank in ranks)
-    return Played("", moved, apart, [rank["served"] for rank in ranks], ranks[0]["shared"], held)
+    served, losses = ([rank[it] for rank in ranks] for it in ("served", "losses"))
+    return Played("", moved, apart, served, ranks[0]["shared"], held, losses, all(rank["met"] for rank in ranks))
 
 
 @pointing
@@ -214,6 +243,21 @@ class Script:
 
 THIRD = Script(PROGRAM, LIGHTS, {4: 1, 5: 4}, third_program, SOURCES)
 FIRST_TWO = Script(PASTED, DEALT, {4: 3}, first_two_programs)
+
+
+@cache
+def _judged() -> list[Played]:
+    return [third_program(*out) for _, out, _ in JUDGED]
+
+
+def caught(light: str) -> str:
+    """Tell of four programs whether a light of this name would be on, a line for each, and how often that is good."""
+    lines, right = [f"{'':26}a good light is   this one is"], 0
+    for (name, _, good), it in zip(JUDGED, _judged(), strict=True):
+        on = MEASURED[light](it)
+        right += on == good
+        lines.append(f"{name:26}{'on' if good else 'off':18}{'on' if on else 'off':5}{'✓' if on == good else '✗'}")
+    return "\n".join([f"{light}: right about {right} of {len(JUDGED)} programs", *lines])
 
 
 def hunt(lights: int = 4, out: Sequence[str] = (), script: Script = THIRD) -> None:
@@ -317,12 +361,14 @@ class _Noting(Dataset):
 
 
 class _Remembering(MLP):
-    """Remembers its weights as they were at its first forward."""
+    """Remembers its weights as they were at its first forward, and whether there was a group of two."""
 
     began: list[Tensor] | None = None
+    met = False
 
     def forward(self, x: Tensor) -> Tensor:
         if self.began is None:
+            self.met = dist.is_initialized() and dist.get_world_size() == 2
             self.began = [weight.detach().clone() for weight in self.parameters()]
         return super().forward(x)
 
@@ -333,10 +379,18 @@ def _rank(out: tuple[str, ...], parameters_of: str) -> dict[str, Any]:
         for name in NUMBERS:
             os.environ.pop(name, None)
     data = _Noting(DIGITS)
-    names = _names(data) | {"MLP": _Remembering}
+    losses: list[float] = []
+
+    def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+        loss = F.cross_entropy(scores, labels)
+        losses.append(loss.item())
+        return loss
+
+    names = _names(data) | {"MLP": _Remembering, "cross_entropy": cross_entropy}
     exec(THIRD.without({"numbers", *out}).format(source=SOURCES[parameters_of]), names)
     net, model = names["net"], names["model"]
     weights = [weight.detach().clone() for weight in net.parameters()]
     moved = any(not torch.equal(now, then) for now, then in zip(weights, net.began, strict=True))
     same = sum(mine is its for mine, its in zip(model.parameters(), net.parameters(), strict=True))
-    return {"weights": weights, "moved": moved, "served": data.served, "shared": same}
+    found = {"weights": weights, "moved": moved, "served": data.served, "shared": same}
+    return found | {"losses": losses, "met": net.met}

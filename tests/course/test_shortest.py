@@ -10,6 +10,7 @@ import torch
 from ddplab.course.shortest import (
     FIRST_TWO,
     LIGHTS,
+    MEASURED,
     NAMES,
     PROGRAM,
     SHOWN,
@@ -18,6 +19,7 @@ from ddplab.course.shortest import (
     _board,
     _lit,
     _memory,
+    caught,
     first_two_programs,
     hunt,
     third_program,
@@ -84,6 +86,16 @@ def test_an_optimiser_of_a_copy_moves_nothing():
     of_net, of_a_copy = (third_program(parameters_of=it) for it in list(SOURCES)[1:])
     assert all(of_net.lights) and of_net.shared == 4
     assert [name for name, on in zip(LIGHTS, of_a_copy.lights, strict=True) if not on] == ["their weights have moved"]
+
+
+def test_of_the_lights_that_are_offered_for_the_fifth_one_is_right_about_every_program():
+    """Some are on for one of the programs that do all the work twice, and one is off where the shares are made even."""
+    told = {light: caught(light).splitlines() for light in MEASURED}
+    assert [lines[0].rsplit(": ")[1] for lines in told.values()] == [
+        f"right about {right} of 4 programs" for right in (2, 3, 3, 4)
+    ]
+    signs = {light: "".join(line[-1] for line in lines[2:]) for light, lines in told.items()}
+    assert [*signs.values()] == ["✓✓✗✗", "✓✓✓✗", "✓✗✓✓", "✓✓✓✓"]
 
 
 def test_of_the_first_two_programs_all_are_tried_and_none_is_shorter_than_what_the_hunt_takes_for_the_shortest():

@@ -1,5 +1,7 @@
 """Answers to the turns of lesson 9.2; most of their mistakes are rows in ddplab/checks/lesson_9_2.py, and in 5.1's."""
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -21,6 +23,24 @@ def moved_after_the_wrap(model, images, labels, gpu):
 
 def scores_come_to_the_labels(model, images, labels, gpu):
     return F.cross_entropy(nn.DataParallel(model.to(gpu))(images).cpu(), labels)
+
+
+def with_its_backward(model, images, labels, gpu):
+    loss = all_moved(model, images, labels, gpu)
+    loss.backward()
+    return loss
+
+
+def backward_of_a_copy(model, images, labels, gpu):
+    return with_its_backward(copy.deepcopy(model), images, labels, gpu)
+
+
+def a_copy(model, images, labels, gpu):
+    return all_moved(copy.deepcopy(model), images, labels, gpu)
+
+
+def to_a_real_gpu(model, images, labels, gpu):
+    raise AssertionError("Torch not compiled with CUDA enabled")  # what `model.cuda()` raises where torch has none
 
 
 def for_one_gpu(model, images, labels, gpu):
@@ -60,6 +80,10 @@ def for_the_gpus_that_torch_counts(model, images, labels, gpu):
 
 def returns_nothing(model, images, labels, gpu):
     all_moved(model, images, labels, gpu)
+
+
+def returns_nothing_after_its_backward(model, images, labels, gpu):
+    with_its_backward(model, images, labels, gpu)
 
 
 # The second
@@ -127,7 +151,7 @@ ANSWERS = {
         ],
     },
     "9.2.b": {
-        "accepted": [all_moved, moved_after_the_wrap, scores_come_to_the_labels],
+        "accepted": [all_moved, with_its_backward, moved_after_the_wrap, scores_come_to_the_labels],
         "wrong": [
             (for_one_gpu, ["GPU 0 does everything"]),
             (wrapped_in_vain, ["GPU 0 does everything"]),
@@ -138,6 +162,10 @@ ANSWERS = {
             (cut_off, ["gradients do not arrive"]),
             (for_the_gpus_that_torch_counts, ["list index out of range"]),
             (returns_nothing, ["NoneType"]),
+            (returns_nothing_after_its_backward, ["has no attribute 'item'"]),
+            (a_copy, ["gradients do not arrive"]),
+            (backward_of_a_copy, ["backward through the graph a second time"]),
+            (to_a_real_gpu, ["CUDA enabled"]),
         ],
     },
     "9.2.c": {
@@ -150,6 +178,7 @@ ANSWERS = {
             (lambda dataset, gpus: DataLoader(dataset, batch_size=12), ["parts are rounded up"]),
             (lambda dataset, gpus: DataLoader(dataset, batch_size=31), ["a batch has one row"]),
             (lambda dataset, gpus: DataLoader(dataset, 24, drop_last=True), ["samples seen"]),
+            (lambda dataset, gpus: DataLoader(dataset, 16, sampler=iter(range(32))), ["the second epoch is empty"]),
             (lambda dataset, gpus: dataset, ["no DataLoader: range"]),
             (lambda dataset, gpus: [torch.tensor([*dataset])], ["no DataLoader: list"]),
             (lambda dataset, gpus: None, ["no DataLoader: NoneType"]),
