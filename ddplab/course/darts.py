@@ -26,13 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLAYERS = (*(f"{SHAPES[rank]} rank {rank}" for rank in range(4)), "┃ all together")
-PAYS = (
-    6,
-    6,
-    6,
-    6,
-    3,
-)  # near what is fair: all together is the nearest of the five one time in three, a rank one in six
+PAYS = (6, 6, 6, 6, 3)  # near what is fair: all together is nearest one time in three, a rank one in six
 THROWS, WINS = 6, 9  # of a game; points that win it
 
 Darts = list[list[tuple[float, float]]]  # of each rank, where its darts have landed: x and y, from 0 to 1
