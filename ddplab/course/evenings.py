@@ -299,6 +299,7 @@ class Evening:
         return Bill(len(self.steps), saves, self.restarts, self.over and self.weights is None)
 
 
+@pointing
 def play(my_images: Share, number: int, every: int, restarts: int, events: Sequence[Event] | None = None) -> Evening:
     """Play an evening to its end, with a save after so many steps each time; again where a busy machine upsets it."""
     for chance in reversed(range(TRIES)):

@@ -234,6 +234,7 @@ class Script:
         """The names of the switches."""
         return tuple(name for name, _ in self.lines if name)
 
+    @pointing
     def without(self, out: Collection[str]) -> str:
         """What is left. Raises ValueError for a name of no line."""
         if wrong := [name for name in out if name not in self.names]:
