@@ -591,7 +591,7 @@ def test_four_switches_from_the_keyboard(notebook, lab, picture):
     assert panel.bounding_box()["height"] == height, "the page jumped"
     tab_to(lab.page, panel.get_by_role("button", name="Clear"))
     lab.page.keyboard.press("Space")
-    until(lambda: status.inner_text() == "The charts are gone; what is ticked stays.", 20)
+    until(lambda: status.inner_text() == "The charts are gone; the list and what is ticked stay.", 20)
     assert "… 0 of 3" not in (tried := panel.get_by_role("table").inner_text()) and "128" in tried
     assert panel.bounding_box()["height"] == height, "the page jumped"
 

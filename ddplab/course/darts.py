@@ -149,9 +149,11 @@ class Game:
         won = f"+{PAYS[first]}" if bet == PLAYERS[first] else "nothing"
         if left:
             end = f"{WINS - points} more win the game." if points < WINS else f"You have won, with {left} to spare."
+            if points + left * max(PAYS) < WINS:
+                end = f"It takes {WINS}: this game is lost."
         else:
             self.best = max(self.best, points)
-            end = f"{'You win' if points >= WINS else 'The house wins'}. Your best game: {self.best}. Throw again?"
+            end = f"{'You win' if points >= WINS else 'You lose'}. Your best game: {self.best}. Throw again?"
         count = f"{points} point{'s' * (points != 1)} so far" if left else f"The game ends with {points} points"
         return f"{one}\nYou had bet on {bet}: {won}.\n{count}. {end}"
 

@@ -110,7 +110,7 @@ class SideBySide:
     def said(self) -> str:
         """What the newest trial tells: whether all seeds are there, which switches are turned, and what came of it."""
         if not self.trials:
-            return "The charts are gone; what is ticked stays." if self.accuracies else NOTHING
+            return "The charts are gone; the list and what is ticked stay." if self.accuracies else NOTHING
         it = self.trials[-1]
         seeds = self.accuracies.get((it.batch, it.rate, it.ranks), {})
         if len(seeds) < 3:
@@ -118,7 +118,9 @@ class SideBySide:
         well = sum(accuracy > LEARNED for accuracy in seeds.values())
         learn = f"Trained: {well} of 3 seeds learn (test accuracy above {LEARNED:g})."
         if self.end():
-            return learn + " It holds your record." * ((it.batch, it.rate, it.ranks) == self._record())
+            setting = it.batch, it.rate, it.ranks
+            cure = " A cure." * (well == 3 and _cure(setting) != "")
+            return learn + cure + " It holds your record." * (setting == self._record())
         turned = [f"the {name}" for name, now, first in zip(("batch", "rate", "ranks"), (it.batch, it.rate, it.ranks),
                                                             START, strict=True) if now != first]  # fmt: skip
         if len(turned) > 1:

@@ -61,8 +61,10 @@ def test_a_throw_is_a_run_of_four_ranks_and_all_together_are_their_mean():
     [
         ([(0, 1)], 0, "You had bet on ● rank 0: nothing.\n0 points so far. 9 more win the game."),
         ([(4, 4)], 3, "all together: +3.\n3 points so far. 6 more win the game."),
+        ([(0, 1)] * 5, 0, "0 points so far. It takes 9: this game is lost."),
+        ([(0, 1)] * 4 + [(4, 4)], 3, "3 points so far. 6 more win the game."),
         ([(2, 2), (4, 4)], 9, "9 points so far. You have won, with 4 to spare."),
-        ([(2, 2)] + [(0, 1)] * 5, 6, "The game ends with 6 points. The house wins. Your best game: 6. Throw again?"),
+        ([(2, 2)] + [(0, 1)] * 5, 6, "The game ends with 6 points. You lose. Your best game: 6. Throw again?"),
         ([(2, 2)] * 6, 36, "The game ends with 36 points. You win. Your best game: 36. Throw again?"),
     ],
 )
@@ -75,7 +77,7 @@ def test_the_best_game_is_kept_and_wild_estimates_stay_on_the_board():
     it = played(*[(0, 0)] * THROWS)
     it.told()
     it.thrown = [(PLAYERS[3], [0.0, 4.0, 3.1, 3.2, 3.15])] * THROWS
-    assert it.told().endswith("The house wins. Your best game: 36. Throw again?")
+    assert it.told().endswith("You lose. Your best game: 36. Throw again?")
     low, high = it.board().axes[0].get_xlim()
     assert all(low < x < high for marks in it.board().axes[0].collections for x, _ in marks.get_offsets())
 

@@ -146,7 +146,7 @@ def test_switches_and_buttons(live, displayed):
     assert names()[1] == "batch 1024, rate 3, 2 ranks" and len(page.drawn["trials"][1]["curves"]) == 3
     json.dumps(page.drawn)
     page.asked = [3, "clear", 8, 3.0, 1, "0"]
-    assert not runs.trials and page.drawn["status"] == "The charts are gone; what is ticked stays."
+    assert not runs.trials and page.drawn["status"] == "The charts are gone; the list and what is ticked stay."
     assert [row[1] for row in page.drawn["tried"]] == ["1024", "64"]  # and so does the list
 
 
